@@ -1,5 +1,7 @@
-//! The way to the nodes' agents: where each is, who it must be, and how long it may take. What an agent sends is a node's word
-//! and no more: it is held to its limits, and nothing in it leads anywhere.
+//! HTTPS client of the node agents, each of which serves the kubelet API of its node: address, TLS identity,
+//! timeouts.
+//!
+//! An agent's response is untrusted input: its size is limited, and redirects are not followed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,19 +24,19 @@ use crate::pki::{self, Pki, PkiError};
 use crate::request::User;
 use crate::unstructured::{list, str_at};
 
-/// A connection to an agent that takes nothing for this long is closed.
+/// Idle timeout of a connection to an agent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// From the first packet to the end of the handshake. A node that is there answers in milliseconds.
+/// Timeout of the TCP connection and the TLS handshake together. A reachable node needs milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Until an answer begins: its agent may have to ask its runtime first.
+/// Timeout until the response headers arrive: the agent may have to call its container runtime first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Until an answer that is wanted whole has come.
+/// Timeout of reading a complete response body.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Upstream: the kubelet's certificate names it so.
+/// Prefix of the user name in a node's certificate. Upstream: the kubelet's certificate.
 const NODE_NAME_PREFIX: &str = "system:node:";
 const NODES_GROUP: &str = "system:nodes";
 
@@ -42,14 +44,15 @@ const NODES_GROUP: &str = "system:nodes";
 pub(crate) enum AgentError {
     #[error("dial {address}: {why}")]
     Dial { address: String, why: String },
-    #[error("{address} does not prove to be node {node:?}: {why}")]
+    #[error("{address} does not authenticate as node {node:?}: {why}")]
     Stranger { node: String, address: String, why: String },
     #[error("the agent did not answer in time")]
     TooSlow,
-    #[error("the agent's answer is none: {0}")]
+    #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }
 
+/// Client of all node agents.
 pub(crate) struct Agents {
     tls: TlsConnector,
     pub(crate) answer_timeout: Duration,
@@ -61,7 +64,7 @@ impl std::fmt::Debug for Agents {
     }
 }
 
-/// Where a node says that its agent listens.
+/// Address of a node's agent, from the status of the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentAddress {
     node: String,
@@ -70,8 +73,8 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Nothing, if the node has no agent that could be asked. Only addresses count: a name would have to be looked up by whoever
-    /// the server trusts with names, and says no more.
+    /// Returns `None` if the Node names no agent endpoint. Host names are ignored: only IP addresses count, so
+    /// that no DNS server decides where the server connects.
     pub(crate) fn of(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -95,76 +98,76 @@ impl Agents {
         Ok(Self { tls, answer_timeout: ANSWER_TIMEOUT })
     }
 
-    /// The beginning of an agent's answer. Its body comes when it is read; if the answer is 101, the connection is the
-    /// caller's.
+    /// Sends a request and returns the response once its headers have arrived. The body is streamed; after a
+    /// 101 the connection belongs to the caller.
     pub(crate) async fn ask(
         &self,
-        place: &AgentAddress,
+        agent: &AgentAddress,
         request: hyper::Request<Full<Bytes>>,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
-        self.ask_within(place, request, self.answer_timeout).await
+        self.ask_within(agent, request, self.answer_timeout).await
     }
 
-    /// The same, of what may take as long as this to begin.
+    /// Like `send`, with a timeout of its own for the response headers.
     pub(crate) async fn ask_within(
         &self,
-        place: &AgentAddress,
+        agent: &AgentAddress,
         mut request: hyper::Request<Full<Bytes>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
-        let stream = tokio::time::timeout(DIAL_TIMEOUT, self.dial(place));
-        let failed = |why: &str| AgentError::Dial { address: place.host(), why: why.to_owned() };
-        let stream = stream.await.map_err(|_| failed("it does not answer"))??;
-        let asking = async {
+        let stream = tokio::time::timeout(DIAL_TIMEOUT, self.dial(agent));
+        let failed = |why: &str| AgentError::Dial { address: agent.host(), why: why.to_owned() };
+        let stream = stream.await.map_err(|_| failed("timeout"))??;
+        let response = async {
             let (mut sender, connection) = http1::Builder::new()
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEADER_BYTES_MAX)
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(|it| AgentError::Malformed(it.to_string()))?;
-            // It ends with the answer, or with whoever wants it.
+            // The connection task ends with the response, or when the caller drops it.
             tokio::spawn(connection.with_upgrades());
-            if let Ok(host) = place.host().parse() {
+            if let Ok(host) = agent.host().parse() {
                 request.headers_mut().insert(hyper::header::HOST, host);
             }
             sender.send_request(request).await.map_err(|it| AgentError::Malformed(it.to_string()))
         };
-        tokio::time::timeout(patience, asking).await.map_err(|_| AgentError::TooSlow)?
+        tokio::time::timeout(timeout, response).await.map_err(|_| AgentError::TooSlow)?
     }
 
-    /// Rule: an agent is believed if the cluster's authority says that it is the agent of that node, at that address: no node
-    /// answers for another.
+    /// Rule: an agent's certificate must be signed by the cluster CA, name the node and match the address, so
+    /// that no node can answer for another.
     async fn dial(
         &self,
-        place: &AgentAddress,
+        agent: &AgentAddress,
     ) -> Result<TlsStream<IdleTimeout<tokio::net::TcpStream>>, AgentError> {
-        let failed = |it: std::io::Error| AgentError::Dial { address: place.host(), why: it.to_string() };
-        let socket = if place.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
+        let failed = |it: std::io::Error| AgentError::Dial { address: agent.host(), why: it.to_string() };
+        let socket = if agent.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
             .map_err(failed)?;
-        // A node that is cut off while nothing is sent must not be waited for without end.
+        // Keepalive ends a connection to a node that was cut off while nothing is sent.
         socket.set_keepalive(true).map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
-        let stream = socket.connect((place.address, place.port).into()).await.map_err(failed)?;
-        let name = ServerName::IpAddress(place.address.into());
+        let stream = socket.connect((agent.address, agent.port).into()).await.map_err(failed)?;
+        let name = ServerName::IpAddress(agent.address.into());
         let stream = self.tls.connect(name, IdleTimeout::new(stream, STALL_TIMEOUT)).await;
         let stranger =
-            |why: String| AgentError::Stranger { node: place.node.clone(), address: place.host(), why };
+            |why: String| AgentError::Stranger { node: agent.node.clone(), address: agent.host(), why };
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-        let who = certificate.and_then(|it| pki::certificate_user(it));
-        match who {
-            Some(who) if is_agent_of(&who, &place.node) => Ok(stream),
-            Some(who) => Err(stranger(format!("its certificate is {:?}'s", who.name))),
-            None => Err(stranger("its certificate names nobody".to_owned())),
+        let user = certificate.and_then(|it| pki::certificate_user(it));
+        match user {
+            Some(user) if is_agent_of(&user, &agent.node) => Ok(stream),
+            Some(user) => Err(stranger(format!("its certificate is issued to {:?}", user.name))),
+            None => Err(stranger("its certificate has no subject".to_owned())),
         }
     }
 }
 
-fn is_agent_of(who: &User, node: &str) -> bool {
-    who.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && who.is_in(NODES_GROUP)
+fn is_agent_of(user: &User, node: &str) -> bool {
+    user.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && user.is_in(NODES_GROUP)
 }
 
-/// All of a body that must not be long.
+/// Reads a whole body of at most `bytes_max` bytes.
 pub(crate) async fn whole(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(WHOLE_TIMEOUT, read).await {

@@ -1,4 +1,4 @@
-//! The connections of the server: how many there are, of which address, and which one makes room.
+//! Client connections of the server: counts by address and by user, and the choice of the connection to evict.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -16,28 +16,29 @@ use tokio::task::AbortHandle;
 use crate::pki::Peer;
 use crate::request::{TrustLevel, User};
 
-/// Of the connections, what may come from one address: generous, because many clients may be behind one.
+/// Most connections from one address: generous, because many clients may share an address.
 const OF_ADDRESS_MAX: usize = 4_000;
 
-/// A user with more connections than this makes room for others when there are too many.
+/// A user with at most this many connections is never evicted to make room.
 const OF_USER_MIN: usize = 16;
 
-/// TLS handshakes under way: at some 30 kB each, 1,000 are 30 MB.
+/// Most TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
 
-/// Request bodies on one connection that have not arrived completely, and KiB of the large ones.
+/// Most request bodies of one connection that have not arrived completely, and most KiB of the large ones.
 const BODIES_MAX: usize = 64;
 const BODY_KIB_MAX: usize = 32 << 10;
 
-/// KiB of large responses on one connection that wait to be sent.
+/// Most KiB of large responses that wait to be sent on one connection.
 pub(crate) const RESPONSE_KIB_MAX: u32 = 32 << 10;
 
+/// All open connections, with their limits.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
     of_address_max: usize,
     handshakes_max: usize,
-    /// What `Connection::active_ms` counts from.
+    /// `Connection::active_ms` counts from here.
     start: Instant,
     state: Mutex<ConnectionTable>,
 }
@@ -47,18 +48,18 @@ struct ConnectionTable {
     next_id: u64,
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<Arc<str>, usize>,
-    /// In the order of arrival.
+    /// By id, that is in the order of arrival.
     all: BTreeMap<u64, Arc<Connection>>,
-    /// Those whose TLS handshake is not finished.
+    /// Connections whose TLS handshake is not finished.
     handshakes: BTreeMap<u64, Arc<Connection>>,
 }
 
-/// What is known of one connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: u64,
     address: IpAddr,
-    /// When it last carried a request.
+    /// Time of the last request, in milliseconds after `Connections::start`.
     active_ms: AtomicU64,
     /// The first user that was authenticated on it.
     user: OnceLock<ConnectionUser>,
@@ -87,14 +88,14 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// What lasts as long as the connection, whatever protocol it switches to.
+    /// Kept until the connection is closed, also after a protocol upgrade.
     pub(crate) held: Option<ConnectionGuard>,
     /// The client certificate.
     pub(crate) peer: Option<Peer>,
     pub(crate) is_in_process: bool,
 }
 
-/// Keeps what a connection holds until it is closed, also after an upgrade to another protocol.
+/// Keeps values alive until a connection is closed, also after an upgrade to another protocol.
 #[derive(Clone)]
 pub(crate) struct ConnectionGuard {
     _held: Arc<dyn Any + Send + Sync>,
@@ -129,7 +130,7 @@ impl Connections {
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.of_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
-            // Its own idle connections make room first.
+            // Prefer an idle connection of the same address.
             state.evict(|it| it.address == address)?;
         } else if self.max <= state.all.len() {
             state.evict(|_| true)?;
@@ -160,7 +161,7 @@ impl Connections {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A request of `connection` was authenticated as `user`, or not.
+    /// Records a request of `connection`, and its user if it was authenticated.
     pub(crate) fn saw_request(&self, connection: &Connection, user: Option<&User>) {
         connection.active_ms.store(self.now_ms(), Ordering::Relaxed);
         let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
@@ -180,7 +181,8 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    /// Closes the connection that makes room, of those that may.
+    /// Closes the connection that ranks first among those for which `may` is true. Returns `None` if none may
+    /// be closed.
     fn evict(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,
@@ -199,7 +201,7 @@ impl ConnectionTable {
     }
 
     fn close(&mut self, connection: &Connection) {
-        tracing::debug!(address = %connection.address, "an idle connection is closed to make room");
+        tracing::debug!(address = %connection.address, "closing an idle connection to make room");
         self.remove(connection);
         if let Some(task) = connection.task.get() {
             task.abort();
@@ -228,12 +230,12 @@ fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 impl Permit {
-    /// The task that serves the connection, which is aborted to make room for others.
+    /// Sets the task that serves the connection; evicting the connection aborts it.
     pub(crate) fn served_by(&self, task: AbortHandle) {
         let _ = self.connection.task.set(task);
     }
 
-    /// `user` is whom the client certificate names.
+    /// Records that the TLS handshake is finished. `user` is the user of the client certificate.
     pub(crate) fn finished_handshake(&self, user: Option<&User>) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handshakes.remove(&self.connection.id);

@@ -5,14 +5,15 @@ use serde_json::{Map, Value, json};
 use crate::defaulting::TEMPLATE_GENERATION;
 use crate::unstructured::{is_set, map_mut};
 
+/// Conversion of one kind between its served version and its storage version.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// Group, version and plural of the kind that the objects are stored as.
+    /// Group, version and plural of the storage version.
     pub(crate) stored: (&'static str, &'static str, &'static str),
-    /// The field selectors of the served version, and the fields of the stored object that they mean.
+    /// Field selectors of the served version. `fields` has the stored field of each, in the same order.
     pub(crate) field_names: &'static [&'static str],
     fields: &'static [&'static str],
-    /// Paths of fields in the served version, and where they are in the storage version.
+    /// Fields that have another path in the storage version: served path, stored path.
     moved: &'static [(&'static [&'static str], &'static [&'static str])],
     to_storage: fn(&mut Value),
     to_served: fn(&mut Value),
@@ -28,7 +29,7 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     to_served: daemon_set_from_storage,
 };
 
-/// Events of `events.k8s.io`: those of the core group with other field names.
+/// Events of `events.k8s.io`: the Events of the core group with other field names.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
     stored: ("", "v1", "events"),
     field_names: &[
@@ -79,14 +80,14 @@ impl Conversion {
         (self.to_served)(object);
     }
 
-    /// The field of the stored object that a field selector of the served version means.
+    /// Returns the stored field that a field selector of the served version selects.
     pub(crate) fn field<'a>(&self, name: &'a str) -> &'a str {
         self.field_names.iter().position(|it| *it == name).map_or(name, |at| self.fields[at])
     }
 }
 
-/// Renames the fields of a set, as managed fields have it, from one version to another version of the same objects. `None` is the
-/// storage version.
+/// Converts a field set of `managedFields` from one version of a kind to another. `None` stands for the storage
+/// version.
 pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversion>, fields: &mut Value) {
     for (here, stored) in from.iter().flat_map(|it| it.moved) {
         move_fields(fields, here, stored);
@@ -97,7 +98,7 @@ pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversio
 }
 
 fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
-    let Some(taken) = take_fields(fields, from) else { return };
+    let Some(moved) = take_fields(fields, from) else { return };
     let mut at = fields;
     for name in to {
         at = &mut at[format!("f:{name}")];
@@ -105,10 +106,10 @@ fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
             *at = json!({});
         }
     }
-    *at = taken;
+    *at = moved;
 }
 
-/// A parent that held nothing else goes too.
+/// Removes the fields at `path` from the set, and every parent that becomes empty.
 fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     let (name, rest) = path.split_first()?;
     let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
@@ -116,14 +117,14 @@ fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
         return fields.remove(&name);
     }
     let below = fields.get_mut(&name)?;
-    let taken = take_fields(below, rest)?;
+    let moved = take_fields(below, rest)?;
     if below.as_object().is_some_and(Map::is_empty) {
         fields.remove(&name);
     }
-    Some(taken)
+    Some(moved)
 }
 
-/// Sets the defaults that only the old version has, too.
+/// Also sets the defaults that only `extensions/v1beta1` has.
 fn daemon_set_to_storage(set: &mut Value) {
     let labels = set["spec"]["template"]["metadata"]["labels"].clone();
     if is_set(&labels) {
@@ -148,11 +149,11 @@ fn daemon_set_to_storage(set: &mut Value) {
 
 fn daemon_set_from_storage(set: &mut Value) {
     let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-    let Some(said) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
+    let Some(annotation) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
     if !is_set(&set["metadata"]["annotations"]) {
         map_mut(set, "metadata").remove("annotations");
     }
-    if let Some(generation) = said.as_str().and_then(|it| it.parse::<i64>().ok()) {
+    if let Some(generation) = annotation.as_str().and_then(|it| it.parse::<i64>().ok()) {
         map_mut(set, "spec").insert("templateGeneration".into(), json!(generation));
     }
 }
@@ -162,7 +163,7 @@ fn event_to_storage(event: &mut Value) {
     for (new, old) in EVENTS_K8S_IO.moved {
         rename(event, new[0], old[0]);
     }
-    // What an event of the core group always has.
+    // The core group's Event always has these fields.
     for name in ["eventTime", "firstTimestamp", "lastTimestamp"] {
         event.entry(name).or_insert(Value::Null);
     }

@@ -1,4 +1,4 @@
-//! From the bytes of a request to an object of the type that is expected.
+//! Decodes request bodies (JSON, YAML, protobuf) into objects of the expected type.
 
 mod read;
 mod scalar;
@@ -21,8 +21,8 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The object in a body. It may leave out its kind and version, and must not name others than `expected`.
-/// `media_type` comes without parameters; an empty one means JSON.
+/// Decodes the object in a request body. Its `kind` and `apiVersion` may be absent, and must otherwise be those
+/// of `expected`. `media_type` has no parameters; an empty one means JSON.
 pub(crate) fn object(
     context: &Context,
     expected: GroupVersionKind<'_>,
@@ -38,17 +38,17 @@ pub(crate) fn object(
             (read.map_err(|error| in_go(&error)), notes)
         }
         YAML => match yaml(body) {
-            Ok((object, mut twice)) => {
+            Ok((object, mut duplicates)) => {
                 let (read, mut notes) = read::typed(object, of);
-                twice.append(&mut notes.strict);
-                (read.map_err(|error| in_go(&error)), Notes { strict: twice, ..notes })
+                duplicates.append(&mut notes.strict);
+                (read.map_err(|error| in_go(&error)), Notes { strict: duplicates, ..notes })
             }
             Err(error) => (Err(error), Notes::default()),
         },
         PROTOBUF => {
-            let (said, object) =
+            let (type_meta, object) =
                 protobuf::object(body, of).map_err(|why| unrecognized(expected, &why, body))?;
-            refuse_other_kind(expected, &said.api_version, &said.kind)?;
+            refuse_other_kind(expected, &type_meta.api_version, &type_meta.kind)?;
             let (read, notes) = read::typed(object, of);
             (read.map_err(|error| in_go(&error)), notes)
         }
@@ -58,10 +58,10 @@ pub(crate) fn object(
         (Ok(object), _) => object,
         (Err(_), Some(why)) if notes.is_kindless => return Err(unrecognized(expected, &kindless(why), body)),
         (Err(_), Some(why)) => {
-            // The object may be of another kind altogether, and then that is what is wrong with it.
-            let said = TypeMeta::of(body);
-            refuse_other_kind(expected, &said.api_version, &said.kind)?;
-            return Err(unfit(expected, &said.kind, why));
+            // The object may be of another kind, which is then the better error.
+            let type_meta = TypeMeta::of(body);
+            refuse_other_kind(expected, &type_meta.api_version, &type_meta.kind)?;
+            return Err(unfit(expected, &type_meta.kind, why));
         }
         (Err(error), None) => return Err(unrecognized(expected, &kindless(&error), body)),
     };
@@ -78,7 +78,8 @@ pub(crate) fn object(
     Ok(object)
 }
 
-/// What a patch made of an object, held to its type like a body. `complaints` are those of the patch itself.
+/// Decodes the result of a patch against its type, as a request body is. `complaints` are the strict decoding
+/// errors of the patch itself.
 pub(crate) fn patched(
     context: &Context,
     expected: GroupVersionKind<'_>,
@@ -86,7 +87,7 @@ pub(crate) fn patched(
     complaints: Vec<String>,
 ) -> Result<Value, ApiError> {
     let of = type_of(expected)?;
-    // Most patches fit, so what they made is only written out for those that do not.
+    // Most patches fit their type, so the result is only serialized for an error.
     let (read, mut notes) = read::typed(&object, of);
     notes.strict.splice(0..0, complaints);
     let wrong = match (&read, notes.wrong) {
@@ -109,7 +110,8 @@ pub(crate) fn patched(
     Ok(object)
 }
 
-/// What a server-side apply made of an object. It has fields of its type alone, so only what they hold can be wrong.
+/// Decodes the result of a server-side apply. Typed merging has removed unknown fields, so that only values can
+/// be invalid.
 pub(crate) fn merged(
     expected: GroupVersionKind<'_>,
     object: &Value,
@@ -132,12 +134,12 @@ pub(crate) fn merged(
     Ok(object)
 }
 
-/// Rule: an apply whose result would take more memory than a body may is refused with 413, which says how to go on where the entries
-/// of field managers are the reason. Each apply in the name of another manager adds one.
+/// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a
+/// new field manager adds an entry, so the message names the remedy if `managedFields` is the cause.
 fn too_many_values(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if values_bytes(managed) < VALUES_BYTES_MAX / 2 {
-        return ApiError::entity_too_large("the object with what is applied holds too many values");
+        return ApiError::entity_too_large("the applied object has too many values");
     }
     let managers = managed.as_array().map_or(0, Vec::len);
     ApiError::entity_too_large(&format!(
@@ -146,7 +148,7 @@ fn too_many_values(object: &Value) -> ApiError {
     ))
 }
 
-/// The body of a patch, whatever it holds, and the fields that are there twice.
+/// Decodes the body of a JSON patch or merge patch. Also returns errors for duplicate fields.
 pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, notes) = read::untyped(&mut from);
@@ -154,12 +156,13 @@ pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((patch, notes.strict))
 }
 
-/// The body of a server-side apply: YAML, of which JSON is a part. Gives the fields that are there twice too.
+/// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Also returns errors for duplicate
+/// fields.
 pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     match yaml(body).map_err(bad)? {
-        (applied @ Value::Object(_), twice) => Ok((applied, twice)),
-        (Value::Null, twice) => Ok((Value::Object(Map::new()), twice)),
+        (applied @ Value::Object(_), duplicates) => Ok((applied, duplicates)),
+        (Value::Null, duplicates) => Ok((Value::Object(Map::new()), duplicates)),
         (other, _) => Err(bad(format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go_format::json_type_of(&other)
@@ -167,16 +170,17 @@ pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     }
 }
 
-/// Tells the client of fields that were there twice in what it applied, or refuses that if the client would have it so.
-pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<(), ApiError> {
-    if twice.is_empty() {
+/// Reports duplicate fields of an applied object as the field validation directive demands: error, warning or
+/// nothing.
+pub(crate) fn complain_of_yaml(context: &Context, duplicates: &[String]) -> Result<(), ApiError> {
+    if duplicates.is_empty() {
         return Ok(());
     }
     let key = |it: &String| {
         let path = it.trim_start_matches("duplicate field ").trim_matches('"');
         format!("  line 1: key {:?} already set in map", path.rsplit('.').next().unwrap_or_default())
     };
-    let keys: Vec<_> = twice.iter().map(key).collect();
+    let keys: Vec<_> = duplicates.iter().map(key).collect();
     let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n{}", keys.join("\n"));
     match context.field_validation {
         FieldValidation::Strict => Err(ApiError::bad_request(format!("error strict decoding YAML: {why}"))),
@@ -188,7 +192,8 @@ pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<()
     }
 }
 
-/// A value, and the fields that were there twice. kubectl sends JSON where YAML is asked for, so that is tried first.
+/// Parses YAML, and returns errors for duplicate fields. JSON is tried first, because kubectl sends JSON as
+/// `apply-patch+yaml`.
 fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, notes) = read::untyped(&mut from);
@@ -198,10 +203,10 @@ fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
         Err(_) => {}
     }
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-    // The notes are of JSON alone: in YAML a field that is there twice is an error.
+    // The notes are for JSON only: the YAML parser fails at a duplicate key.
     let read = serde_saphyr::with_deserializer_from_str(text, |from| {
         let (read, notes) = read::untyped(from);
-        // Its own words for too many values say where it stopped reading.
+        // The parser's own message for too many values would add a position.
         if notes.wrong.is_some() { Ok(Err(notes.wrong.unwrap_or_default())) } else { read.map(Ok) }
     });
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
@@ -219,9 +224,9 @@ fn set_kind(expected: GroupVersionKind<'_>, object: &mut Value) {
     object["kind"] = expected.kind.into();
 }
 
-/// An object may leave its kind and version out.
+/// Checks `apiVersion` and `kind`, if present, against the expected ones.
 fn refuse_other_kind(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
-    // Options are the same in every group.
+    // DeleteOptions are the same in every group.
     let is_option = expected.kind == "DeleteOptions";
     let must = group_version(expected.group, expected.version);
     let api_version = if api_version.is_empty() || is_option { &must } else { api_version };
@@ -257,7 +262,7 @@ fn unregistered(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// What a body says of itself. Nothing else of it is kept.
+/// `apiVersion` and `kind` of a body.
 #[derive(Default)]
 struct TypeMeta {
     api_version: String,
@@ -296,7 +301,7 @@ fn unfit_patch(object: &Value, why: &str) -> ApiError {
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
-/// What was sent is no object at all, so a little of it is shown.
+/// The error for a body that is not an object: it quotes the first bytes.
 fn unrecognized(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     const SHOWN_MAX: usize = 30;
     let more = if SHOWN_MAX < body.len() { " ..." } else { "" };
@@ -316,7 +321,7 @@ fn kindless(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// Go's words for the commonest way in which JSON is broken.
+/// The message of Go's `encoding/json` for the most common syntax error.
 fn in_go(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::kinds::{Kind, join};
 use crate::validation::FieldError;
 
+/// A failed request, with the fields of the `Status` object that is sent.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) code: StatusCode,
@@ -26,7 +27,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
-    /// Every name that was made up was taken.
+    /// Every generated name was in use already.
     pub(crate) fn no_name_left(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -57,12 +58,13 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
     }
 
-    /// Preconditions of a delete, and bodies of subresources, name the kind where all else names the resource.
+    /// A conflict whose message names the kind instead of the resource: preconditions of a delete, and bodies
+    /// of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", join(kind, group));
-        let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        refusal.details = json!({"name": name, "group": group, "kind": kind});
-        refusal
+        let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        error.details = json!({"name": name, "group": group, "kind": kind});
+        error
     }
 
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -70,7 +72,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
     }
 
-    /// Nothing grants what was asked for. The resource need not be one that is served.
+    /// The request is not authorized. The resource need not be one that the server serves.
     pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let resource = join(plural, group);
         let message = match (resource.as_str(), name) {
@@ -78,48 +80,51 @@ impl ApiError {
             (resource, "") => format!("{resource} is forbidden: {why}"),
             (resource, name) => format!("{resource} \"{name}\" is forbidden: {why}"),
         };
-        let mut refusal = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        let mut error = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
         let details = [("name", name), ("group", group), ("kind", plural)];
-        refusal.details = details.into_iter().filter(|(_, it)| !it.is_empty()).collect();
-        refusal
+        error.details = details.into_iter().filter(|(_, it)| !it.is_empty()).collect();
+        error
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
         Self::invalid_in(kind.group, kind.kind, name, causes)
     }
 
-    /// The options of the request are wrong, rather than its object. `kind` is theirs: `DeleteOptions`.
+    /// The options of the request are invalid, not its object. `kind` is the kind of the options:
+    /// `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
         Self::invalid_in("meta.k8s.io", kind, "", causes)
     }
 
-    /// A PUT of a kind whose writers must say which version they replace. Upstream names the resource here.
+    /// A PUT without a resourceVersion, of a kind that requires one. Upstream names the resource here, not the
+    /// kind.
     pub(crate) fn version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
         Self::invalid_in(kind.group, kind.plural, name, &[cause])
     }
 
-    /// A patch made of the object what its type does not allow.
+    /// The result of a patch does not fit the type of the object.
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
         Self::invalid_in("", "", "", &[cause])
     }
 
     pub(crate) fn invalid_in(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
-        let mut said: Vec<_> = Vec::with_capacity(causes.len());
+        let mut messages: Vec<_> = Vec::with_capacity(causes.len());
         for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
-            if !said.contains(&cause) {
-                said.push(cause);
+            if !messages.contains(&cause) {
+                messages.push(cause);
             }
         }
-        let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
-        let message = format!("{} \"{name}\" is invalid: {said}", join(kind, group));
-        let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        let messages =
+            if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) };
+        let message = format!("{} \"{name}\" is invalid: {messages}", join(kind, group));
+        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let causes: Vec<_> = causes
             .iter()
             .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
             .collect();
-        refusal.details = json!({"name": name, "group": group, "kind": kind, "causes": causes});
-        refusal
+        error.details = json!({"name": name, "group": group, "kind": kind, "causes": causes});
+        error
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -145,7 +150,7 @@ impl ApiError {
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
     }
 
-    /// When the client shall come again, if the refusal says so.
+    /// Seconds after which the client may retry, if the error has them.
     pub(crate) fn retry_after_s(&self) -> Option<u64> {
         self.details["retryAfterSeconds"].as_u64()
     }
@@ -162,14 +167,14 @@ impl ApiError {
         )
     }
 
-    /// A verb that the kind does not have.
+    /// A verb that the kind does not support.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
         kind.read_only.map_or_else(Self::method_not_allowed, |why| {
             Self::plain(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
         })
     }
 
-    /// The client names no format that we have.
+    /// The server has none of the media types in the Accept header.
     pub(crate) fn not_acceptable() -> Self {
         Self::plain(
             StatusCode::NOT_ACCEPTABLE,
@@ -178,7 +183,7 @@ impl ApiError {
         )
     }
 
-    /// The client names the format, but wants to see in it what we do not have.
+    /// The server has the media type, but not the representation that its parameters ask for.
     pub(crate) fn no_such_view() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
@@ -209,38 +214,38 @@ impl ApiError {
         )
     }
 
-    /// As `too_large`, where something else than the body is.
+    /// Like `too_large`, for a limit other than the size of the body.
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// A patch that does not fit its object: upstream says no more.
+    /// A patch that cannot be applied to its object. Upstream gives no reason.
     pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
-        let refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
-        Self { details: json!({}), ..refusal }
+        let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        Self { details: json!({}), ..error }
     }
 
-    /// What upstream has no reason for, though it is the client's fault as often as not.
+    /// An error 500 without a reason, for cases in which upstream sets none, even if the client is at fault.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// Others own what a server-side apply would change.
+    /// Other field managers own fields that a server-side apply would change.
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
-        let refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        Self { details: json!({"causes": causes}), ..refusal }
+        let error = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// Others kept writing the same object, or the client's time is over.
+    /// Concurrent writes of the same object, or the deadline of the request, ended it.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
-    /// The body of the request does not arrive, or too slowly.
+    /// The body of the request arrived too slowly or not at all.
     pub(crate) fn body_timeout() -> Self {
         let message = "the body of the request did not arrive in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
@@ -250,32 +255,33 @@ impl ApiError {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// Too much is under way already.
+    /// Flow control rejected the request: too many requests are in progress.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
-        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-        refusal.details = json!({"retryAfterSeconds": retry_after_s});
-        refusal
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        error.details = json!({"retryAfterSeconds": retry_after_s});
+        error
     }
 
     pub(crate) fn internal(why: &str) -> Self {
         let message = format!("Internal error occurred: {why}");
-        let mut refusal = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
-        refusal.details = json!({"causes": [{"message": why}]});
-        refusal
+        let mut error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+        error.details = json!({"causes": [{"message": why}]});
+        error
     }
 
-    /// A budget would be broken. It may be tried again after so many seconds; 0 says nothing of when.
+    /// An eviction would violate a PodDisruptionBudget. The client may retry after this many seconds; 0 leaves
+    /// the time open.
     pub(crate) fn over_budget(message: &str, retry_after_s: u32) -> Self {
-        let mut refusal = Self::too_many_requests(retry_after_s);
-        message.clone_into(&mut refusal.message);
+        let mut error = Self::too_many_requests(retry_after_s);
+        message.clone_into(&mut error.message);
         if retry_after_s == 0 {
-            refusal.details = json!({});
+            error.details = json!({});
         }
-        refusal
+        error
     }
 
-    /// An agent says no.
+    /// An error response of a node agent.
     pub(crate) fn of_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),
@@ -288,7 +294,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
-    /// One more cause, for a client that looks for it.
+    /// Adds a cause to the details.
     pub(crate) fn because(mut self, reason: &str, message: &str, field: &str) -> Self {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
@@ -308,7 +314,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The state that a list was told from is gone. `next` leads on to the rest of it as it is now.
+    /// The state from which the list began was compacted. `next` continues with the rest of the current state.
     pub(crate) fn page_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
@@ -320,10 +326,10 @@ impl ApiError {
 
     pub(crate) fn revision_not_yet(wanted: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
-        let mut refusal = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
-        refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
-        refusal
+        error.details = json!({"causes": [cause], "retryAfterSeconds": 1});
+        error
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -348,7 +354,7 @@ impl ApiError {
         status
     }
 
-    /// AuditEvent before anything is known of the object: upstream has details then, and nothing in them.
+    /// An error from before the object is known. Upstream sends empty details in this case.
     fn plain(code: StatusCode, reason: &'static str, message: &str) -> Self {
         Self { details: json!({}), ..Self::new(code, reason, message) }
     }
@@ -357,14 +363,14 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
-    /// `details.kind` is the resource and not the kind: upstream's habit, which clients rely on.
+    /// `details.kind` is the resource and not the kind, as upstream sends it and clients expect it.
     fn about(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
 }
 
-/// As everywhere in the API, what is empty is left out.
+/// Omits empty fields, as `omitempty` does.
 pub(crate) fn without_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");

@@ -1,11 +1,11 @@
-//! How Go prints values: errors quote what they are about.
+//! Formats values as Go's `fmt` does, for error messages that quote a value.
 
 use serde_json::Value;
 
-/// Most of a quoted object that an error shows. The whole of it would be as long as a body, in an answer that others may cause.
+/// Most bytes of a quoted object in an error message. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
-/// Cuts what an error quotes.
+/// Truncates the value that an error message quotes.
 pub(crate) fn cut(mut text: String) -> String {
     if QUOTED_BYTES_MAX < text.len() {
         text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
@@ -14,7 +14,7 @@ pub(crate) fn cut(mut text: String) -> String {
     text
 }
 
-/// `%v`, cut.
+/// Formats a value as `%v`, truncated.
 pub(crate) fn text(value: &Value) -> String {
     cut(whole_text(value))
 }
@@ -33,7 +33,7 @@ fn whole_text(value: &Value) -> String {
     }
 }
 
-/// `%#v`, cut.
+/// Formats a value as `%#v`, truncated.
 pub(crate) fn syntax(value: &Value) -> String {
     cut(whole_syntax(value))
 }
@@ -54,7 +54,7 @@ fn whole_syntax(value: &Value) -> String {
     }
 }
 
-/// `%T`
+/// Returns the Go type of a value, as `%T`.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -67,7 +67,7 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// How `encoding/json` names what it found.
+/// Returns the name of a JSON type as `encoding/json` writes it in errors.
 pub(crate) fn json_type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

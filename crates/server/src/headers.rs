@@ -1,7 +1,7 @@
-//! The headers of a request, decoded in one place.
+//! Decodes the headers of a request.
 //!
-//! HTTP lets a header hold any byte from 0x80 on. What the server reads must be UTF-8: a request in which such a header
-//! is not is refused, so that no header is ever taken for one that was not sent.
+//! HTTP allows any byte from 0x80 on in a header. The headers that the server reads must be UTF-8: a request
+//! with an undecodable one is refused, so that no header is mistaken for an absent one.
 
 use hyper::HeaderMap;
 use hyper::header::{
@@ -19,7 +19,8 @@ pub(crate) const IMPERSONATE_UID: &str = "impersonate-uid";
 pub(crate) const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// All others that the server reads. `Authorization` is apart: what cannot be read there is a false credential, and 401.
+/// The other headers that the server reads. `Authorization` is not in the list: an undecodable one is an
+/// invalid credential (401).
 static READ: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
@@ -33,7 +34,7 @@ static READ: [HeaderName; 10] = [
     FORWARDED_FOR,
 ];
 
-/// Who the client wants to act as.
+/// The user that the client impersonates.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     pub(crate) user: String,
@@ -42,7 +43,8 @@ pub(crate) struct Impersonation {
     pub(crate) extra: Vec<(String, String)>,
 }
 
-/// Rule: a header that the server reads is UTF-8 text, and a request in which one is not is refused with its name.
+/// Rule: a header that the server reads must be UTF-8; otherwise the request is refused, and the error names
+/// the header.
 pub(crate) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_read = |name: &HeaderName| READ.contains(name) || name.as_str().starts_with(IMPERSONATE);
     if headers.get_all(AUTHORIZATION).iter().any(|it| decoded(it).is_none()) {
@@ -54,19 +56,19 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// The first value of the header; empty if there is none. [`check`] has refused what cannot be read.
+/// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has refused undecodable values.
 pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> &str {
     debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decoded).unwrap_or_default()
 }
 
-/// All values of the header.
+/// Returns all values of the header.
 pub(crate) fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get_all(name).iter().filter_map(decoded)
 }
 
-/// The bearer token. `Err` if the header is there and holds none.
+/// Returns the bearer token. Fails if there is an `Authorization` header without one.
 pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
@@ -77,46 +79,45 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// Rule: a request with any `Impersonate-*` header names the user it is made as, once, or is refused: it is never made
-/// in the client's own name. `None` if it has no such header.
+/// Rule: a request with any `Impersonate-*` header must name the impersonated user exactly once; otherwise it
+/// is refused, and never executed as the client itself. Returns `None` if there is no impersonation header.
 pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
-    let mut wanted = Impersonation::default();
-    let mut is_asked = false;
+    let mut impersonation = Impersonation::default();
+    let mut is_requested = false;
     for (name, value) in headers {
         let name = name.as_str();
         if !name.starts_with(IMPERSONATE) {
             continue;
         }
-        is_asked = true;
+        is_requested = true;
         let value = decoded(value).ok_or_else(|| unreadable(name))?.to_owned();
         match name {
             IMPERSONATE_USER | IMPERSONATE_UID => {
-                let slot = if name == IMPERSONATE_USER { &mut wanted.user } else { &mut wanted.uid };
+                let slot =
+                    if name == IMPERSONATE_USER { &mut impersonation.user } else { &mut impersonation.uid };
                 if !slot.is_empty() {
-                    return Err(ApiError::bad_request(format!("the header {name} is there more than once")));
+                    return Err(ApiError::bad_request(format!("the header {name} occurs more than once")));
                 }
                 *slot = value;
             }
-            IMPERSONATE_GROUP => wanted.groups.push(value),
+            IMPERSONATE_GROUP => impersonation.groups.push(value),
             _ => match name.strip_prefix(IMPERSONATE_EXTRA) {
                 Some(key) => {
                     let key = percent_decode_str(key).decode_utf8().map_err(|_| unreadable(name))?;
-                    wanted.extra.push((key.into_owned(), value));
+                    impersonation.extra.push((key.into_owned(), value));
                 }
                 None => {
-                    return Err(ApiError::bad_request(format!(
-                        "the impersonation header {name} is not known"
-                    )));
+                    return Err(ApiError::bad_request(format!("the impersonation header {name} is unknown")));
                 }
             },
         }
     }
-    if is_asked && wanted.user.is_empty() {
+    if is_requested && impersonation.user.is_empty() {
         return Err(ApiError::bad_request(
             "requested groups, extra or uid without impersonating a user: send Impersonate-User too",
         ));
     }
-    Ok(is_asked.then_some(wanted))
+    Ok(is_requested.then_some(impersonation))
 }
 
 fn decoded(value: &HeaderValue) -> Option<&str> {
@@ -175,11 +176,11 @@ mod tests {
         assert_eq!(said(&[("impersonate-extra-a", b"b")]), lacking);
         assert_eq!(
             said(&[("impersonate-user", b"a"), ("impersonate-user", b"b")]),
-            "the header impersonate-user is there more than once"
+            "the header impersonate-user occurs more than once"
         );
         assert_eq!(
             said(&[("impersonate-user", b"a"), ("impersonate-role", b"b")]),
-            "the impersonation header impersonate-role is not known"
+            "the impersonation header impersonate-role is unknown"
         );
         assert_eq!(
             said(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"b")]),

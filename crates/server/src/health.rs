@@ -1,28 +1,29 @@
-//! `/healthz`, `/livez` and `/readyz`, in upstream's words.
+//! `/healthz`, `/livez` and `/readyz`, in upstream's format.
 
 use std::fmt::Write as _;
 
 use hyper::StatusCode;
 
-/// One of the three, and whether it is asked whole or for one check: `/readyz`, `/livez/ping`.
+/// A health request: the endpoint, and the name of a single check, if any: `/readyz`, `/livez/ping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
     pub(crate) which: &'static str,
     pub(crate) check: Option<String>,
 }
 
-/// What is looked at.
+/// The state that the health checks evaluate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthState {
-    /// It takes no new work.
+    /// The server is shutting down.
     pub(crate) is_stopping: bool,
-    /// Writes are possible.
+    /// The store accepts writes.
     pub(crate) is_writable: bool,
-    /// Bytes that the store has, and that it may have.
+    /// Used bytes and capacity of the store.
     pub(crate) store_bytes: (usize, usize),
 }
 
-/// Rule: the server is alive while it answers; it is ready while it can write and is not stopping.
+/// Rule: the server is alive while it responds; it is ready while the store accepts writes and the server is
+/// not shutting down.
 pub(crate) fn answer(
     asked: &HealthProbe,
     state: HealthState,
@@ -31,7 +32,7 @@ pub(crate) fn answer(
 ) -> (StatusCode, String) {
     let mut checks = checks(asked.which, state);
     if let Some(wanted) = &asked.check {
-        // The store is upstream's etcd, which monitoring asks for by that name.
+        // Monitoring asks for the store by upstream's name, etcd.
         checks.push(("etcd", state.is_writable));
         return match checks.iter().find(|(name, _)| name == wanted) {
             Some((_, true)) => (StatusCode::OK, "ok".to_owned()),
@@ -82,7 +83,7 @@ pub(crate) fn metrics(state: HealthState) -> String {
     text
 }
 
-/// The paths of all checks.
+/// Returns the paths of all health checks, for `GET /`.
 pub(crate) fn paths() -> Vec<String> {
     let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
     let of =

@@ -1,5 +1,5 @@
-//! The line to a client. It is cut when nothing moves on it any more: what waits to be sent is memory, and a client that
-//! does not take it must not hold it for ever.
+//! Closes a connection that makes no progress: unsent data is memory, and a client that stops reading must not
+//! hold it forever.
 
 use std::io;
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+/// A stream that fails when a write, or optionally a read, makes no progress for too long.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,
@@ -17,18 +18,18 @@ pub(crate) struct IdleTimeout<S> {
 }
 
 impl<S> IdleTimeout<S> {
-    /// A client that takes nothing of what it is sent for `patience` is cut off.
+    /// Fails writes after the client has read nothing for `patience`.
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, sending: StallTimer::after(patience), hearing: None }
     }
 
-    /// From now on the line is also cut when nothing is heard for so long.
+    /// From now on also fails reads after nothing has arrived for `timeout`.
     pub(crate) fn hear_within(&mut self, timeout: Duration) {
         self.hearing = Some(StallTimer::after(timeout));
     }
 }
 
-/// For how long a stream has not been ready.
+/// Measures how long a stream has not been ready.
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
@@ -47,7 +48,10 @@ impl StallTimer {
         }
         let ends = self.ends.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
         ready!(ends.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing moved on the line for too long")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the connection made no progress for too long",
+        )))
     }
 }
 
@@ -57,9 +61,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let line = self.get_mut();
-        let polled = Pin::new(&mut line.stream).poll_read(context, buffer);
-        match &mut line.hearing {
+        let connection = self.get_mut();
+        let polled = Pin::new(&mut connection.stream).poll_read(context, buffer);
+        match &mut connection.hearing {
             Some(stall) => stall.watch(polled, context),
             None => polled,
         }
@@ -68,9 +72,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let line = self.get_mut();
-        let polled = Pin::new(&mut line.stream).poll_write(context, bytes);
-        line.sending.watch(polled, context)
+        let connection = self.get_mut();
+        let polled = Pin::new(&mut connection.stream).poll_write(context, bytes);
+        connection.sending.watch(polled, context)
     }
 
     fn poll_write_vectored(
@@ -78,16 +82,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let line = self.get_mut();
-        let polled = Pin::new(&mut line.stream).poll_write_vectored(context, pieces);
-        line.sending.watch(polled, context)
+        let connection = self.get_mut();
+        let polled = Pin::new(&mut connection.stream).poll_write_vectored(context, pieces);
+        connection.sending.watch(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
-    // A socket has nothing to flush, and is ready even when it takes nothing: that says nothing of the client.
+    // Flushing a socket is always ready, also if the client reads nothing, so it is not measured.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }

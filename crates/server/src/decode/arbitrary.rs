@@ -1,4 +1,4 @@
-//! Objects made up from the table of types, for tests: mostly right, now and then wrong.
+//! Random objects of the served types, for property tests: valid ones and ones with errors.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::GroupVersionKind;
 use crate::types::{self, Shape, Type};
 
-/// A stream of choices; when it is used up every choice is the first.
+/// A stream of random choices. Once it is used up, every choice is the first alternative.
 #[derive(Debug)]
 pub(crate) struct Choices<'a>(&'a [u8]);
 
@@ -24,18 +24,18 @@ impl Choices<'_> {
     }
 }
 
-/// A kind, and an object of it of which every value has the right type.
+/// A random kind and an object of it in which every value has the right type.
 pub(crate) fn right() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     made(false)
 }
 
-/// A kind, and an object of it in which something may be wrong anywhere.
+/// A random kind and an object of it in which any value may be wrong.
 pub(crate) fn wrong() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     made(true)
 }
 
 fn made(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
-    // What is no object by itself has no kind either.
+    // Types without `kind` cannot be decoded as objects of their own.
     let kinds: Vec<_> = types::kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
     let kinds = prop::sample::select(kinds);
     (kinds, prop::collection::vec(any::<u8>(), 0..400)).prop_map(
@@ -45,7 +45,7 @@ fn made(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>,
     )
 }
 
-/// Bytes that differ from these in a few places, or are cut short.
+/// Mutates `bytes` in a few places, or truncates them.
 pub(crate) fn mutated(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let length = bytes.len();
     let places = prop::collection::vec((0..length.max(1), any::<u8>(), 0..4u8), 0..6);
@@ -73,7 +73,7 @@ fn object(of: &'static Type, choices: &mut Choices<'_>, may_be_wrong: bool) -> V
             continue;
         }
         let value = value(field.shape, choices, may_be_wrong);
-        // An empty list of managers has a meaning in JSON, and cannot be said in protobuf.
+        // An empty `managedFields` has a meaning in JSON that protobuf cannot express.
         if field.name != "managedFields" || value != json!([]) {
             object.insert(field.name.to_owned(), value);
         }
@@ -125,7 +125,7 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
     }
 }
 
-/// An object of this kind of which every value has the right type, made from these choices.
+/// Returns an object of this kind in which every value has the right type, made from `bytes`.
 pub(crate) fn of_kind(gvk: GroupVersionKind<'_>, bytes: &[u8]) -> Value {
     let of = types::of(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
     object(of, &mut Choices(bytes), false)

@@ -1,7 +1,7 @@
-//! Reads a value by its type: in one pass from JSON, YAML or a value that is there already.
+//! Decodes values by their type in one pass, from JSON, YAML or a `serde_json::Value`.
 //!
-//! What comes out is what Go would write had it read the same: nothing that the type does not have, no null where Go
-//! drops it, quantities and times in their one form, and the zeros that Go always writes.
+//! The result is what Go would serialize after it had decoded the same input: no unknown fields, no null where
+//! Go omits the field, quantities and times in canonical form, and the zero values that Go always writes.
 
 use std::fmt;
 
@@ -11,54 +11,55 @@ use serde_json::{Map, Value};
 use super::scalar;
 use crate::types::{Field, Presence, Shape, Type};
 
-/// Complaints past this many say nothing new. Upstream's number.
+/// Most strict decoding errors that are reported. Upstream: the same number.
 const NOTES_MAX: usize = 100;
 
-/// Most memory that the values of a body may take, as estimated by the three sizes below: a body of 3 MiB that is all `{"":0}` would
-/// otherwise take 300 MiB. An object of 1.4 MiB, with an object every 40 bytes, takes 33 MiB.
+/// Most memory that the values of one body may take, estimated with the three sizes below: a body of 3 MiB of
+/// `{"":0}` would otherwise take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33
+/// MiB.
 pub(crate) const VALUES_BYTES_MAX: usize = 40 << 20;
 
-/// What serde_json keeps an object in has room for eleven entries at once.
+/// A node of the map in which serde_json keeps an object has space for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
-/// An entry's name, on the heap.
+/// The name of a map entry, on the heap.
 const ENTRY_BYTES: usize = 48;
 
-/// A value of 32 bytes, twice while the list grows.
+/// A value has 32 bytes, twice that while the list grows.
 const ITEM_BYTES: usize = 64;
 
-pub(super) const TOO_MANY: &str = "the body holds too many objects";
+pub(super) const TOO_MANY: &str = "the body has too many values";
 
-/// What was wrong with the data besides their form.
+/// Errors in the content of a value, apart from its syntax.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Fields that are unknown or there twice: `unknown field "spec.x"`.
+    /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
     pub(super) strict: Vec<String>,
-    /// A value of the wrong type, in Go's words. Nothing was read then.
+    /// Error for a value of the wrong type, as Go words it. Nothing was decoded in this case.
     pub(super) wrong: Option<String>,
-    /// What is wrong is the kind or the version, so that it cannot be told what this was meant to be.
+    /// The error is in `kind` or `apiVersion`, so the intended type is unknown.
     pub(super) is_kindless: bool,
 }
 
-/// Reads an object of a type. The error is of the form; what is wrong with the content is in the notes.
+/// Decodes an object of a type. The error is a syntax error; errors in the content are in the notes.
 pub(super) fn typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
 ) -> (Result<Value, D::Error>, Notes) {
-    // Reviews are not stored, so their managed fields mean nothing.
+    // Reviews are not stored, so their `managedFields` are meaningless.
     let mut reader = Reader { without_managers: short_name(of).ends_with("Review"), ..Reader::default() };
     let read = At { reader: &mut reader, shape: Shape::Object(of), go_type: None }.deserialize(from);
     (read, reader.notes)
 }
 
-/// Reads any value and notes the fields that are there twice.
+/// Decodes any value and notes duplicate fields.
 pub(super) fn untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, Notes) {
     let mut reader = Reader::default();
     let read = Free { reader: &mut reader, notes_twice: true }.deserialize(from);
     (read, reader.notes)
 }
 
-/// About what a value takes in memory, counted as a body is.
+/// Estimates the memory of a value in the same way as for a body.
 pub(crate) fn values_bytes(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(|it| ITEM_BYTES + values_bytes(it)).sum(),
@@ -69,18 +70,20 @@ pub(crate) fn values_bytes(value: &Value) -> usize {
     }
 }
 
+/// State of one decoding.
 #[derive(Default)]
 struct Reader {
     path: Vec<ReadStep>,
-    /// The struct that Go would be filling.
+    /// Name of the Go struct that is being decoded, for error messages.
     within: &'static str,
-    /// What was read so far takes about this much.
+    /// Estimated memory of the values read so far.
     bytes: usize,
-    /// Leave `metadata.managedFields` out, whatever it holds.
+    /// Drop `metadata.managedFields`.
     without_managers: bool,
     notes: Notes,
 }
 
+/// One step of the path to the current value.
 enum ReadStep {
     Field(&'static Field),
     Key(String),
@@ -88,12 +91,14 @@ enum ReadStep {
 }
 
 impl Reader {
-    /// Rule: the values of one body take a bounded amount of memory, whatever they are: typed or not, in a patch or an object.
+    /// Rule: the values of one body take a bounded amount of memory, with or without a type, in a patch or in
+    /// an object.
     fn spend<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.bytes += bytes;
         if self.bytes <= VALUES_BYTES_MAX { Ok(()) } else { Err(self.wrong(TOO_MANY)) }
     }
 
+    /// Records a strict decoding error for the field `name` of the current value.
     fn note(&mut self, what: &str, name: &str) {
         if self.notes.strict.len() == NOTES_MAX {
             return;
@@ -130,7 +135,8 @@ impl Reader {
         error
     }
 
-    /// Go names the struct, and the fields that lead to the value without their places in lists and maps.
+    /// Returns Go's error for a value of the wrong type: the struct, and the field names that lead to the value
+    /// without list indices and map keys. Upstream: `json.UnmarshalTypeError`.
     fn mismatch<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
         let fields = self.path.iter().filter_map(|it| match it {
             ReadStep::Field(field) => Some(*field),
@@ -139,7 +145,7 @@ impl Reader {
         let names: Vec<&str> = fields.flat_map(|it| it.embedded.into_iter().chain([it.name])).collect();
         let place = match &names[..] {
             [] => "Go value".to_owned(),
-            // These are read first, into a struct that has no name.
+            // Go reads these two first, into an anonymous struct.
             [name @ ("apiVersion" | "kind")] => {
                 self.notes.is_kindless = true;
                 format!("Go struct field .{name}")
@@ -150,11 +156,11 @@ impl Reader {
     }
 }
 
-/// A place in the data, and what belongs there.
+/// Deserializes one value of a known type.
 struct At<'a> {
     reader: &'a mut Reader,
     shape: Shape,
-    /// What Go calls the type, if that has a name.
+    /// Go's name of the type, if it is a named one.
     go_type: Option<&'static str>,
 }
 
@@ -285,7 +291,7 @@ impl At<'_> {
             if is_written(field, &value) {
                 object.insert(field.name.to_owned(), value);
             } else {
-                // Of a field that is there twice the last one counts, even if it says nothing.
+                // The last of duplicate fields wins, also if it is empty.
                 object.remove(field.name);
             }
         }
@@ -323,7 +329,7 @@ impl At<'_> {
         Ok(Value::Object(object))
     }
 
-    /// A number that no integer holds.
+    /// A number that is not an integer.
     fn unwhole<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.quantity(text),
@@ -344,7 +350,7 @@ impl At<'_> {
     }
 }
 
-/// Which fields an object has had; none has more than this holds.
+/// Bit set of the fields that an object has had. No type has more than 128 fields.
 #[derive(Default)]
 struct Seen(u128);
 
@@ -357,7 +363,7 @@ impl Seen {
     }
 }
 
-/// The name of a field: its place in the type, or the name if the type does not have it.
+/// Deserializes a field name into its index in the type, or into the name if the type has no such field.
 struct Name(&'static Type);
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -380,10 +386,10 @@ impl Visitor<'_> for Name {
     }
 }
 
-/// Any value.
+/// Deserializes a value without a type.
 struct Free<'a> {
     reader: &'a mut Reader,
-    /// Fields that are there twice are noted.
+    /// Record duplicate fields as strict decoding errors.
     notes_twice: bool,
 }
 
@@ -469,7 +475,8 @@ impl<'de> Visitor<'de> for Free<'_> {
     }
 }
 
-/// Rule: an object has the fields that Go would write: what is unset, or is empty and need not be said, is left out.
+/// Rule: an object has the fields that Go would serialize: unset fields, and empty ones with `omitempty`, are
+/// left out.
 fn is_written(field: &Field, value: &Value) -> bool {
     let holds_none = match value {
         Value::Null => true,
@@ -479,7 +486,7 @@ fn is_written(field: &Field, value: &Value) -> bool {
         _ => false,
     };
     match value {
-        // Upstream stores protobuf, in which an empty list is none at all.
+        // Upstream stores protobuf, in which an empty list is the same as none.
         _ if holds_none => false,
         _ if field.presence != Presence::NotEmpty => true,
         Value::Bool(it) => *it,
@@ -489,7 +496,7 @@ fn is_written(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// Adds what Go always writes.
+/// Adds the fields that Go serializes even if they are unset.
 fn fill(of: &'static Type, object: &mut Map<String, Value>) {
     for field in of.fields {
         let value = match field.presence {
@@ -502,7 +509,7 @@ fn fill(of: &'static Type, object: &mut Map<String, Value>) {
     }
 }
 
-/// What Go writes for a value that was never set.
+/// What Go serializes for a value that was never set.
 fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Bool => false.into(),
@@ -521,7 +528,7 @@ fn zero(shape: Shape) -> Value {
 
 fn go_type(shape: Shape, named: Option<&str>) -> String {
     match shape {
-        // A time reads itself, from a string.
+        // A time has its own unmarshaller, which reads a string.
         Shape::Time | Shape::MicroTime => "string".to_owned(),
         _ if named.is_some() => named.unwrap_or_default().to_owned(),
         Shape::Bool => "bool".to_owned(),

@@ -1,4 +1,4 @@
-//! The one form of each value that can be written in several.
+//! Canonical form of scalar values: quantities, times, base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use muster_api::quantity::canonical;
 
-/// `1000m` is `1`, and `0.5` is `500m`.
+/// Canonical quantity: `1000m` becomes `1`, and `0.5` becomes `500m`.
 pub(super) fn quantity(text: &str) -> Result<Value, String> {
     canonical(text.trim()).map(|it| it.into()).map_err(|why| why.to_string())
 }
 
-/// Whole seconds in UTC.
+/// Canonical `metav1.Time`: whole seconds in UTC.
 pub(super) fn time(text: &str) -> Result<Value, String> {
     let at = timestamp(text, "2006-01-02T15:04:05Z07:00")?;
     Ok(unless_zero(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// Six digits of a second, no more and no fewer.
+/// Canonical `metav1.MicroTime`: exactly six digits of a second.
 pub(super) fn micro_time(text: &str) -> Result<Value, String> {
     const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let fraction = text.get(19..).unwrap_or_default();
@@ -30,13 +30,13 @@ pub(super) fn micro_time(text: &str) -> Result<Value, String> {
     Ok(unless_zero(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 
-/// Go's year one is no time at all.
+/// Go's zero time (year one) is serialized as null.
 fn unless_zero(at: Timestamp, text: String) -> Value {
     const YEAR_ONE_S: i64 = -62_135_596_800;
     if at.as_second() == YEAR_ONE_S && at.subsec_nanosecond() == 0 { Value::Null } else { text.into() }
 }
 
-/// RFC 3339 as Go reads it, which is narrower than our parser.
+/// Parses RFC 3339 as strictly as Go does; our time library accepts more.
 fn timestamp(text: &str, layout: &str) -> Result<Timestamp, String> {
     let failed = |rest: &str, part: &str| {
         format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
@@ -63,7 +63,7 @@ fn timestamp(text: &str, layout: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Base64 with its padding; line breaks in it are overlooked.
+/// Canonical base64 with padding; line breaks are removed.
 pub(super) fn base64(text: &str) -> Result<Value, String> {
     let joined;
     let plain = if text.contains(['\r', '\n']) {
@@ -72,7 +72,7 @@ pub(super) fn base64(text: &str) -> Result<Value, String> {
     } else {
         text
     };
-    // What decodes with padding, strictly, is written that way again.
+    // A strict decoder accepts only the canonical form, so there is no need to encode again.
     match STANDARD.decode(plain) {
         Ok(_) => Ok(plain.into()),
         Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {

@@ -1,13 +1,15 @@
-//! What does not change while the server runs: made when first asked for, kept as bytes, known by a hash.
+//! A document that does not change while the server runs: built on first use, kept as bytes, with its hash as
+//! ETag.
 
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 
+/// A static document: discovery or OpenAPI.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
-    /// Of the content: who has it already is not sent it again.
+    /// Hash of the content: the ETag by which a client's copy is recognized.
     pub(crate) hash: String,
 }
 

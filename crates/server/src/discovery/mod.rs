@@ -1,6 +1,6 @@
-//! What the server can do, as clients ask before they do anything: versions, groups, resources.
+//! Discovery: versions, API groups and resources of the server.
 //!
-//! Clients up to 1.26 ask group by group; later ones ask for all at once, in version 2 or 2beta1 of that answer.
+//! Clients up to 1.26 ask group by group; later ones use aggregated discovery, in version v2 or v2beta1.
 
 mod document;
 
@@ -13,7 +13,7 @@ use crate::decode::JSON;
 use crate::health;
 use crate::kinds::{Kind, group_version, group_versions, served};
 
-/// The version of Kubernetes whose API this is.
+/// Minor version of the Kubernetes API that the server serves.
 pub(crate) const MINOR: &str = "36";
 
 pub(crate) fn version() -> Value {
@@ -30,7 +30,7 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// All paths but those of resources, as `GET /` lists them.
+/// All paths except those of resources, as `GET /` lists them.
 pub(crate) fn paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -55,7 +55,7 @@ pub(crate) fn paths() -> Value {
     json!({ "paths": paths })
 }
 
-/// The core group. `accept` is the header of the request.
+/// Discovery of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core(accept: &str) -> &'static Document {
     static PLAIN: LazyLock<Document> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
@@ -65,7 +65,7 @@ pub(crate) fn core(accept: &str) -> &'static Document {
     wanted(accept, &PLAIN, &WHOLE)
 }
 
-/// All other groups.
+/// Discovery of all other groups (`/apis`).
 pub(crate) fn groups(accept: &str) -> &'static Document {
     static PLAIN: LazyLock<Document> = LazyLock::new(|| {
         let groups: Vec<_> = named_groups().into_iter().filter_map(group).collect();
@@ -115,7 +115,7 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
                 "kind": subresource.kind,
                 "verbs": subresource.verbs,
             });
-            // Said only where it is not the group and version that were asked for.
+            // `group` and `version` are only set if they differ from those of the list.
             if (subresource.group, subresource.version) != (group, version) {
                 resource["group"] = subresource.group.into();
                 resource["version"] = subresource.version.into();
@@ -133,7 +133,7 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     })
 }
 
-/// The first of the answers that the client can read.
+/// Returns the document of the first media type in `accept` that the server can serve.
 fn wanted(accept: &str, plain: &'static Document, whole: &'static [Document; 2]) -> &'static Document {
     let reads = |it: &str| {
         let mut parameters = it.split(';').map(str::trim);
@@ -151,7 +151,7 @@ fn wanted(accept: &str, plain: &'static Document, whole: &'static [Document; 2])
     accept.split(',').find_map(|it| reads(it.trim())).unwrap_or(plain)
 }
 
-/// Groups with their versions, resources and parts, in both versions of the answer.
+/// Aggregated discovery of these groups with their versions, resources and subresources, as v2 and v2beta1.
 fn aggregated_discovery(groups: &[&str]) -> [Document; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
@@ -178,7 +178,7 @@ fn whole_group(group: &str) -> Value {
 }
 
 fn whole_resource(kind: &Kind) -> Value {
-    // Said only where they are not those that it is listed under.
+    // `group` and `version` are empty if they are the resource's own.
     let kind_of = |group: &str, version: &str, name: &str| {
         let is_own = (group, version) == (kind.group, kind.version);
         let (group, version) = if is_own { ("", "") } else { (group, version) };
@@ -211,7 +211,7 @@ fn whole_resource(kind: &Kind) -> Value {
     resource
 }
 
-/// A subresource, and the kind of what it takes and gives.
+/// A subresource, with the kind of its request and response bodies.
 struct PartOf {
     name: &'static str,
     group: &'static str,
@@ -232,7 +232,8 @@ fn parts_of(kind: &Kind) -> Vec<PartOf> {
     parts
 }
 
-/// The groups but the core one, in the order of the table: of two that have a resource, clients take the first.
+/// Groups other than the core group, in the order of the kind table: if two groups serve a resource, clients
+/// use the first.
 fn named_groups() -> Vec<&'static str> {
     let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
     groups.dedup();

@@ -1,4 +1,5 @@
-//! Reading a request's body: bounded in bytes, in time, and in how many of them a user and a connection have unfinished.
+//! Reads request bodies within limits: bytes, time, and the number of unfinished bodies of a user and of a
+//! connection.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -15,29 +16,29 @@ use super::{Client, Lease, Usage};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
-/// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
+/// Most bytes of a body, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
 pub(crate) const BYTES_MAX: usize = 3 << 20;
 
-/// A body must arrive at this rate, on average and after the first seconds.
+/// Minimum average rate at which a body must arrive after the first seconds.
 const BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Bodies up to this size are not counted: they are bounded by the number of requests.
+/// Bodies up to this size are not charged: the number of requests bounds them.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// A body that arrived, and what its user is charged for it.
+/// A body that arrived, with the usage that its user is charged for it.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     pub(crate) bytes: Bytes,
     _held: Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
-/// Who sends a body.
+/// The user and the connection that send a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender<'a> {
     pub(crate) user: &'a User,
     pub(crate) client: Option<&'a Client>,
     pub(crate) usage: &'a std::sync::Arc<Usage>,
-    /// A body of which nothing arrives for this long is given up.
+    /// Time until the first bytes must have arrived.
     pub(crate) patience: Duration,
 }
 
@@ -82,8 +83,8 @@ impl Sender<'_> {
     }
 }
 
-/// Rule: a body has at most 3 MiB. It must begin to arrive within the sender's patience and then keep to a minimum rate. What
-/// has arrived together with the header is taken without any accounting.
+/// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and then keep to a minimum
+/// rate. A body that arrives together with the headers is not charged.
 pub(crate) async fn receive<B>(body: B, sender: Sender<'_>) -> Result<Received, ApiError>
 where
     B: Body<Error: Into<BoxError>>,

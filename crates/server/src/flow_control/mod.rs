@@ -1,8 +1,9 @@
-//! Fairness between clients, in the manner of Kubernetes' API Priority and Fairness.
+//! Flow control: fairness between clients, modelled on Kubernetes' API Priority and Fairness.
 //!
-//! A request is classified by its user and action ([`classify`]). Exempt requests begin at once; all others take a seat of their
-//! priority level until the response is made, or wait for one in the queue of their flow (`queue`). What a user holds beside seats
-//! (unfinished bodies, unsent responses, watches) is bounded in `usage`. `body` reads the request, `response` sends the answer.
+//! A request is classified by its user and its attributes ([`classify`]). Exempt requests are executed
+//! immediately; all others take a seat of their priority level until the response is made, or wait for one in
+//! the queue of their flow (`queue`). What a user holds apart from seats (unfinished bodies, unsent responses,
+//! watches) is bounded in `usage`. `body` reads the request body, `response` sends the response.
 
 pub(crate) mod body;
 mod queue;
@@ -25,21 +26,21 @@ use crate::request::{AccessTarget, MASTERS, RequestAttributes, User, account_of}
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Requests that wait for a seat, in all flows together.
+/// Most requests that wait for a seat, in all flows together.
 const WAITING_MAX: usize = 4_000;
 
-/// Requests that wait in one flow. Muster's own parts may each have as many as wait in all flows of users.
+/// Most requests that wait in one flow: of a user, of a component of Muster, of anonymous users.
 const FLOW_WAITING_MAX: usize = 500;
 const SYSTEM_FLOW_WAITING_MAX: usize = 4_000;
 const ANONYMOUS_WAITING_MAX: usize = 50;
 
-/// Flows of reads, and of writes, that metrics show.
+/// Most flows of reads, and of writes, in the metrics.
 const FLOWS_SHOWN: usize = 20;
 
-/// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and a retry of it.
+/// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
-/// How a request is treated when the server is busy.
+/// How flow control treats a request when the server is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class<'a> {
     Exempt,
@@ -55,20 +56,22 @@ impl Class<'_> {
     }
 }
 
-/// How many seats a flow may use at once.
+/// How many seats a flow may use simultaneously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSize {
-    /// All that its level has.
+    /// As many as its priority level.
     Level,
     /// A quarter of all seats.
     Quarter,
     Heartbeat,
 }
 
-/// Rule: `system:masters` and health checks are exempt. Muster's own parts, the heartbeats of nodes (their Lease and Node) and the
-/// leases of leaders in `kube-system` are of the level `system`; other authenticated users are of `workload`, each user one flow; the
-/// rest is `anonymous`.
-/// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`, `global-default`, `catch-all`.
+/// Rule: `system:masters` and health checks are exempt. Muster's own components, the heartbeats of nodes (their
+/// Lease and Node) and the leases of leaders in `kube-system` belong to the priority level `system`; other
+/// authenticated users belong to `workload`, with one flow for each user; all other requests belong to
+/// `anonymous`.
+/// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
+/// `global-default`, `catch-all`.
 pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> Class<'a> {
     if is_health || user.is_in(MASTERS) {
         return Class::Exempt;
@@ -86,14 +89,15 @@ pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health
     queued(PriorityLevel::Workload, FlowSize::Quarter)
 }
 
-/// A node's own Lease, or its own Node object.
+/// Whether the request is for the node's own Lease or its own Node object.
 fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
     let (Some(node), AccessTarget::Resource(on)) = (user.node(), &action.on) else { return false };
     if on.name != node && !on.name.is_empty() {
         return false;
     }
     match (on.group.as_str(), on.plural.as_str()) {
-        // A create names the object in its body only; it is checked there to be the node's own.
+        // The name of an object to create is only in the body; admission checks there that it is the node's
+        // own.
         ("coordination.k8s.io", "leases") => {
             on.namespace == "kube-node-lease" && (on.name == node || action.verb == "create")
         }
@@ -113,7 +117,7 @@ fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
             || account_of(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
 }
 
-/// The seats of a server: one set for reads, one for writes.
+/// The seats of the server: one pool for reads, one for writes.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
     reads: Seats,
@@ -161,7 +165,7 @@ impl Seats {
     }
 }
 
-/// A seat; released on drop, which hands it to the next waiting request.
+/// A seat: the permission to execute one request. Dropping it hands the seat to the next waiting request.
 #[derive(Debug)]
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
@@ -170,14 +174,14 @@ pub(crate) struct Seat {
     flow: Option<FlowId>,
 }
 
-/// Takes a waiting request out of its queue when its client gives up.
+/// Removes a waiting request from its queue when its client disconnects.
 struct WaitGuard<'a> {
     seats: &'a Seats,
     flow: FlowId,
     ticket: Ticket,
 }
 
-/// What `/metrics` shows of one priority level.
+/// Metrics of one priority level.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LevelUse {
     pub(crate) level: &'static str,
@@ -187,7 +191,7 @@ pub(crate) struct LevelUse {
 }
 
 impl FlowControl {
-    /// Sets the metrics of levels and of the flows that use most.
+    /// Updates the metrics of the priority levels and of the busiest flows.
     pub(crate) fn show(&self, metrics: &Metrics) {
         let mut in_flight = [0; 2];
         for level in self.levels() {
@@ -216,7 +220,7 @@ impl FlowControl {
         if is_read { &self.reads } else { &self.writes }
     }
 
-    /// A seat, and how long the request waited for it if it did.
+    /// Waits for a seat. Returns it with the time that the request spent in the queue, if it was queued.
     pub(crate) async fn seat(
         self: &Arc<Self>,
         class: Class<'_>,
@@ -251,7 +255,7 @@ impl FlowControl {
             let (sender, receiver) = oneshot::channel();
             let waiting = queue.wait(level, flow, seats_max, sender).map_err(|(why, _)| why)?;
             drop(queue);
-            // Its receiver learns from the drop that it has no place any more.
+            // The evicted request sees its channel closed, and is rejected.
             drop(waiting.evicted);
             (WaitGuard { seats, flow: waiting.flow, ticket: waiting.ticket }, receiver)
         };
@@ -282,7 +286,7 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with the flows of the greatest `rank`, except those of rank zero.
+    /// Calls `show` with the flows of the highest `rank`, except those of rank zero.
     pub(crate) fn show_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,
@@ -308,7 +312,7 @@ impl Drop for Seat {
         queue.leave(flow);
         while let Some((flow, request)) = queue.next() {
             let seat = Self { control: self.control.clone(), is_read: self.is_read, flow: Some(flow) };
-            // A client that gave up meanwhile drops the seat, which locks the queue.
+            // The receiver may be gone: it then drops the seat, which locks the queue again.
             drop(queue);
             let _ = request.send(seat);
             queue = seats.lock();
@@ -318,7 +322,7 @@ impl Drop for Seat {
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        // The queue is unlocked before the sender is dropped, which may hold nothing but wakes its receiver.
+        // Unlock the queue before dropping the sender, which wakes the receiver.
         let request = self.seats.lock().cancel(self.flow, self.ticket);
         drop(request);
     }

@@ -1,7 +1,7 @@
-//! Fair queuing: which waiting request gets the next seat. Pure: no clock, no task, no lock.
+//! Fair queuing: chooses the waiting request that gets the next free seat. Pure: no clock, no task, no lock.
 //!
-//! Seats are shared by priority levels, each with a reserve and a maximum. Inside of a level a free seat goes to the flow with the
-//! fewest seats in use, and among those to the request that has waited longest.
+//! The priority levels share the seats; each has a reserve and a maximum. Within a level a free seat goes to
+//! the flow with the fewest seats in use, and among those to the request that has waited longest.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,14 +27,14 @@ impl PriorityLevel {
     }
 }
 
-/// What a level has of the seats, and of the queue.
+/// Share of a priority level in the seats and in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Seats that other levels leave free for it.
+    /// Seats that other levels leave free for this one.
     pub(crate) reserved: usize,
-    /// Seats that it uses at most.
+    /// Most seats that the level uses.
     pub(crate) max: usize,
-    /// Requests that wait in one of its flows at most.
+    /// Most requests that wait in one flow of the level.
     pub(crate) flow_queue_max: usize,
 }
 
@@ -42,21 +42,21 @@ pub(crate) struct Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
-/// Number of a waiting request; later requests have greater ones.
+/// Sequence number of a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
-/// Why a request is not queued.
+/// Why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Rejected {
-    /// Too many requests of the flow, or of all flows, wait already.
+    /// Too many requests of the flow, or of all flows, are waiting.
     QueueFull,
     /// No seat became free in time.
     TimeOut,
 }
 
 impl Rejected {
-    /// As metrics name it.
+    /// The reason label of the metric.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::QueueFull => "queue-full",
@@ -65,24 +65,25 @@ impl Rejected {
     }
 }
 
-/// The outcome of [`Queue::wait`].
+/// A request that [`FairQueue::enqueue`] has queued.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Waiting<T> {
     pub(crate) flow: FlowId,
     pub(crate) ticket: Ticket,
-    /// The last request of the longest queue, which made room for this one.
+    /// The last request of the longest queue, which was evicted to make room.
     pub(crate) evicted: Option<T>,
 }
 
+/// The queues of all flows, and the seats in use.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     seats: usize,
     in_use: usize,
     levels: [LevelState; 3],
     flows: Vec<Flow<T>>,
-    /// Slots of `flows` that no flow has.
+    /// Unused indices of `flows`.
     vacant: Vec<usize>,
-    /// Flows without a seat and without a waiting request, kept for the next request of the same user.
+    /// Number of flows without seats and waiting requests, kept for the next request of the same user.
     idle: usize,
     waiting: usize,
     waiting_max: usize,
@@ -95,7 +96,8 @@ struct LevelState {
     in_use: usize,
     waiting: usize,
     by_name: HashMap<Box<str>, usize>,
-    /// Flows that could take a seat: seats in use, ticket of the first waiting request, flow.
+    /// Flows with a waiting request that may take a seat: seats in use, ticket of the first waiting request,
+    /// flow.
     ready: BTreeSet<(usize, Ticket, FlowId)>,
 }
 
@@ -106,12 +108,12 @@ struct Flow<T> {
     seats: usize,
     seats_max: usize,
     waiting: BTreeMap<Ticket, T>,
-    /// Requests that were queued, and that were rejected, since the flow was created.
+    /// Requests that were queued since the flow was created; `rejected` counts those that got no seat.
     queued: u64,
     rejected: u64,
 }
 
-/// What `/metrics` shows of a flow.
+/// Metrics of one flow.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FlowUse<'a> {
     pub(crate) level: PriorityLevel,
@@ -122,11 +124,11 @@ pub(crate) struct FlowUse<'a> {
     pub(crate) rejected: u64,
 }
 
-/// Idle flows that are remembered: enough for the users of a large cluster, at some 150 bytes each.
+/// Most idle flows that are kept: enough for the users of a large cluster, at some 150 bytes each.
 const IDLE_MAX: usize = 8_192;
 
 impl<T> Queue<T> {
-    /// The reserves together must not exceed the seats.
+    /// The sum of the reserves must not exceed the number of seats.
     pub(crate) fn new(seats: usize, shares: [Share; 3], waiting_max: usize) -> Self {
         debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
         let level = |share| LevelState {
@@ -149,8 +151,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Rule: a request gets a seat at once if its flow and its level are below their maximum and what remains covers the reserves
-    /// of the other levels; never before a waiting request of its own flow.
+    /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the
+    /// remaining seats cover the reserves of the other levels; never before a waiting request of the same flow.
     pub(crate) fn enter(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> Option<FlowId> {
         let id = self.flow(level, name, seats_max);
         let flow = &self.flows[id.0];
@@ -161,8 +163,8 @@ impl<T> Queue<T> {
         Some(id)
     }
 
-    /// Rule: a request waits in the queue of its flow, which is bounded; when all queues together are full, the last request of
-    /// the longest queue makes room, so that one flow cannot keep others out of the queue.
+    /// Rule: a request waits in the bounded queue of its flow. When all queues together are full, the last
+    /// request of the longest queue is evicted, so that one flow cannot keep others out.
     pub(crate) fn wait(
         &mut self,
         level: PriorityLevel,
@@ -200,7 +202,7 @@ impl<T> Queue<T> {
         Ok(Waiting { flow: id, ticket, evicted })
     }
 
-    /// Takes a request out of its queue. `None` if it has a seat already.
+    /// Removes a request from its queue. Returns `None` if it has a seat already.
     pub(crate) fn cancel(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
         self.unlist(id);
         let request = self.flows[id.0].waiting.remove(&ticket);
@@ -216,7 +218,7 @@ impl<T> Queue<T> {
         request
     }
 
-    /// Gives a seat back. Call [`Queue::next`] until it returns `None` afterwards.
+    /// Releases a seat. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
     pub(crate) fn leave(&mut self, id: FlowId) {
         self.unlist(id);
         let flow = &mut self.flows[id.0];
@@ -247,7 +249,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Counts a request of this flow that got no seat.
+    /// Counts a request of this flow that got no seat, for the metrics.
     pub(crate) fn count_rejection(&mut self, level: PriorityLevel, name: &str, seats_max: usize) {
         let id = self.flow(level, name, seats_max);
         self.flows[id.0].rejected += 1;
@@ -261,7 +263,7 @@ impl<T> Queue<T> {
         self.levels[level as usize].waiting
     }
 
-    /// Flows that have a seat, or had to wait for one.
+    /// Metrics of the flows that have a seat or had to wait for one.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowUse<'_>> {
         let is_shown = |it: &&Flow<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
         self.flows.iter().filter(is_shown).map(|it| FlowUse {
@@ -354,7 +356,7 @@ impl<T> Queue<T> {
         self.idle = 0;
     }
 
-    /// The flow's place in its level's order, if it could take a seat.
+    /// The flow's key in `ready`, if it has a waiting request and may take a seat.
     fn key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, Ticket, FlowId))> {
         let flow = &self.flows[id.0];
         let (first, _) = flow.waiting.first_key_value()?;

@@ -1,7 +1,9 @@
-//! Sending a response: what waits to be sent is charged to its user, and a client that does not take it holds nothing for long.
+//! Sends responses: unsent bytes are charged to the user, and a client that stops reading cannot hold them for
+//! long.
 //!
-//! HTTP/1 sends one response at a time over a connection, which `line` closes when nothing moves on it. HTTP/2 has a window for each
-//! stream, which the client may leave at zero while the connection is alive: [`Streams`] resets such a stream.
+//! HTTP/1 sends one response at a time over a connection, which `idle_timeout` closes when there is no
+//! progress. HTTP/2 has a flow control window for each stream, which a client may leave at zero while the
+//! connection is alive: [`StreamExecutor`] resets such a stream.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,48 +21,51 @@ use super::BoxError;
 use super::{Lease, Usage, What};
 use crate::request::TrustLevel;
 
-/// A larger piece of a response is sent in chunks, so that HTTP/2 buffers no more than one of them for each stream.
+/// A larger piece of a response is sent in chunks, so that HTTP/2 buffers at most one of them for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// A piece up to this size is sent as it is.
+/// A piece up to this size is sent in one frame.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// The end of a larger piece is a chunk of its own: it is taken only when the client has taken all before it.
+/// The end of a larger piece is a chunk of its own: it is sent only when the client has received everything
+/// before it.
 const TAIL_BYTES: usize = 1 << 10;
 
-/// A client takes a response at this rate, on average and after the first minute; a watch or a log has no rate.
+/// Minimum average rate at which a client must read a response after the first minute. Watches and logs have
+/// none.
 const BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// How long a client may leave a small response unread: one that reads at all takes it at once.
+/// Time that a client has to read a small response: any client that reads at all needs far less.
 const SMALL_PATIENCE: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
     static STREAM: Arc<StreamState>;
 }
 
-/// How far the response on one HTTP/2 stream is.
+/// Progress of the response on one HTTP/2 stream.
 #[derive(Debug, Default)]
 struct StreamState {
     is_sending: AtomicBool,
-    /// The source has nothing to send, as a watch without events.
+    /// The source has nothing to send, for example a watch without events.
     is_idle: AtomicBool,
-    /// The response is small: its client has less time to take it.
+    /// The response is small: its client has less time to read it.
     is_small: AtomicBool,
-    /// Frames that were handed to HTTP/2.
+    /// Number of frames that were handed to HTTP/2.
     frames: AtomicU32,
 }
 
-/// What a response holds until it is sent.
+/// Usage that a response holds until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     pub(crate) charge: Option<Lease>,
-    /// A response that fits into the first window of any client.
+    /// The response fits into the initial window of any client.
     pub(crate) is_small: bool,
     pub(crate) kib_of_connection: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges the large pieces of a stream to its user, as they come.
+    /// Charges the large pieces of a streamed response to its user as they are sent.
     pub(crate) meter: Option<Meter>,
 }
 
+/// Charges unsent response bytes to a user.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) usage: Arc<Usage>,
@@ -69,17 +74,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// `None` if the user has too much unsent already.
+    /// Returns `None` if too many bytes to this user are unsent already.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Lease> {
         self.usage.take(&self.user, self.trust, What::ResponseBytes, bytes)
     }
 }
 
-/// The body of a response.
+/// The body of a response while it is sent.
 #[derive(Debug)]
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// Of a piece that is sent in chunks.
+    /// The rest of a piece that is sent in chunks.
     rest: Bytes,
     holds: Holds,
     stream: Option<Arc<StreamState>>,
@@ -87,7 +92,7 @@ pub(crate) struct SendingBody<B> {
     pace: Option<Pace>,
 }
 
-/// When a response that is not a stream must have been taken.
+/// Minimum rate check of a response that is not a stream.
 #[derive(Debug)]
 struct Pace {
     began: Instant,
@@ -96,8 +101,8 @@ struct Pace {
 }
 
 impl<B> SendingBody<B> {
-    /// A response on the wire is sent in chunks. `patience` is how long a client may take for the first bytes; `None` for watches and
-    /// other streams.
+    /// `is_chunked` is false for an in-process client. `patience` is the time for the first bytes; `None` for
+    /// watches and other streams.
     pub(crate) fn new(body: B, holds: Holds, is_chunked: bool, patience: Option<Duration>) -> Self {
         let stream = STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
@@ -143,10 +148,10 @@ where
             && pace.patience + Duration::from_millis(pace.taken * 1000 / BYTES_PER_SECOND)
                 < pace.began.elapsed()
         {
-            return Poll::Ready(Some(Err("the client takes the response too slowly".into())));
+            return Poll::Ready(Some(Err("the client reads the response too slowly".into())));
         }
         if response.rest.is_empty() {
-            // A panic ends this response and not the connection with all others on it.
+            // A panic ends this response only, not the connection with its other streams.
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut response.body).poll_frame(context)));
             let Ok(polled) = polled else {
                 return Poll::Ready(Some(Err("the server panicked while it sent the response".into())));
@@ -166,7 +171,9 @@ where
                         && let Some(meter) = &response.holds.meter
                     {
                         let Some(lease) = meter.charge(data.len()) else {
-                            return Poll::Ready(Some(Err("too much is unsent to this user".into())));
+                            return Poll::Ready(Some(Err(
+                                "too many response bytes of this user are unsent".into()
+                            )));
                         };
                         response.holds.charge = Some(lease);
                     }
@@ -208,8 +215,8 @@ where
     }
 }
 
-/// Runs the streams of an HTTP/2 connection, each a task. A stream whose client takes nothing of its response for `patience` is
-/// reset, with all that it holds.
+/// Runs each stream of an HTTP/2 connection as a task, and resets a stream whose client reads nothing of its
+/// response for `patience`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streams {
     pub(crate) patience: Duration,
@@ -234,7 +241,7 @@ where
     }
 }
 
-/// For how long a stream has had something to send and its client has not taken it.
+/// Measures how long a stream has had data that its client does not read.
 struct Stall {
     patience: Duration,
     seen: u32,
@@ -260,7 +267,7 @@ impl Stall {
             Some(ends) => {
                 let ended = ends.as_mut().poll(context);
                 if ended.is_ready() {
-                    tracing::debug!("a client did not take its response: the stream is reset");
+                    tracing::debug!("resetting a stream whose client does not read the response");
                 }
                 ended
             }

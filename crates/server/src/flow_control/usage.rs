@@ -1,38 +1,40 @@
-//! What each user holds beside seats: unfinished request bodies, unsent responses, watches, streams of agents.
+//! Usage of each user apart from seats: unfinished request bodies, unsent responses, watches, agent streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::request::TrustLevel;
 
+/// A kind of usage that is limited for each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Request bodies that have not arrived completely, by number.
+    /// Number of request bodies that have not arrived completely.
     Bodies,
-    /// Bytes of large request bodies, from the first byte to the end of the request.
+    /// Bytes of large request bodies, until the end of the request.
     BodyBytes,
     /// Bytes of large responses that wait to be sent.
     ResponseBytes,
-    /// Small responses that wait to be sent, by number.
+    /// Number of small responses that wait to be sent.
     SmallResponses,
     Watches,
-    /// Logs, commands and forwarded connections that agents serve.
+    /// Logs, exec sessions and forwarded connections, which agents serve.
     AgentStreams,
 }
 
 const KINDS: usize = 6;
 
-/// Bounds of one kind of use.
+/// Limits of one kind of usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
     pub(crate) of_user: usize,
     pub(crate) of_node: usize,
-    /// Of all users together, but for the reserve.
+    /// Limit of all users together, without the reserve.
     pub(crate) of_all: usize,
-    /// Beyond `of_all`, for nodes and for Muster's own parts.
+    /// Extra amount for nodes and for Muster's own components, above `of_all`.
     pub(crate) reserve: usize,
 }
 
+/// Tracks the usage of all users against the limits.
 #[derive(Debug)]
 pub(crate) struct Usage {
     bounds: [UsageLimit; KINDS],
@@ -41,12 +43,12 @@ pub(crate) struct Usage {
 
 #[derive(Debug, Default)]
 struct UserUsage {
-    /// Only users that hold something.
+    /// Users without any usage are removed.
     by_user: HashMap<Arc<str>, [usize; KINDS]>,
     all: [usize; KINDS],
 }
 
-/// An amount held by a user; given back on drop.
+/// An amount charged to a user; released on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
     usage: Arc<Usage>,
@@ -56,12 +58,13 @@ pub(crate) struct Lease {
 }
 
 impl Usage {
-    /// One bound for each kind of use, in the order of [`What`].
+    /// Takes one limit for each kind of usage, in the order of [`UsageKind`].
     pub(crate) fn new(bounds: [UsageLimit; KINDS]) -> Self {
         Self { bounds, held: Mutex::default() }
     }
 
-    /// Rule: a user holds at most its own share, and all users together leave the reserve to nodes and Muster's own parts.
+    /// Rule: each user stays within the limit of its trust level, and all users together leave the reserve to
+    /// nodes and Muster's own components.
     pub(crate) fn take(
         self: &Arc<Self>,
         user: &str,
@@ -95,7 +98,7 @@ impl Usage {
         Some(Lease { usage: self.clone(), user, what, amount })
     }
 
-    /// What all users hold together.
+    /// Usage of all users together.
     #[cfg(test)]
     pub(crate) fn all(&self, what: What) -> usize {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]

@@ -1,5 +1,6 @@
-//! What only a node's agent can serve: logs, commands in containers, connections to pods; requests to them are in `proxy`. The server looks whether it may be asked
-//! for, finds the agent, and passes on what it says; a connection that becomes something else is spliced and not understood.
+//! Pod subresources that only a node agent can serve: `log`, `exec`, `attach` and `portforward` (`proxy` is a
+//! module of its own). The server authorizes the request, finds the agent and relays its response. An upgraded
+//! connection is spliced: the server does not interpret its data.
 
 use std::io;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list, str_at};
 use crate::validation::FieldError;
 
-/// What an agent says of why it refuses.
+/// Most bytes that are read of an agent's error response.
 pub(super) const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// What a client and an agent say to each other of what the connection becomes. No more of a client's headers reaches an agent:
-/// its credentials least of all.
+/// Headers of a protocol upgrade. No other header of a client is sent to an agent, in particular no
+/// credentials.
 const UPGRADE_HEADERS: [&str; 8] = [
     "connection",
     "upgrade",
@@ -47,7 +48,7 @@ const UPGRADE_HEADERS: [&str; 8] = [
     "x-stream-protocol-version",
 ];
 
-/// A client that wants its connection to become something else.
+/// A request to upgrade the client's connection to another protocol.
 pub(super) struct Upgrade {
     pub(super) headers: HeaderMap,
     pub(super) becomes: OnUpgrade,
@@ -71,7 +72,7 @@ impl Upgrade {
         headers::text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
 
-    /// Asks for the same, of somebody else.
+    /// Replaces the upgrade headers in `headers` by those of the client.
     pub(super) fn say(&self, headers: &mut HeaderMap) {
         for name in UPGRADE_HEADERS {
             headers.remove(name);
@@ -90,7 +91,7 @@ fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// What an agent is asked, and of which node.
+/// A request to the agent of a node.
 struct Errand {
     node: String,
     path: String,
@@ -112,7 +113,7 @@ impl Api {
         let errand = match (target.kind.plural, what) {
             ("pods", "log") => {
                 let path = log_path(&stored, asked)?;
-                // What never ran has said nothing.
+                // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
                     return Ok(respond(StatusCode::NO_CONTENT, TEXT, Bytes::new()));
                 }
@@ -126,7 +127,7 @@ impl Api {
         };
         let (agents, place) = self.agent_of(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
-        // A log comes in messages, if the client wants it so; nothing else becomes of it.
+        // A log may be upgraded to a WebSocket only.
         let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
         if is_stream && upgrade.is_none() {
             return Err(ApiError::bad_request("Upgrade request required"));
@@ -161,7 +162,7 @@ impl Api {
         }
     }
 
-    /// Whoever serves what is asked of `target`, and where.
+    /// Returns the agent client and the address of the node's agent.
     pub(super) fn agent_of(
         &self,
         target: &Target,
@@ -174,7 +175,7 @@ impl Api {
         }
     }
 
-    /// A permit for one stream of an agent.
+    /// Acquires a permit for one agent stream.
     pub(super) fn agent_stream(&self, asked: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
         let Some(guard) = self.limits.agent_stream(asked.charged()) else {
             self.registry.metrics.rejected("agent_stream");
@@ -183,15 +184,15 @@ impl Api {
         Ok(ConnectionGuard::new((guard, Counted::new(&self.registry.metrics.watches))))
     }
 
-    /// Where the agent of a node is, as the node says.
+    /// Returns the address of a node's agent, from the status of the Node.
     pub(super) fn place_of(&self, node: &str) -> Option<AgentAddress> {
         let kind = Kind::builtin("", "v1", "nodes");
         let target = Target { kind, namespace: None, name: node.to_owned(), subresource: Subresource::Whole };
         AgentAddress::of(&unstructured::parse(&self.registry.storage.get(&target).ok()?))
     }
 
-    /// Rule: whoever runs something in a pod, or reaches into it, must be allowed to `create` that, whichever method carries it.
-    /// Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
+    /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the
+    /// request is a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
     pub(super) fn must_be_allowed_to_create(
         &self,
         target: &Target,
@@ -211,7 +212,7 @@ impl Api {
         Ok(create)
     }
 
-    /// The two connections are one from now on, until either ends or the server stops.
+    /// Copies data between the client's and the agent's connection until either ends or the server stops.
     pub(super) fn splice(
         &self,
         upgrade: &Upgrade,
@@ -222,7 +223,7 @@ impl Api {
         let headers = of_upgrade(answer.headers());
         let becomes = headers.get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
         if !becomes.eq_ignore_ascii_case(headers::text(&upgrade.headers, UPGRADE).as_bytes()) {
-            return Err(AgentError::Malformed("it becomes what nobody asked for".to_owned()));
+            return Err(AgentError::Malformed("it switches to a protocol that was not requested".to_owned()));
         }
         let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));
         let (stop, held) = (self.stop.clone(), (guard, upgrade.held.clone()));
@@ -236,7 +237,7 @@ impl Api {
                 if let Err(error) = copied {
                     tracing::debug!(%error, "a connection to an agent ended early");
                 }
-                // What was said last still gets there.
+                // Flush buffered data before closing.
                 let _ = tokio::join!(client.shutdown(), agent.shutdown());
                 Ok::<_, hyper::Error>(())
             };
@@ -251,7 +252,7 @@ impl Api {
         Ok(response)
     }
 
-    /// A body, as it comes.
+    /// Streams the body of an agent's response to the client.
     pub(super) fn pass_on(
         &self,
         answer: hyper::Response<Incoming>,
@@ -278,7 +279,7 @@ async fn denied(reauthorization: Option<Reauthorization>, access: Arc<Access>) {
     }
 }
 
-/// A node's agent would have to serve it.
+/// The error for a node without a reachable agent.
 fn needs_agent(target: &Target, stored: &Value) -> ApiError {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
         ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
@@ -324,7 +325,7 @@ fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
         let since = query.get("sinceTime");
         let Ok(_) = since.parse::<Timestamp>() else {
             return Err(ApiError::bad_request(format!(
-                "sinceTime: {since:?} is no time: write it as 2006-01-02T15:04:05Z"
+                "sinceTime: {since:?} is not a time: write it as 2006-01-02T15:04:05Z"
             )));
         };
         if query.has("sinceSeconds") {
@@ -383,7 +384,7 @@ fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, Ap
     Ok(path_of(at, pod, container.as_deref(), &options.finish()))
 }
 
-/// Names are those of objects that were let in, so nothing in them needs to be escaped.
+/// Path on the agent. Names of stored objects are validated, so that nothing needs to be escaped.
 fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
     let container = container.map(|it| format!("/{it}")).unwrap_or_default();
@@ -391,7 +392,7 @@ fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> Str
     format!("/{what}/{namespace}/{name}{container}{query}")
 }
 
-/// The only container, or the one that is named. Upstream: `validateContainer`.
+/// Returns the named container, or the only one of the pod. Upstream: `validateContainer`.
 fn container_of(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");

@@ -1,4 +1,4 @@
-//! A request that has passed the filters.
+//! A request that has passed the filters, as the handlers read it.
 
 use std::net::IpAddr;
 
@@ -31,11 +31,11 @@ pub(super) struct ApiRequest {
     pub(super) media_type: String,
     /// The address of the client.
     pub(super) source: Option<IpAddr>,
-    /// All headers, if an agent serves the request.
+    /// All headers, for a request that an agent serves.
     pub(super) headers: HeaderMap,
-    /// For watches and for what agents serve: they are authorized again while they last.
+    /// Repeats the authorization of a watch, or of a stream that an agent serves, while it lasts.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user that a watch or a stream is charged to, if not the user of the request.
+    /// The user to whom a watch or a stream is charged, if it is not the user of the request.
     pub(super) charged: Option<User>,
     pub(super) body: Bytes,
 }
@@ -61,11 +61,12 @@ impl ApiRequest {
         decode::object(&self.context, expected, &self.media_type, &self.body)
     }
 
-    /// Delete options come in the body, which kubectl sends without kind and version, or in the query. Both may ask for a dry run.
+    /// Decodes delete options from the body, which kubectl sends without kind and version, or from the query.
+    /// Either may request a dry run.
     pub(super) fn delete_options(&self) -> Result<(DeleteOptions, Context), ApiError> {
         let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
-        let said = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
-        let (options, dry_run) = delete_options(&self.query, said.as_ref())?;
+        let body = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
+        let (options, dry_run) = delete_options(&self.query, body.as_ref())?;
         let context = Context {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),

@@ -1,7 +1,7 @@
-//! HTTP: from a request to the registry, and back.
+//! The HTTP layer: from a request to the registry, and back to a response.
 //!
-//! A request passes the `filters` (authentication, authorization, limits, audit), is dispatched by its `route`, and is answered by one of
-//! the `handlers`, one for each verb.
+//! A request passes the `filters` (authentication, authorization, limits, audit), is dispatched by its `route`,
+//! and is handled by one of the `handlers`, one for each verb.
 
 mod agent;
 mod api_request;
@@ -29,17 +29,17 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::Limits;
 use crate::registry::Registry;
 
-/// A response with what it holds until it is sent.
+/// A response with the usage it holds until it is sent.
 pub(crate) type SentResponse = hyper::Response<crate::flow_control::response::SendingBody<reply::Body>>;
 
-/// The API, as clients over the network and in this process use it.
+/// The API as clients use it, over the network and in process.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) explain_provider: Option<ExplainProvider>,
-    /// Without it, requests that agents serve fail.
+    /// `None` if there are no agents: requests for pod logs, exec and proxy then fail.
     pub(crate) agents: Option<Arc<Agents>>,
     pub(crate) stop: CancellationToken,
 }

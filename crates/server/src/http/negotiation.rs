@@ -1,5 +1,5 @@
-//! How a client wants to see objects: whole, their metadata, or as rows of a table. What is shown is in the version
-//! that the client asked for; the cells of a table are read off the stored one.
+//! Content negotiation: whole objects, their metadata or rows of a table, as JSON or YAML. Objects are encoded
+//! in the version that was requested; table cells are computed from the stored version.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// A list is sent in pieces of about this size: it is never in memory as a whole, and each is worth a system call.
+/// Size of the chunks in which a list is encoded: it is never in memory as a whole, and each chunk is worth a
+/// system call.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What an answer is written in.
+/// Encoding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -25,7 +26,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// What stands for a media range without parameters, if we have it.
+    /// Returns the encoding for a media range without parameters, if the server supports it.
     fn of(range: &str) -> Option<Self> {
         match range {
             JSON | "application/*" | "*/*" | "" => Some(Self::Json),
@@ -35,7 +36,7 @@ impl Encoding {
     }
 }
 
-/// Whether the client likes YAML better than JSON: it names it first, or with a greater weight.
+/// Whether the Accept header prefers YAML to JSON: by order, or by a higher weight.
 pub(crate) fn wants_yaml(accept: &str) -> bool {
     let mut best = (0.0, Encoding::Json);
     for range in accept.split(',') {
@@ -49,9 +50,10 @@ pub(crate) fn wants_yaml(accept: &str) -> bool {
     best.1 == Encoding::Yaml
 }
 
-/// The YAML of a value, as upstream's serializer writes it: nothing folded, no strings that another parser takes for something else.
+/// Serializes a value as YAML like upstream's serializer: without folding, and with quotes where a parser could
+/// mistake a string for another type.
 pub(crate) fn yaml(value: &Value) -> String {
-    // Values are trees of plain data, which the serializer takes whatever they hold.
+    // Serializing a `Value` cannot fail.
     serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
 }
 
@@ -59,6 +61,7 @@ fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
+/// Representation of objects that a client asks for in its Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     Whole,
@@ -66,10 +69,10 @@ pub(crate) enum View {
     Table { version: &'static str, in_row: InRow },
 }
 
-/// The versions of a table are the same but for their names.
+/// Versions of `Table`, which differ only in the version itself.
 const TABLES: [&str; 2] = ["v1", "v1beta1"];
 
-/// What each row of a table carries besides its cells.
+/// The object that each row of a table has besides its cells. Upstream: `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InRow {
     Nothing,
@@ -78,8 +81,8 @@ pub(crate) enum InRow {
 }
 
 impl View {
-    /// The representation in `accept` that we have and the client likes best. Protobuf is passed over: clients that
-    /// prefer it name JSON too.
+    /// Chooses the supported representation that `accept` prefers. Protobuf is ignored: clients that prefer it
+    /// accept JSON too.
     pub(crate) fn of(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
             "None" => Ok(InRow::Nothing),
@@ -114,26 +117,27 @@ impl View {
                 }
                 Some(_) => continue,
             };
-            let liking = parts.get("q").and_then(|it| it.parse().ok()).unwrap_or(1.0);
-            if best.is_none_or(|(best, _)| best < liking) {
-                best = Some((liking, view));
+            let weight = parts.get("q").and_then(|it| it.parse().ok()).unwrap_or(1.0);
+            if best.is_none_or(|(best, _)| best < weight) {
+                best = Some((weight, view));
             }
         }
         best.map(|(_, view)| view)
             .ok_or_else(|| if is_json { ApiError::no_such_view() } else { ApiError::not_acceptable() })
     }
 
-    /// An answer that no object stands behind has no rows, and no metadata to show.
+    /// Fails unless the representation is the whole object: virtual objects have no table rows and no stored
+    /// metadata.
     pub(crate) fn must_be_whole(self) -> Result<(), ApiError> {
         if self == Self::Whole { Ok(()) } else { Err(ApiError::no_such_view()) }
     }
 
-    /// One object, as its own answer.
+    /// Encodes one object as the response body.
     pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         self.of_event(kind, stored, now, true)
     }
 
-    /// One object, as that of a watch event. Which columns a table has is told once.
+    /// Encodes the object of a watch event. A table has its column definitions in the first event only.
     pub(crate) fn of_event(self, kind: &Kind, stored: &Bytes, now: Timestamp, tell_columns: bool) -> Bytes {
         match self {
             Self::Whole => kind.to_served_bytes(stored.clone()),
@@ -153,7 +157,7 @@ impl View {
         }
     }
 
-    /// A list in YAML, object by object.
+    /// Encodes a list as YAML, one object at a time.
     pub(crate) fn of_list_in_yaml(
         self,
         kind: &'static Kind,
@@ -178,7 +182,7 @@ impl View {
         std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
     }
 
-    /// A list, piece by piece. Each object was serialised when it was written; once is enough.
+    /// Encodes a list as JSON in chunks. The objects are stored as JSON and are not serialized again.
     pub(crate) fn of_list(
         self,
         kind: &'static Kind,
@@ -189,8 +193,8 @@ impl View {
         let mut piece = self.head(kind, &list_metadata(meta), true);
         let mut objects = Some(objects.into_iter().enumerate());
         std::iter::from_fn(move || {
-            let left = objects.as_mut()?;
-            for (at, object) in left.by_ref() {
+            let remaining = objects.as_mut()?;
+            for (at, object) in remaining.by_ref() {
                 if at != 0 {
                     piece.push(b',');
                 }
@@ -243,7 +247,7 @@ impl View {
         match self {
             Self::Whole => {
                 let object = kind.to_served_bytes(stored.clone());
-                // Whoever reads a list knows what is in it.
+                // Items of a list have no `apiVersion` and `kind` of their own.
                 match object.strip_prefix(typed(kind).as_bytes()) {
                     Some(rest) => {
                         text.push(b'{');
@@ -279,22 +283,22 @@ impl View {
 }
 
 fn list_metadata(meta: &ListMeta) -> Value {
-    let mut said = json!({"resourceVersion": meta.revision.to_string()});
+    let mut metadata = json!({"resourceVersion": meta.revision.to_string()});
     if !meta.next.is_empty() {
-        said["continue"] = json!(meta.next);
+        metadata["continue"] = json!(meta.next);
     }
     if let Some(remaining) = meta.remaining {
-        said["remainingItemCount"] = json!(remaining);
+        metadata["remainingItemCount"] = json!(remaining);
     }
-    said
+    metadata
 }
 
-/// What every stored object of a kind begins with.
+/// The bytes with which every stored object of a kind begins.
 fn typed(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
-/// The metadata are cut out as they stand: nothing else of the object is looked at.
+/// Copies `metadata` from the stored JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
         serde_json::from_slice(stored).expect("the store holds the JSON that was put into it");

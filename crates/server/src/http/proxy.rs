@@ -1,5 +1,6 @@
-//! Requests that are for a pod, for one of the pods behind a service, or for a node. They go by way of the node's agent, which
-//! knows where its pods are: nothing that somebody wrote into an object leads anywhere.
+//! The `proxy` subresource: forwards requests to a pod, to a pod behind a service, or to a node. They go
+//! through the node's agent, which finds its pods itself, so that no address in an API object decides where a
+//! request goes.
 //!
 //! Upstream: `ResourceLocation` of the three kinds, and `UpgradeAwareHandler` with its `Transport`.
 
@@ -23,16 +24,16 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, list, str_at};
 use crate::{agents, headers};
 
-/// Until an answer begins. Whoever is reached may let a client wait for news; a client that has enough hangs up.
+/// Timeout for the response headers. It is long because the backend may let a client wait (long polling).
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// With this an agent says that an answer is not its own.
+/// Response header by which an agent marks a response as the backend's and not its own.
 const REACHED: HeaderName = HeaderName::from_static("muster-reached");
 
-/// Where an agent passes requests on.
+/// Paths under which an agent forwards requests.
 const PASSED_ON: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
-/// What is between two neighbours, and not for those behind them.
+/// Hop-by-hop headers, which a proxy does not forward.
 const OF_CONNECTION: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -45,7 +46,7 @@ const OF_CONNECTION: [&str; 9] = [
     "upgrade",
 ];
 
-/// `[scheme:]name[:port]`
+/// The name in a proxy URL: `[scheme:]name[:port]`.
 #[derive(Debug, PartialEq, Eq)]
 struct Id<'a> {
     scheme: &'a str,
@@ -72,13 +73,13 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Whom the agent of a node shall ask.
+/// The agent to send a proxy request to, and the path there.
 struct Way {
-    /// The object that the agent's node is found by, and which refusals name.
+    /// The object that determines the node, for error messages.
     by: Target,
     stored: Value,
     node: String,
-    /// In front of the path that is asked for; empty for the agent itself.
+    /// Path prefix on the agent; empty for a request to the agent itself.
     at: String,
 }
 
@@ -101,7 +102,7 @@ impl Api {
         let query = asked.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
         let is_read = matches!(asked.method, Method::GET | Method::HEAD);
         if path.is_empty() && is_read && asked.upgrade.is_none() {
-            // What is relative in its answer would lead beside it.
+            // Relative links in the response need a path that ends with a slash.
             let mut response = respond(StatusCode::MOVED_PERMANENTLY, TEXT, bytes::Bytes::new());
             let to = HeaderValue::from_str(&format!("{prefix}/{query}"));
             response.headers_mut().extend(to.ok().map(|it| (LOCATION, it)));
@@ -110,12 +111,12 @@ impl Api {
         let path = if path.is_empty() { "/" } else { path };
         let is_of_agent = way.at.is_empty();
         let mut reauthorization = asked.reauthorization.clone();
-        // Of the agent itself, a connection that becomes something else is a command in some pod.
+        // An upgrade of a request to the agent itself runs a command in some pod.
         if is_of_agent && asked.upgrade.is_some() {
             let create = self.must_be_allowed_to_create(target, "proxy", asked)?;
             reauthorization = reauthorization.map(|it| it.and(create));
         }
-        // Who may ask an agent is not therefore let through to everybody behind it.
+        // Access to the agent does not imply access to the pods and ports behind it.
         if is_of_agent && PASSED_ON.iter().any(|it| path.starts_with(it)) {
             return Ok(not_found());
         }
@@ -143,7 +144,7 @@ impl Api {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(upgrade) = &asked.upgrade else {
                 return Err(ApiError::unavailable(
-                    "error trying to reach service: it becomes what nobody asked for",
+                    "error trying to reach service: it switches to a protocol that was not requested",
                 ));
             };
             let spliced = self.splice(upgrade, answer, guard, reauthorization);
@@ -165,7 +166,7 @@ impl Api {
         Ok(response)
     }
 
-    /// Without a port, or with the agent's, it is the agent itself that is asked.
+    /// Routes to a port of the node; to the agent itself without a port or with the agent's own.
     fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, ApiError> {
         let stored = unstructured::parse(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
@@ -178,7 +179,8 @@ impl Api {
         Ok(Way { node: by.name.clone(), by, stored, at })
     }
 
-    /// One of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which takes no address that is not a pod's either.
+    /// Routes to one of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which also accepts
+    /// addresses of pods only.
     fn way_to_service(&self, by: &Target, id: &Id<'_>, asked: &ApiRequest) -> Result<Way, ApiError> {
         let service = unstructured::parse(&self.registry.storage.get(by)?);
         let mut port = id.port;
@@ -189,11 +191,12 @@ impl Api {
             })?;
             port = str_at(found, "name");
         }
-        let nobody = || ApiError::unavailable(format!("no endpoints available for service {:?}", id.name));
+        let no_endpoints =
+            || ApiError::unavailable(format!("no endpoints available for service {:?}", id.name));
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let of_service = format!("kubernetes.io/service-name={}", id.name);
-        let chosen = Selector::parse(slices, &of_service, "").map_err(|_| nobody())?;
-        let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &chosen);
+        let selector = Selector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
+        let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &selector);
         let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse(it)).collect();
         let mut ready = Vec::new();
         for slice in &slices {
@@ -204,17 +207,17 @@ impl Api {
             let all = list(slice, "endpoints").iter();
             ready.extend(all.filter(|it| it["conditions"]["ready"] != false).map(|it| (it, port)));
         }
-        // Not always the first, so that all have their share.
+        // Start at an arbitrary endpoint to spread the load.
         let first = usize::try_from(asked.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
         let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
             let (pod, stored) = self.pod_of(by, &endpoint["targetRef"])?;
             Some(way_to_pod(pod, stored, id.scheme, *port))
         });
-        found.ok_or_else(nobody)
+        found.ok_or_else(no_endpoints)
     }
 
-    /// Rule: a request to a service is for a pod of its own namespace, whatever else its endpoints say: who writes them leads nobody
-    /// elsewhere.
+    /// Rule: a request to a service goes to a pod of the service's own namespace, whatever its endpoints
+    /// contain, so that a user who writes endpoints cannot redirect requests.
     fn pod_of(&self, service: &Target, reference: &Value) -> Option<(Target, Value)> {
         let namespace = service.namespace.as_deref()?;
         let is_here = matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
@@ -234,7 +237,7 @@ fn way_to_pod(by: Target, stored: Value, scheme: &str, port: u16) -> Way {
     Way { node: str_at(&stored, "spec.nodeName").to_owned(), by, stored, at }
 }
 
-/// By number or by name; the first that the pod has, if none is said.
+/// Returns the port with this number or name; without one, the first port of the pod.
 fn port_of_pod(pod: &Value, id: &Id<'_>) -> Option<u16> {
     let containers = list(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list(it, "ports"));
@@ -251,7 +254,7 @@ fn port_of_pod(pod: &Value, id: &Id<'_>) -> Option<u16> {
     }
 }
 
-/// The path up to `proxy`, which is so many segments long, and what follows.
+/// Splits the path after its first `segments` segments, which end with `proxy`.
 fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
     let path = uri.path();
     let (mut at, mut seen) = (0, 0);
@@ -266,15 +269,15 @@ fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
     (path, "")
 }
 
-/// What the client calls this server.
+/// Returns the host name by which the client addresses this server.
 fn host(asked: &ApiRequest) -> String {
     match headers::text(&asked.headers, HOST) {
         "" => asked.uri.authority().map_or("", |it| it.as_str()).to_owned(),
-        said => said.to_owned(),
+        host => host.to_owned(),
     }
 }
 
-/// What a client says to whom it asks for: all but who it is to this server.
+/// Returns the headers to forward to the backend: without credentials, impersonation and hop-by-hop headers.
 fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = end_to_end(&asked.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
@@ -307,7 +310,7 @@ fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     headers
 }
 
-/// What is said to those at the ends.
+/// Removes the hop-by-hop headers.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers::texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
@@ -319,7 +322,8 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Where an answer leads, if that is to whom it came from: through this server again. Upstream: `rewriteURL`.
+/// Rewrites the Location header of a response so that a redirect to the same host goes through the proxy again.
+/// Upstream: `rewriteURL`.
 fn led_through(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {

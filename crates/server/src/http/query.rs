@@ -1,4 +1,4 @@
-//! What the parameters of a request say.
+//! Query parameters of a request.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// What a query says about a write, and what is wrong with it.
+/// Write options of a query, with their validation errors.
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) field_validation: FieldValidation,
@@ -42,7 +42,7 @@ impl Query {
         self.0.iter().any(|(it, _)| it == name)
     }
 
-    /// The first value of the parameter, which may be empty.
+    /// Returns the first value of the parameter, which may be empty.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
@@ -59,7 +59,7 @@ impl Query {
         self.value(name).map(is_true)
     }
 
-    /// A number, if there is one.
+    /// Parses the parameter as a number, if it is set.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -72,7 +72,7 @@ impl Query {
         }
     }
 
-    /// How long the client waits for its answer, if it says so. Nothing of what it asked for begins after that.
+    /// Returns the client's `timeout`, if it is set: the deadline of the request.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -87,7 +87,7 @@ impl Query {
         Selector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    /// The options that every write has.
+    /// Parses the options that all writes have in common.
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
@@ -193,7 +193,7 @@ impl Query {
         if !causes.is_empty() {
             return Err(ApiError::invalid_options("ListOptions", &causes));
         }
-        // A limit below zero is none.
+        // A negative limit means no limit.
         let limit = usize::try_from(self.parsed::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
         let from = match (next, self.version()?) {
             ("", 0) => ListStart::Now,
@@ -211,7 +211,7 @@ impl Query {
         Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
-    /// 0 if the client names none.
+    /// Returns the `resourceVersion`, or 0 if it is not set.
     pub(super) fn version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
@@ -236,7 +236,7 @@ fn unknown_dry_run(values: &[&str]) -> Option<FieldError> {
     })
 }
 
-/// `1h2m3.5s`, as Go writes and reads them; what is below zero is none.
+/// Parses a Go duration such as `1h2m3.5s`. A negative one is zero.
 fn go_duration(text: &str) -> Result<Duration, String> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let invalid = || format!("invalid duration {text:?}");
@@ -272,7 +272,8 @@ fn quoted(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The options of a delete come in its body, or else in the query.
+/// Reads delete options from the body, or from the query if there is none. Also returns whether they ask for a
+/// dry run.
 pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, bool), ApiError> {
     let text = |path: &str| match body {
         Some(body) => str_at(body, path),

@@ -1,4 +1,4 @@
-//! Answers, as bytes.
+//! Builds HTTP responses.
 
 use std::{io, iter};
 
@@ -27,7 +27,7 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-/// The object after a write that may have created it.
+/// The response to a write that may have created the object.
 pub(super) fn show_written(context: &Context, view: View, kind: &Kind, written: Written) -> Response {
     match written {
         Written::Created(object) => show(context, StatusCode::CREATED, view, kind, object),
@@ -59,13 +59,14 @@ pub(super) fn show_list(
     with_body(StatusCode::OK, JSON, Either::Right(StreamBody::new(frames.boxed())))
 }
 
-/// As the client asked for it: an API object in YAML, or the headers alone. The body of a list that is long is in YAML already.
+/// Applies the Accept header and the method HEAD to a finished response: YAML, or headers only. A long list is
+/// YAML already.
 pub(super) fn negotiated(response: Response, accept: &str, is_head: bool) -> Response {
     let response = if negotiation::wants_yaml(accept) { in_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
 }
 
-/// What is no API object stays as it is: `/version`, OpenAPI, metrics.
+/// Converts API objects to YAML. Other documents stay JSON: `/version`, OpenAPI, metrics.
 fn in_yaml(response: Response) -> Response {
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON);
     let (mut parts, body) = response.into_parts();
@@ -86,7 +87,8 @@ fn in_yaml(response: Response) -> Response {
     Response::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// The answer to a HEAD. Over HTTP/1.1 the library leaves the body out, over HTTP/2 it would send it, which is an error there.
+/// The response to a HEAD. hyper omits the body over HTTP/1.1, but would send it over HTTP/2, which is a
+/// protocol error.
 fn without_body(response: Response) -> Response {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -108,7 +110,7 @@ pub(super) fn refusal(refusal: &ApiError) -> Response {
     response
 }
 
-/// No route leads there. Inside of a group that is served a client is told so as it is told all else.
+/// The response for a path without a route: a `Status` within a served API group, plain text elsewhere.
 pub(super) fn nothing_at(path: &str) -> Result<Response, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
@@ -131,7 +133,7 @@ pub(super) fn plain(code: StatusCode, text: &'static str) -> Response {
     respond(code, TEXT, Bytes::from_static(text.as_bytes()))
 }
 
-/// A client that says which content it has is sent no more than that it still stands.
+/// A static document, or 304 if the client has it already (`If-None-Match`).
 pub(super) fn document(document: &Document, if_none_match: &str) -> Response {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
@@ -158,20 +160,20 @@ pub(super) fn with_body(code: StatusCode, media_type: &'static str, body: Body) 
     response
 }
 
-/// A response that ends the stream, over HTTP/1 the connection, without a body.
+/// A response that resets the stream, or the connection over HTTP/1, without a body.
 pub(super) fn reset() -> Response {
     let error = io::Error::other("too many responses to this client are unsent");
     let body = StreamBody::new(stream::once(async { Err(error) }).boxed());
     with_body(StatusCode::TOO_MANY_REQUESTS, TEXT, Either::Right(body))
 }
 
-/// Characters of all warnings together. Beyond that each is cut, and what still does not fit is left out: a client gives up
-/// on headers that are too long. Upstream: `truncateAtTotalRunes`.
+/// Most characters of all warnings together. Above this each warning is truncated, and those that still do not
+/// fit are dropped, because clients reject headers that are too long. Upstream: `truncateAtTotalRunes`.
 const WARNINGS_CHARS_MAX: usize = 4 * 1024;
-/// Characters of one warning, once they are cut. Upstream: `truncateItemRunes`.
+/// Most characters of one warning after truncation. Upstream: `truncateItemRunes`.
 const WARNING_CHARS_MAX: usize = 256;
 
-/// `Warning: 299 - "text"`: kubectl prints these.
+/// Adds `Warning: 299 - "text"` headers, which kubectl prints.
 pub(super) fn warn(response: &mut Response, warnings: Vec<String>) {
     let is_cut = WARNINGS_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
     let mut chars = 0;

@@ -1,5 +1,5 @@
-//! `metrics.k8s.io`: what nodes and pods use, asked of the agents when somebody asks. A node speaks for itself and for the pods
-//! that are bound to it; what it says of others is not heard.
+//! `metrics.k8s.io`: CPU and memory usage of nodes and pods, read from the agents for each request. A node
+//! reports only on itself and on pods that are bound to it; anything else in its summary is ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::selector::Selector;
 use crate::storage::{ListMeta, Listed};
 use crate::unstructured::{self, list};
 
-/// Agents that are asked at once. At 10 ms each, 5,000 take a second.
+/// Most agents that are queried concurrently. At 10 ms each, 5,000 take a second.
 const ASKED_AT_ONCE: usize = 50;
 
-/// A node that does not say is left out: whoever asks wants to see the others.
+/// Timeout for one node; a node that does not respond is left out of the list.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 250 pods of a few containers, at a kilobyte each.
+/// Most bytes of a node's stats summary: 250 pods of a few containers, at a kilobyte each.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {
-    /// The figures of those that are chosen, by the labels and names of what they are figures of.
+    /// Lists the metrics of the nodes or pods that the selector matches.
     pub(super) async fn resource_metrics(
         &self,
         kind: &'static Kind,
@@ -67,13 +67,15 @@ impl Api {
         Ok(Listed { objects: objects.iter().map(unstructured::bytes).collect(), meta })
     }
 
-    /// What a node says that it and its pods use.
+    /// Reads the stats summary of a node from its agent.
     async fn summary(&self, node: &str) -> Option<Value> {
         let place = self.place_of(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
         let asked = async {
             let answer = self.agents.as_ref()?.ask(&place, request).await;
-            let answer = answer.inspect_err(|error| tracing::debug!(node, %error, "ask for figures")).ok()?;
+            let answer = answer
+                .inspect_err(|error| tracing::debug!(node, %error, "cannot read the stats summary of a node"))
+                .ok()?;
             if !answer.status().is_success() {
                 return None;
             }
@@ -84,7 +86,7 @@ impl Api {
     }
 }
 
-/// Nothing, where the node does not know it yet: a rate takes two looks.
+/// Builds the metrics object. Returns `None` if the agent has no rate yet: that takes two samples.
 fn metrics_of(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
@@ -115,10 +117,10 @@ fn metrics_of(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value)
     Some(measured)
 }
 
-/// Over which time a rate is taken, about: an agent looks no more often.
+/// Nominal sampling window of the CPU rate, which is the agent's sampling interval.
 const WINDOW: &str = "10s";
 
-/// As metrics-server writes it: processor time in billionths of a core, memory in KiB.
+/// Usage in the units of metrics-server: CPU in nanocores, memory in KiB.
 fn usage(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

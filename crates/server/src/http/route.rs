@@ -1,4 +1,4 @@
-//! What a path of the API means.
+//! Parses the path of a request into a route.
 
 use percent_encoding::percent_decode_str;
 
@@ -7,17 +7,18 @@ use crate::kinds::{Kind, KindRegistry};
 use crate::request::{Target, path_segments};
 use crate::subresource::Subresource;
 
+/// The endpoint that a path selects.
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// `/`: the paths that there are.
+    /// `/`: the list of paths.
     Root,
     Health(health::HealthProbe),
     Metrics,
     /// The health checks as metrics: `/metrics/slis`.
     HealthMetrics,
-    /// What only a controller in this process knows.
+    /// `/debug/explain`: in-memory state of a controller in this process.
     Explain,
-    /// Who signs tokens, and with which key.
+    /// OpenID discovery of the service account token issuer, and its keys.
     TokenIssuer,
     TokenKeys,
     Version,
@@ -38,7 +39,8 @@ pub(crate) enum Route {
         kind: &'static Kind,
         namespace: Option<String>,
     },
-    /// The deprecated watch of a collection, or of one object in it: `/api/v1/watch/pods`. Ruby's client knows no other.
+    /// The deprecated watch of a collection, or of one object in it: `/api/v1/watch/pods`. The Ruby client uses
+    /// no other.
     Watch {
         kind: &'static Kind,
         namespace: Option<String>,
@@ -48,7 +50,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// The kind of the objects that the path leads to.
+    /// The kind of the objects that the path selects.
     pub(crate) fn kind(&self) -> Option<&'static Kind> {
         match self {
             Self::Collection { kind, .. } | Self::Watch { kind, .. } => Some(kind),
@@ -62,7 +64,7 @@ impl Route {
             .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
             .collect::<Result<_, _>>()
             .ok()?;
-        // No name leads anywhere else than to its object.
+        // No segment may contain a slash or be a relative path.
         if path.starts_with("//")
             || has_empty_segment(path, segments.len())
             || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
@@ -101,7 +103,7 @@ impl Route {
     }
 }
 
-/// Whether one of the first `count` segments is empty, as in `/api/v1//pods`. A slash at the end is none.
+/// Whether one of the first `count` segments is empty, as in `/api/v1//pods`. A trailing slash does not count.
 fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }
@@ -116,7 +118,7 @@ fn resource(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> 
             }
             _ => None,
         },
-        // A namespace holds resources, and is itself one with a name and subresources.
+        // A namespace contains resources, and is itself an object with subresources.
         ["namespaces", namespace, plural, rest @ ..]
             if kinds.find(group, version, plural).is_some_and(|it| it.namespaced) =>
         {
@@ -124,7 +126,7 @@ fn resource(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> 
         }
         [plural, rest @ ..] => {
             let kind = kinds.find(group, version, plural)?;
-            // Across namespaces there are only lists.
+            // Across all namespaces only lists are possible.
             (!kind.namespaced || rest.is_empty()).then(|| of_kind(kind, None, rest))?
         }
     }
@@ -139,7 +141,7 @@ fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Optio
         [] => Some(Route::Collection { kind, namespace }),
         [name] => object(name, Subresource::Whole),
         [name, "status"] if kind.has_status_subresource() => object(name, Subresource::Status),
-        // What follows is the agent's or the pod's own path.
+        // The rest of the path belongs to the proxied backend.
         [name, subresource @ "proxy", ..] | [name, subresource] => {
             object(name, kind.subresources.iter().find(|it| it.name == *subresource)?.subresource)
         }

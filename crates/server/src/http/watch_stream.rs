@@ -1,4 +1,4 @@
-//! Watches: the changes of a kind, as one long answer.
+//! Watches: the changes of a kind as one long response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use crate::selector::Selector;
 use crate::storage::Subscription;
 use crate::unstructured;
 
-/// How often a quiet watch tells how far it has come, if asked to.
+/// Interval of bookmarks on an idle watch, if the client asks for them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// And it tells it this long before it ends, so that its client can go on from there.
+/// Time before the end of a watch at which a last bookmark is sent, so that the client can resume from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Most events that are made ready at once, and how many bytes of them: of a watcher that is slow this much waits in
-/// memory, and no more than one event above it.
+/// Most events, and most bytes of events, that are encoded in one batch: a slow watch holds this much in
+/// memory, plus one event.
 const EVENTS_MAX: usize = 100;
 const BYTES_MAX: usize = 64 << 10;
 
+/// Options of a watch request.
 #[derive(Debug)]
 pub(crate) struct WatchOptions {
     pub(crate) kind: &'static Kind,
@@ -42,14 +43,15 @@ pub(crate) struct WatchOptions {
     pub(crate) from: WatchStart,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
-    /// Checks again that the client may watch this.
+    /// Repeats the authorization while the watch lasts.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
+/// Where a watch starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// What there is, as if just added, and then the changes. A `WatchList` also says where the one ends
-    /// and the other begins.
+    /// All existing objects as `ADDED` events, then the changes. `sends_initial_events_end` adds the bookmark
+    /// that marks the end of the initial events (WatchList).
     State {
         say_end: bool,
     },
@@ -58,9 +60,9 @@ pub(crate) enum WatchStart {
     Now,
 }
 
-/// The answer ends at the timeout, when the server stops, or when the watcher has fallen too far behind. Events are made
-/// as the client takes them, so one that does not read holds up nobody, and is told to list again once the history has
-/// passed it by.
+/// Returns the frames of a watch. The stream ends at the timeout, when the server stops, or when the watch has
+/// fallen behind the history. Events are encoded as the client reads them, so that a slow client holds up
+/// nobody; once the history no longer reaches back far enough, it gets a 410 and must list again.
 pub(crate) fn stream(
     registry: Arc<Registry>,
     wanted: WatchOptions,
@@ -77,11 +79,11 @@ struct Watcher {
     subscription: Subscription,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Instant,
-    /// When the next bookmark is due, and the last one before the end, if the client wants any.
+    /// Time of the next bookmark, and of the last one before the end, if the client asks for bookmarks.
     bookmark_at: Option<Instant>,
     goodbye_at: Option<Instant>,
     reauthorize_at: Option<Instant>,
-    /// Fires at the earliest of these.
+    /// Fires at the earliest of these times.
     timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
     is_stopping: bool,
@@ -91,7 +93,7 @@ struct Watcher {
 
 enum Progress {
     Begin,
-    /// The state at `revision` is being sent; the records from the key `start` on are to come.
+    /// The state at `revision` is being sent; records from the key `start` on are still to come.
     State {
         start: String,
         revision: Revision,
@@ -106,7 +108,7 @@ impl Watcher {
     fn new(registry: Arc<Registry>, wanted: WatchOptions, stop: CancellationToken) -> Self {
         let now = Instant::now();
         let deadline = now + wanted.timeout;
-        // A watch of one object looks at no other commits.
+        // A watch of one object reads the commits of no other object.
         let kind = wanted.kind;
         let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
         let key = match wanted.selector.exactly("metadata.name") {
@@ -135,7 +137,7 @@ impl Watcher {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Checked before every batch: with an event always pending, the timer below is never awaited.
+            // Checked before every batch: while events are pending, the timer below is never polled.
             if self.due_at() <= Instant::now()
                 && let Some(end) = self.on_time(Instant::now())
             {
@@ -154,7 +156,7 @@ impl Watcher {
                     continue;
                 }
             };
-            // Marked as seen before the store is read, so that no commit falls in between unseen.
+            // The subscription is marked before the store is read, so that no commit in between is missed.
             self.subscription.mark_unchanged();
             let seen = self.subscription.skip(seen);
             match self.registry.storage.some_since(&self.prefix, seen, EVENTS_MAX) {
@@ -164,7 +166,7 @@ impl Watcher {
                 }
                 Ok((events, revision)) => {
                     let (mut frames, last_sent) = self.frames_of(&events);
-                    // A watch may begin in the future, and must not fall back behind its beginning.
+                    // A watch may start at a future revision, and must not fall back behind it.
                     let seen = last_sent.unwrap_or(revision).max(seen);
                     self.progress = Progress::Seen(seen);
                     match frames.len() {
@@ -172,10 +174,10 @@ impl Watcher {
                             self.is_bookmark_due = false;
                             return Some(self.bookmark(seen, false));
                         }
-                        // There was more than could be looked at at once.
+                        // The batch was full: there may be more events.
                         0 if events.len() == EVENTS_MAX => continue,
                         0 => {}
-                        // The bytes that all watchers share.
+                        // A single frame needs no copy: all watches share its bytes.
                         1 => return frames.pop(),
                         _ => return Some(frames.concat().into()),
                     }
@@ -190,21 +192,21 @@ impl Watcher {
             }
             tokio::select! {
                 changed = self.subscription.changed() => changed?,
-                // What came before the end is still told.
+                // Events before the stop are still sent.
                 () = self.stop.as_mut() => self.is_stopping = true,
-                // The loop begins with what is due.
+                // The loop starts with the timer checks.
                 () = self.timer.as_mut() => {}
             }
         }
     }
 
-    /// When something is due next: a bookmark, the next authorization, or the end.
+    /// Returns the next time at which the timer must fire: bookmark, reauthorization or end.
     fn due_at(&self) -> Instant {
         let due = [self.bookmark_at, self.goodbye_at, self.reauthorize_at].into_iter().flatten();
         due.fold(self.deadline, Instant::min)
     }
 
-    /// What is due at this time; `Some` if the watch ends, with its last words.
+    /// Handles the timers that have expired. Returns `Some` if the watch ends, with its last frame.
     fn on_time(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
@@ -220,7 +222,7 @@ impl Watcher {
         if self.goodbye_at.is_some_and(|at| at <= now) {
             (self.goodbye_at, self.is_bookmark_due) = (None, true);
         }
-        // Other kinds have moved on meanwhile, and nobody told us: the store is asked once more.
+        // A bookmark needs the current revision, which other kinds may have advanced without waking this watch.
         if self.bookmark_at.is_some_and(|at| at <= now) {
             (self.bookmark_at, self.is_bookmark_due) = (Some(now + BOOKMARK_EVERY), true);
         }
@@ -238,7 +240,7 @@ impl Watcher {
         };
     }
 
-    /// What is next to be sent of the state that the watch began with.
+    /// Encodes the next batch of the initial state.
     fn tell_state(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, Progress::End);
         let Progress::State { start, revision, say_end } = begun else { return Bytes::new() };
@@ -262,7 +264,8 @@ impl Watcher {
         frames.concat().into()
     }
 
-    /// The frames of these events. If not all of them fit, also the revision of the last event that was handled.
+    /// Encodes these events. If they exceed the batch size, also returns the revision of the last encoded
+    /// event.
     fn frames_of(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
@@ -279,7 +282,8 @@ impl Watcher {
         (frames, None)
     }
 
-    /// An object that enters the selector is added, and one that leaves it is deleted.
+    /// Encodes one event. An object that begins to match the selector is `ADDED`; one that stops matching is
+    /// `DELETED`.
     fn frame_of(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
         let chosen = |record: &Record| self.wanted.selector.matches(record);
         match &event.change {
@@ -296,12 +300,13 @@ impl Watcher {
         }
     }
 
-    /// What most watchers send of a commit, made by the first of them for all. A table tells ages, so it is made anew.
+    /// Returns the frame of a commit that most watches share, encoded by the first of them. A table contains
+    /// ages and is encoded each time.
     fn shared(&self, event: &Event, kind_of_event: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
         let make = || self.show(kind_of_event, event.value(), now);
         match self.wanted.view {
-            // Through another door the same event looks different.
+            // A converted version has another encoding.
             _ if self.wanted.kind.conversion.is_some() => make(),
             View::Whole => whole.get_or_init(make).clone(),
             View::Metadata => metadata.get_or_init(make).clone(),
@@ -330,7 +335,7 @@ impl Watcher {
     }
 }
 
-/// The last event of a watch that the history has passed by: its client lists again.
+/// The last event of a watch that has fallen behind the history (410): its client must list again.
 fn expired(seen: Revision, compacted: &Compacted) -> Bytes {
     let message = format!("too old resource version: {seen} ({})", compacted.floor);
     frame("ERROR", &unstructured::bytes(&ApiError::expired(message).status()))

@@ -1,4 +1,4 @@
-//! Watches over a WebSocket: one event a message.
+//! Watches over a WebSocket: each message is one event.
 
 use std::io;
 
@@ -24,12 +24,13 @@ use crate::error::ApiError;
 use crate::flow_control::response::{CHUNK_BYTES, Meter};
 use crate::headers;
 
-/// A client has nothing to say on a watch but pings and its goodbye.
+/// Most bytes of a client's message: a watch client sends only pings and the close frame.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Sends `events`, which are lines of JSON, as text messages until they end or the client goes. A client that offers one subprotocol
-/// has it confirmed: it means nothing here. Upstream: `WatchServer.HandleWS`.
-/// Rule: as over HTTP, large pieces that wait to be sent are charged to the user, and the watch ends when there are too many.
+/// Sends `events`, lines of JSON, as text messages until they end or the client disconnects. The first offered
+/// subprotocol is confirmed; it has no effect. Upstream: `WatchServer.HandleWS`.
+/// Rule: as over HTTP, large unsent pieces are charged to the user, and the watch ends when the limit is
+/// exceeded.
 pub(super) fn events(
     upgrade: &Upgrade,
     events: BoxStream<'static, Bytes>,
@@ -75,16 +76,17 @@ async fn send(
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     let client = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await;
     let (mut to, mut from) = client.split();
-    // Reading answers pings, and notices that the client has gone.
-    let gone = async { while let Some(Ok(_)) = from.next().await {} };
-    let told = async {
+    // Reading responds to pings, and detects that the client has disconnected.
+    let disconnected = async { while let Some(Ok(_)) = from.next().await {} };
+    let sent = async {
         while let Some(lines) = events.next().await {
-            let _charge = match lines.len() {
-                0..=CHUNK_BYTES => None,
-                bytes => Some(
-                    meter.charge(bytes).ok_or_else(|| io::Error::other("too much is unsent to this user"))?,
-                ),
-            };
+            let _charge =
+                match lines.len() {
+                    0..=CHUNK_BYTES => None,
+                    bytes => Some(meter.charge(bytes).ok_or_else(|| {
+                        io::Error::other("too many response bytes of this user are unsent")
+                    })?),
+                };
             for line in lines.split_inclusive(|it| *it == b'\n') {
                 let line = std::str::from_utf8(line).map_err(io::Error::other)?;
                 to.feed(Message::text(line)).await.map_err(io::Error::other)?;
@@ -95,7 +97,7 @@ async fn send(
         to.send(Message::Close(Some(end))).await.map_err(io::Error::other)
     };
     tokio::select! {
-        () = gone => Ok(()),
-        told = told => told,
+        () = disconnected => Ok(()),
+        sent = sent => sent,
     }
 }

@@ -1,4 +1,4 @@
-//! The built-in kinds, one row each.
+//! The built-in kinds, one row for each.
 
 use super::{
     AdmissionPlugin, FieldPath, Kind, MeteredResource, PodSecuritySubject, Status, SubresourceSpec,
@@ -11,6 +11,7 @@ use crate::{conversion, defaulting, table_printer, validation};
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// The defaults of a row.
 const PLAIN: Kind = Kind {
     group: "",
     version: "v1",
@@ -49,7 +50,7 @@ const PLAIN: Kind = Kind {
     row_condition: |_| None,
 };
 
-/// A part that is sent a body of another kind.
+/// A subresource with a body of another kind, which is created and not stored.
 const fn sent(
     name: &'static str,
     subresource: Subresource,
@@ -68,7 +69,7 @@ const fn sent(
     }
 }
 
-/// A part that only the node's agent can serve.
+/// A subresource that only the node's agent can serve.
 const fn of_agent(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -86,7 +87,7 @@ const fn of_agent(
     }
 }
 
-/// A part of the object that is written on its own.
+/// A subresource that updates some fields of the object itself.
 const fn own(
     name: &'static str,
     subresource: Subresource,
@@ -156,7 +157,7 @@ const DAEMON_SET: Kind = Kind {
     ..PLAIN
 };
 
-/// Questions about who someone is and what they may do.
+/// Reviews: authentication and authorization queries, which are not stored.
 const REVIEW: Kind = Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..PLAIN };
 
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
@@ -405,7 +406,7 @@ pub(crate) static KINDS: &[Kind] = &[
             &[&["metadata"], &["status", "conditions"]],
             &[&["spec"], &["status", "certificate"]],
         )],
-        // What is approved is what is signed: nothing changes a request once it is made.
+        // The signed request must be the approved one: its spec is immutable.
         whole_keeps: &[&["spec"]],
         fields: &["spec.signerName"],
         plugins: &[AdmissionPlugin::CertificateRequester],
@@ -553,7 +554,7 @@ pub(crate) static KINDS: &[Kind] = &[
         warn: warnings::endpoint_slice,
         ..PLAIN
     },
-    // Last, and by its full name only: a client that asks for `ds` means the newer.
+    // Last, and without short names, so that `ds` means `apps/v1`.
     Kind {
         group: "extensions",
         version: "v1beta1",
@@ -564,10 +565,10 @@ pub(crate) static KINDS: &[Kind] = &[
     },
 ];
 
-/// Kinds that are read and never written: upstream has other servers for them.
+/// Read-only kinds, which upstream serves from other API servers.
 static READ_ONLY_KINDS: &[Kind] = &[
-    // Always an empty list. kubectl reads it before it accepts a manifest of a kind that it finds in no OpenAPI document, and
-    // stops reading the file if it cannot.
+    // Always an empty list. kubectl reads it before it accepts a manifest of a kind that is not in the OpenAPI
+    // document, and stops if it fails.
     Kind {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
@@ -604,7 +605,7 @@ static READ_ONLY_KINDS: &[Kind] = &[
     },
 ];
 
-/// All kinds that are served, in the order of discovery: of two groups that have a resource, clients take the first.
+/// All served kinds in the order of discovery: if two groups serve a resource, clients use the first.
 pub(crate) fn served() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(READ_ONLY_KINDS)
 }

@@ -1,11 +1,11 @@
-//! Look-up of kinds.
+//! Lookup of kinds.
 
 use std::collections::HashMap;
 
 use super::{KINDS, Kind, served};
 
-/// The kinds that a server serves. Kinds that clients name, and all kinds together, are looked up here and in no static table, so that a
-/// server can gain kinds while it runs.
+/// The kinds that a server serves. Kinds are looked up here and not in a static table, so that a server can add
+/// kinds while it runs.
 #[derive(Debug)]
 pub(crate) struct KindRegistry {
     /// Kinds that can be written.

@@ -1,4 +1,4 @@
-//! Limits on what a request holds: its seat, and its response until that is sent.
+//! Limits on what a request holds: its seat, and its response until it is sent.
 
 use http_body_util::Either;
 use hyper::StatusCode;
@@ -11,13 +11,13 @@ use crate::flow_control::{Class, Seat, What};
 use crate::http::{Api, Response};
 use crate::request::{TrustLevel, User};
 
-/// A larger response is charged to its user by its bytes, a smaller one by its number.
+/// A larger response is charged by its bytes, a smaller one as one response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Why a response is not sent.
 pub(super) enum Unsent {
     Refused(ApiError),
-    /// Not even a refusal is sent: the client has too many unsent responses.
+    /// The client has too many unsent responses even for an error: the stream is reset.
     Reset,
 }
 
@@ -43,31 +43,31 @@ impl Api {
         }
     }
 
-    /// Rule: an unsent response is charged to its user: a small one as one response, a large one by its bytes. A large one also waits
-    /// until enough bytes of earlier responses on its connection are sent. Clients in this process are exempt.
-    /// `bytes` is the size of a response that is no stream.
-    pub(super) async fn hold(&self, bytes: Option<usize>, visit: &RequestState<'_>) -> Result<Holds, Unsent> {
+    /// Rule: an unsent response is charged to its user: a small one as one response, a large one by its bytes.
+    /// A large one also waits until enough bytes of earlier responses on its connection are sent. In-process
+    /// clients are exempt. `bytes` is `None` for a streamed response.
+    pub(super) async fn hold(&self, bytes: Option<usize>, state: &RequestState<'_>) -> Result<Holds, Unsent> {
         let Some(bytes) = bytes else {
-            let meter = visit.charged().map(|user| self.meter(user));
+            let meter = state.charged().map(|user| self.meter(user));
             return Ok(Holds { meter, ..Holds::default() });
         };
         if bytes <= LARGE_RESPONSE_BYTES {
-            return self.hold_small(visit);
+            return self.hold_small(state);
         }
-        let Some(user) = visit.charged().filter(|_| !visit.is_in_process()) else {
+        let Some(user) = state.charged().filter(|_| !state.is_in_process()) else {
             return Ok(Holds::default());
         };
         let trust = user.trust();
         if trust == TrustLevel::Trusted {
             return Ok(Holds::default());
         }
-        // What was written is written: its client is not to try again.
-        let is_read = visit.labels.is_read();
+        // The write is done, so the client must not be told to retry.
+        let is_read = state.labels.is_read();
         let too_many =
             || Unsent::Refused(if is_read { ApiError::too_many_requests(1) } else { ApiError::timeout() });
         let lease = self.limits.usage.take(&user.name, trust, What::ResponseBytes, bytes);
         let mut holds = Holds { charge: Some(lease.ok_or_else(too_many)?), ..Holds::default() };
-        if let Some(connection) = visit.client.and_then(|it| it.connection.as_ref()) {
+        if let Some(connection) = state.client.and_then(|it| it.connection.as_ref()) {
             let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
             let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
             let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
@@ -77,12 +77,13 @@ impl Api {
         Ok(holds)
     }
 
-    /// Rule: the small responses of anonymous clients are charged to their address, so that one of them does not reset those of others.
-    pub(super) fn hold_small(&self, visit: &RequestState<'_>) -> Result<Holds, Unsent> {
-        let (Some(client), false) = (visit.client, visit.is_in_process()) else {
+    /// Rule: small responses to anonymous clients are charged to the client's address, so that one client
+    /// cannot use up the limit of the others.
+    pub(super) fn hold_small(&self, state: &RequestState<'_>) -> Result<Holds, Unsent> {
+        let (Some(client), false) = (state.client, state.is_in_process()) else {
             return Ok(Holds::default());
         };
-        let user = visit.charged();
+        let user = state.charged();
         let trust = user.map_or(TrustLevel::Ordinary, User::trust);
         if trust == TrustLevel::Trusted {
             return Ok(Holds::default());
@@ -96,20 +97,20 @@ impl Api {
         Ok(Holds { charge, is_small: true, ..Holds::default() })
     }
 
-    /// Charges the large pieces of a stream to `user`.
+    /// Returns the meter that charges a streamed response to `user`.
     pub(in crate::http) fn meter(&self, user: &User) -> Meter {
         let trust = user.trust();
         Meter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }
     }
 }
 
-/// Rule: requests of a user that impersonates another are charged to the impersonator, so that impersonation gives no further shares.
-/// Those of a trusted impersonator are charged to the other user.
+/// Rule: requests with impersonation are charged to the impersonator, so that impersonation gives nobody more
+/// seats. If the impersonator is trusted, the impersonated user is charged.
 pub(super) fn charged<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {
     impersonated.filter(|_| user.trust() == TrustLevel::Trusted).unwrap_or(user)
 }
 
-/// The size of a response that is no stream.
+/// Returns the size of a response that is not streamed.
 pub(super) fn whole_bytes(response: &Response) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),

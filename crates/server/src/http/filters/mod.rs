@@ -1,4 +1,5 @@
-//! What every request passes before its handler, and after: authentication, authorization, limits, metrics and audit.
+//! The filters around every handler: authentication, authorization, limits, metrics and audit. Upstream:
+//! `DefaultBuildHandlerChain`.
 
 mod limits;
 
@@ -29,7 +30,7 @@ use crate::request::{AuditAnnotation, Context, RequestAttributes, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
-/// A request, and what becomes known of it on its way in.
+/// State of a request on its way through the filters.
 struct RequestState<'a> {
     attributes: RequestAttributes,
     labels: metrics::RequestLabels,
@@ -53,7 +54,8 @@ impl RequestState<'_> {
 }
 
 impl Api {
-    /// `peer` is who the connection's certificate names. The [`Client`] is an extension of the request.
+    /// Handles one request from its headers to its response. `peer` is the user of the client certificate. The
+    /// [`Client`] is an extension of the request.
     pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> SentResponse
     where
         B: hyper::body::Body<Error: Into<BoxError>>,
@@ -70,7 +72,7 @@ impl Api {
             RequestAttributes::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
         let labels = metrics::RequestLabels::of(&attributes.verb, route.as_ref().and_then(Route::kind));
 
-        let mut visit = RequestState {
+        let mut state = RequestState {
             attributes,
             labels,
             now,
@@ -81,25 +83,25 @@ impl Api {
             audit_annotations: Vec::new(),
             seat: None,
         };
-        let is_stream = visit.labels.is_watch() || is_of_agent(route.as_ref());
-        let answered = match self.deadline(is_stream, &query) {
+        let is_stream = state.labels.is_watch() || is_of_agent(route.as_ref());
+        let handled = match self.deadline(is_stream, &query) {
             Err(refusal) => Err(refusal),
             Ok(deadline) => {
                 // A panic is answered, counted and audited like any other error.
-                let answering = AssertUnwindSafe(self.filter(peer, request, route, query, &mut visit));
-                within(deadline, answering.catch_unwind())
+                let handling = AssertUnwindSafe(self.filter(peer, request, route, query, &mut state));
+                within(deadline, handling.catch_unwind())
                     .await
                     .unwrap_or_else(|refusal| Ok(Err(refusal)))
                     .unwrap_or_else(|_| Err(ApiError::panicked()))
             }
         };
-        let response = reply::negotiated(answered.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
-        // The work is done: what waits to be sent is bounded by itself.
-        visit.seat = None;
-        let held = match self.hold(whole_bytes(&response), &visit).await {
+        let response = reply::negotiated(handled.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
+        // The seat is released here: unsent responses have limits of their own.
+        state.seat = None;
+        let held = match self.hold(whole_bytes(&response), &state).await {
             Err(Unsent::Refused(it)) => {
                 self.registry.metrics.rejected("response");
-                self.hold_small(&visit).map(|holds| (refusal(&it), holds))
+                self.hold_small(&state).map(|holds| (refusal(&it), holds))
             }
             held => held.map(|holds| (response, holds)),
         };
@@ -109,19 +111,19 @@ impl Api {
         });
 
         let code = response.status().as_u16();
-        self.registry.metrics.answered(&visit.labels, code, started.elapsed());
-        tracing::debug!(verb = %visit.attributes.verb, path = uri.path(), code);
+        self.registry.metrics.answered(&state.labels, code, started.elapsed());
+        tracing::debug!(verb = %state.attributes.verb, path = uri.path(), code);
         if let Some(audit) = &self.audit {
             let event = AuditEvent {
-                attributes: &visit.attributes,
+                attributes: &state.attributes,
                 uri: uri.path_and_query().map_or("", |it| it.as_str()),
-                user: visit.user.as_ref(),
-                impersonated: visit.impersonated.as_ref(),
+                user: state.user.as_ref(),
+                impersonated: state.impersonated.as_ref(),
                 source: client.as_ref().map(|it| it.address),
                 user_agent: &user_agent,
                 code,
-                reason: visit.grant.as_ref().map(ToString::to_string),
-                annotations: &visit.audit_annotations,
+                reason: state.grant.as_ref().map(ToString::to_string),
+                annotations: &state.audit_annotations,
                 begun: now,
                 ended: Timestamp::now(),
             };
@@ -132,10 +134,11 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, holds, is_on_wire, patience))
     }
 
-    /// Rule: a request has `--request-timeout`, or less if its client says so; watches and what agents serve have none.
+    /// Rule: a request has `--request-timeout`, or less if its client asks for less; watches and agent streams
+    /// have no deadline.
     fn deadline(&self, is_stream: bool, query: &Query) -> Result<Option<Duration>, ApiError> {
         if is_stream {
-            // The parameters of what an agent serves are not ours.
+            // The query parameters belong to the agent's endpoint.
             return Ok(None);
         }
         let limit = self.limits.config.request_timeout;
@@ -143,35 +146,35 @@ impl Api {
         Ok(Some(deadline).filter(|it| *it != Duration::MAX))
     }
 
-    /// Rule: nothing of a body is read before the request is authorized, and no seat is taken before the body is read: a client
-    /// that does not send holds nothing that others need.
+    /// Rule: no body is read before the request is authorized, and no seat is taken before the body has
+    /// arrived, so that a slow client holds nothing that others need.
     async fn filter<B>(
         &self,
         peer: Option<&User>,
         mut request: Request<B>,
         route: Option<Route>,
         query: Query,
-        visit: &mut RequestState<'_>,
+        state: &mut RequestState<'_>,
     ) -> Result<Response, ApiError>
     where
         B: hyper::body::Body<Error: Into<BoxError>>,
     {
-        check_head(&request, visit.client.map(AsRef::as_ref))?;
-        let RequestState { attributes, labels, now, .. } = visit;
+        check_head(&request, state.client.map(AsRef::as_ref))?;
+        let RequestState { attributes, labels, now, .. } = state;
         if needs_fresh_state(route.as_ref(), &query, labels) {
             self.registry.storage.fresh().await?;
         }
         let user =
-            visit.user.insert(auth::authenticate(&self.registry.access, peer, request.headers(), *now)?);
-        let is_stranger = user.is_anonymous();
-        if let Some(connection) = visit.client.and_then(|it| it.connection.as_deref()) {
-            self.limits.connections.saw_request(connection, Some(&*user).filter(|_| !is_stranger));
+            state.user.insert(auth::authenticate(&self.registry.access, peer, request.headers(), *now)?);
+        let is_anonymous = user.is_anonymous();
+        if let Some(connection) = state.client.and_then(|it| it.connection.as_deref()) {
+            self.limits.connections.saw_request(connection, Some(&*user).filter(|_| !is_anonymous));
         }
-        visit.impersonated = auth::impersonated(&self.registry.access, user, request.headers())?;
-        let charged = charged(user, visit.impersonated.as_ref());
-        let user = visit.impersonated.as_ref().unwrap_or(user);
-        let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
-        visit.grant = Some(allow(&self.registry.access, user, attributes)?);
+        state.impersonated = auth::impersonated(&self.registry.access, user, request.headers())?;
+        let charged = charged(user, state.impersonated.as_ref());
+        let user = state.impersonated.as_ref().unwrap_or(user);
+        let allow = if is_anonymous { auth::allow_stranger } else { auth::allow };
+        state.grant = Some(allow(&self.registry.access, user, attributes)?);
         let Some(route) = route else { return nothing_at(request.uri().path()) };
 
         let is_of_agent = is_of_agent(Some(&route));
@@ -193,7 +196,7 @@ impl Api {
         let received = if has_body {
             let sender = Sender {
                 user: charged,
-                client: visit.client.map(AsRef::as_ref),
+                client: state.client.map(AsRef::as_ref),
                 usage: &self.limits.usage,
                 patience: self.limits.config.body_timeout,
             };
@@ -202,10 +205,10 @@ impl Api {
             drop(body);
             Received::default()
         };
-        // A watch has a permit of its own, and so has what an agent serves.
+        // Watches and agent streams have permits of their own instead of a seat.
         if !labels.is_watch() && !is_of_agent {
             let class = flow_control::classify(charged, attributes, matches!(route, Route::Health(_)));
-            visit.seat = Some(self.seat(class, labels.is_read()).await?);
+            state.seat = Some(self.seat(class, labels.is_read()).await?);
         }
         let asked = ApiRequest {
             context: Context {
@@ -222,30 +225,30 @@ impl Api {
             view_wanted: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
-            source: visit.client.map(|it| it.address),
+            source: state.client.map(|it| it.address),
             reauthorization: (labels.is_watch() || is_of_agent).then(|| {
-                let (client, every) = (visit.client, self.limits.config.reauthorize_every);
+                let (client, every) = (state.client, self.limits.config.reauthorize_every);
                 Reauthorization::new(peer, client, &parts.headers, attributes, every)
             }),
-            charged: visit.impersonated.is_some().then(|| charged.clone()),
+            charged: state.impersonated.is_some().then(|| charged.clone()),
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
         let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
         reply::warn(&mut response, asked.context.take_warnings());
-        visit.audit_annotations = asked.context.take_audit_annotations();
+        state.audit_annotations = asked.context.take_audit_annotations();
         Ok(response)
     }
 }
 
-async fn within<F: Future>(deadline: Option<Duration>, answering: F) -> Result<F::Output, ApiError> {
+async fn within<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
     match deadline {
-        None => Ok(answering.await),
-        Some(deadline) => tokio::time::timeout(deadline, answering).await.map_err(|_| ApiError::timeout()),
+        None => Ok(handling.await),
+        Some(deadline) => tokio::time::timeout(deadline, handling).await.map_err(|_| ApiError::timeout()),
     }
 }
 
-/// Rule: URL and headers are bounded, over HTTP/1 as over HTTP/2, and HTTP/1.1 names the host.
+/// Rule: URL and headers are bounded, for HTTP/1 as for HTTP/2, and an HTTP/1.1 request has a Host header.
 fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));
@@ -254,7 +257,7 @@ fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), Ap
     if HEADERS_MAX < headers.len() {
         return Err(ApiError::too_many_headers(HEADERS_MAX));
     }
-    // As HTTP/2 counts them, which refuses larger ones itself.
+    // Counted as HTTP/2 does, which refuses larger headers itself.
     let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum::<usize>();
     if HEADER_BYTES_MAX < bytes {
         return Err(ApiError::headers_too_large(HEADER_BYTES_MAX));
@@ -266,8 +269,8 @@ fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), Ap
     Ok(())
 }
 
-/// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with `resourceVersion=0` and watches
-/// from a resourceVersion do not wait for that.
+/// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with
+/// `resourceVersion=0` and watches from a resourceVersion do not wait for this.
 fn needs_fresh_state(route: Option<&Route>, query: &Query, labels: &metrics::RequestLabels) -> bool {
     let version = query.get("resourceVersion");
     match route {

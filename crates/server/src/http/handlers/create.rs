@@ -1,4 +1,4 @@
-//! POST: creates an object, or one of its subresources.
+//! POST: creates an object or a subresource.
 
 use hyper::StatusCode;
 

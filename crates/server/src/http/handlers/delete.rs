@@ -49,9 +49,9 @@ impl Api {
         asked: &ApiRequest,
         view: View,
     ) -> Result<Response, ApiError> {
-        let chosen = asked.query.list_options(kind)?;
+        let list_options = asked.query.list_options(kind)?;
         let (options, context) = asked.delete_options()?;
-        let listed = self.registry.storage.list_page(kind, namespace, &chosen)?;
+        let listed = self.registry.storage.list_page(kind, namespace, &list_options)?;
         let target = |object: &Bytes| {
             let object = unstructured::parse(object);
             Target {
@@ -62,7 +62,7 @@ impl Api {
             }
         };
         let targets: Vec<Target> = listed.objects.iter().map(target).collect();
-        // All or none: a request that is refused for one object deletes no other.
+        // All or nothing: if admission refuses one object, none is deleted.
         for target in &targets {
             match self.registry.may_delete(&context, target, &options).await {
                 Err(it) if !it.is_not_found() => return Err(it),
@@ -72,7 +72,7 @@ impl Api {
         for target in targets {
             match self.registry.delete(&context, &target, &options).await {
                 Ok(_) => {}
-                // Deleted by another client meanwhile.
+                // Another client has deleted it in the meantime.
                 Err(it) if it.is_not_found() => {}
                 Err(it) => return Err(it),
             }

@@ -22,7 +22,7 @@ impl Api {
         Ok(show(&asked.context, StatusCode::OK, view, target.kind, object))
     }
 
-    /// Of `metrics.k8s.io`.
+    /// Returns the resource metrics of one node or pod (`metrics.k8s.io`).
     pub(super) async fn get_metered(
         &self,
         target: &Target,

@@ -24,7 +24,7 @@ impl Api {
         Ok(show_list(&asked.context, asked.list_as(view), kind, listed))
     }
 
-    /// Of `metrics.k8s.io`.
+    /// Lists the resource metrics of nodes or pods (`metrics.k8s.io`).
     pub(super) async fn list_metered(
         &self,
         kind: &'static Kind,

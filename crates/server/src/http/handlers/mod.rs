@@ -1,4 +1,4 @@
-//! Requests for objects: one handler for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
+//! Handlers, one for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
 
 mod create;
 mod delete;
@@ -23,7 +23,7 @@ use crate::request::Target;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// How long a list waits for a revision that its client has seen elsewhere.
+/// How long a read waits for a resourceVersion that this server has not reached yet.
 const REVISION_WAIT: Duration = Duration::from_secs(3);
 
 impl Api {
@@ -41,14 +41,14 @@ impl Api {
         }
     }
 
-    /// A request for a collection.
+    /// Handles a request for a collection.
     async fn collection(
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
         asked: &ApiRequest,
     ) -> Result<Response, ApiError> {
-        // The verb that was authorized decides, not the method.
+        // The authorized verb decides, not the HTTP method.
         if asked.context.verb == "watch" {
             return self.watch(kind, namespace, None, asked).await;
         }
@@ -67,13 +67,13 @@ impl Api {
         }
     }
 
-    /// A request for one object, or for a subresource of it.
+    /// Handles a request for one object or its subresource.
     async fn object(&self, target: &Target, asked: &ApiRequest) -> Result<Response, ApiError> {
         let kind = target.kind;
         let is_allowed = kind.verbs_of(target.subresource).contains(&asked.context.verb.as_ref());
         if let Subresource::Agent(what) = target.subresource {
             return match what {
-                // A client may ask with OPTIONS what is behind a proxy.
+                // An OPTIONS request is passed on to the backend of a proxy.
                 "proxy" if is_allowed || asked.method == Method::OPTIONS => self.proxied(target, asked).await,
                 what if is_allowed => self.of_agent(target, what, asked).await,
                 _ => Err(ApiError::method_not_allowed()),
@@ -98,26 +98,26 @@ impl Api {
         }
     }
 
-    /// Waits until the store has reached the revision that the client wants to see at least.
+    /// Waits until the store has reached at least the resourceVersion that the client asks for.
     async fn wait_for(&self, wanted: Revision) -> Result<(), ApiError> {
         if wanted <= self.registry.storage.revision() {
             return Ok(());
         }
         let mut commits = self.registry.storage.commits();
-        let came = commits.wait_for(|head| wanted <= *head);
-        // The borrow of the revision ends at once: a writer waits for it.
-        match tokio::time::timeout(REVISION_WAIT, came).await.map(drop) {
+        let reached = commits.wait_for(|head| wanted <= *head);
+        // The borrow of the revision ends here: it would block the writer.
+        match tokio::time::timeout(REVISION_WAIT, reached).await.map(drop) {
             Ok(()) => Ok(()),
             Err(_) => Err(ApiError::revision_not_yet(wanted, self.registry.storage.revision())),
         }
     }
 }
 
-/// The object must be the one that the URL names.
+/// Checks that namespace and name of the object are those of the URL, and sets an absent namespace.
 fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {
-        (Some(namespace), Some(said)) if said == namespace => {}
+        (Some(namespace), Some(found)) if found == namespace => {}
         (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
         (None, _) => drop(meta.remove("namespace")),
         (Some(_), Some(_)) => {

@@ -1,4 +1,4 @@
-//! Paths that are no objects: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
+//! Paths that are not resources: discovery, OpenAPI, health, metrics, token keys, `/debug/explain`.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::http::{Api, ApiRequest, Response};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Namespaces whose bytes metrics show: the largest.
+/// Number of namespaces, the largest, whose bytes are in the metrics.
 const NAMESPACES_SHOWN: usize = 10;
 
 impl Api {
@@ -83,7 +83,7 @@ impl Api {
         }
     }
 
-    /// All metrics, as they are now.
+    /// Renders all metrics with their current values.
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
         self.limits.flow_control.show(metrics);

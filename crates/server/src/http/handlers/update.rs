@@ -1,4 +1,4 @@
-//! PUT.
+//! PUT: replaces an object or a subresource.
 
 use crate::error::ApiError;
 use crate::http::negotiation::View;

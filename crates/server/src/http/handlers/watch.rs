@@ -1,4 +1,4 @@
-//! Watches.
+//! GET with `watch`: streams the changes of a collection or of one object.
 
 use std::time::Duration;
 
@@ -17,11 +17,12 @@ use crate::kinds::Kind;
 use crate::limits::WATCH_TIMEOUT_MAX;
 use crate::metrics::Counted;
 
-/// A watch whose client sets no limit ends after this, so that dead clients do not gather.
+/// Timeout of a watch whose client sets none, so that dead clients do not accumulate.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 impl Api {
-    /// Streams the changes of a collection, or of one object in it, as the body or as messages of a WebSocket.
+    /// Streams the changes of a collection, or of one object in it, as a response body or as WebSocket
+    /// messages.
     pub(super) async fn watch(
         &self,
         kind: &'static Kind,
@@ -45,7 +46,7 @@ impl Api {
         if let watch_stream::WatchStart::State { .. } = from {
             self.wait_for(query.version()?).await?;
         }
-        let wanted = watch_stream::WatchOptions {
+        let options = watch_stream::WatchOptions {
             from,
             selector,
             bookmarks: query.is("allowWatchBookmarks"),
@@ -60,7 +61,7 @@ impl Api {
             return Err(ApiError::too_many_requests(1));
         };
         let held = (permit, Counted::new(&self.registry.metrics.watches));
-        let frames = watch_stream::stream(self.registry.clone(), wanted, self.stop.clone());
+        let frames = watch_stream::stream(self.registry.clone(), options, self.stop.clone());
         let frames = frames.map(move |it| {
             let _held = &held;
             it
@@ -73,8 +74,8 @@ impl Api {
     }
 }
 
-/// Rule: a watch lasts as long as its client asks for, 12 hours at most; 45 minutes if it does not ask. A negative time is over at
-/// once, as upstream.
+/// Rule: a watch lasts as long as its client asks for, at most 12 hours; 45 minutes by default. A watch with a
+/// negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &Query) -> Result<Duration, ApiError> {
     Ok(match query.parsed::<i64>("timeoutSeconds")? {
         None | Some(0) => WATCH_TIMEOUT,

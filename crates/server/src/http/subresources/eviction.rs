@@ -13,10 +13,11 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 use crate::validation::selects;
 
-/// As upstream's `MaxDisruptedPodSize`: more evictions than that, unconfirmed, mean that no one keeps the budget.
+/// Most unconfirmed evictions of a budget: with more, no disruption controller is running. Upstream:
+/// `MaxDisruptedPodSize`.
 const DISRUPTED_MAX: usize = 2000;
 
-/// How often the eviction is begun again because the pod or its budget changed meanwhile. Upstream: `EvictionsRetry`.
+/// Most attempts when the pod or its budget changes concurrently. Upstream: `EvictionsRetry`.
 const ATTEMPTS_MAX: u32 = 20;
 
 const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -31,16 +32,16 @@ pub(super) async fn evict(
     if !name.is_empty() && name != target.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let said = &eviction["deleteOptions"];
+    let delete_options = &eviction["deleteOptions"];
     let context = Context {
-        dry_run: context.dry_run || list(said, "dryRun").iter().any(|it| it == "All"),
+        dry_run: context.dry_run || list(delete_options, "dryRun").iter().any(|it| it == "All"),
         field_manager: context.field_manager.clone(),
         user_agent: context.user_agent.clone(),
         ..Context::new(context.user.clone(), "delete", context.now)
     };
     let target = Target { subresource: Subresource::Whole, ..target.clone() };
     let eviction = Eviction { registry, context: &context, target: &target };
-    eviction.run(&options(said)).await?;
+    eviction.run(&options(delete_options)).await?;
     Ok(success())
 }
 
@@ -52,7 +53,8 @@ struct Eviction<'a> {
 
 impl Eviction<'_> {
     async fn run(&self, asked: &DeleteOptions) -> Result<(), ApiError> {
-        // Rights, node restriction, admission and preconditions, before the budget is charged and the pod is marked.
+        // Authorization, node restriction, admission and preconditions come before the budget is charged and
+        // the pod's condition is set.
         self.registry.may_delete(self.context, self.target, asked).await?;
         for _ in 0..ATTEMPTS_MAX {
             let pod = unstructured::parse(&self.registry.storage.get(self.target)?);
@@ -62,7 +64,7 @@ impl Eviction<'_> {
             if is_over {
                 return self.delete(&pod, asked, None).await;
             }
-            // Until it runs there is nothing to disrupt, but it must not have begun to meanwhile.
+            // A pending pod is not disrupted, but it must not have started in the meantime.
             if phase == "Pending" {
                 match self.delete(&pod, asked, Some(version(&pod))).await {
                     Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
@@ -89,7 +91,8 @@ impl Eviction<'_> {
         };
         let name = str_at(budget, "metadata.name").to_owned();
         if !is_ready(pod) && allows_unready(budget) {
-            // The budget does not count on it: it may go as it is, and must not have become ready.
+            // The budget does not count an unready pod as healthy, so it may be deleted unless it has become
+            // ready.
             return match self.delete(pod, asked, Some(version(pod))).await {
                 Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
                     Err(still_processed(&name))
@@ -105,7 +108,8 @@ impl Eviction<'_> {
         };
         let server =
             Context { dry_run: self.context.dry_run, ..Context::of_server("update", self.context.now) };
-        // The budget is read anew for each try, and charged by compare and swap: two evictions never share one.
+        // The update reads the budget again for each attempt and charges it by compare-and-swap, so that two
+        // evictions never use the same allowance.
         let charge = |budget: &Value| {
             charge(budget, str_at(pod, "metadata.name"), &unstructured::time(self.context.now))
         };
@@ -113,7 +117,7 @@ impl Eviction<'_> {
         self.delete(pod, asked, None).await
     }
 
-    /// Says why the pod goes, and lets it go.
+    /// Sets the condition `DisruptionTarget` and deletes the pod.
     async fn delete(&self, pod: &Value, asked: &DeleteOptions, at: Option<String>) -> Result<(), ApiError> {
         let mut at = asked.version.clone().or(at);
         if !self.context.dry_run {
@@ -123,7 +127,7 @@ impl Eviction<'_> {
             let update = |pod: &Value| self.marked(pod, &uid, at.as_deref(), &now);
             let server = Context::of_server("update", self.context.now);
             let marked = self.registry.update(&server, &target, update).await?;
-            // It was we who changed the version.
+            // The condition changed the resourceVersion.
             at = at.map(|_| version(&unstructured::parse(&marked)));
         }
         let options = DeleteOptions {
@@ -174,7 +178,7 @@ impl Eviction<'_> {
     }
 }
 
-/// Rule: an eviction takes one from what its disruption budget allows, and none where nothing is left.
+/// Rule: an eviction decrements `disruptionsAllowed` of its budget, and is refused at zero.
 fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -195,7 +199,7 @@ fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let mut budget = budget.clone();
     let status = map_mut(&mut budget, "status");
     status.insert("disruptionsAllowed".into(), json!(allowed - 1));
-    // Whoever keeps the budget must not count on the pod any more.
+    // The disruption controller no longer counts this pod as healthy.
     let slot = status.entry("disruptedPods").or_insert_with(|| json!({}));
     if !slot.is_object() {
         *slot = json!({});
@@ -222,8 +226,8 @@ fn why_none(budget: &Value) -> String {
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
     let condition = list(status, "conditions").iter().find(|it| it["type"] == "DisruptionAllowed");
-    let said = condition.filter(|it| it["status"] == "False" && is_set(&it["message"]));
-    match said.map(|it| (str_at(it, "reason"), str_at(it, "message"))) {
+    let condition = condition.filter(|it| it["status"] == "False" && is_set(&it["message"]));
+    match condition.map(|it| (str_at(it, "reason"), str_at(it, "message"))) {
         Some(("SyncFailed", message)) => format!(
             "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
         ),
@@ -242,7 +246,7 @@ fn still_processed(budget: &str) -> ApiError {
     ApiError::over_budget(BUDGET, 10).because("DisruptionBudget", &cause, "")
 }
 
-/// Whether the budget lets a pod go that is not ready, which it does not count as healthy anyway.
+/// Whether the budget permits to evict an unready pod, which it does not count as healthy.
 fn allows_unready(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -257,18 +261,18 @@ fn version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }
 
-fn options(said: &Value) -> DeleteOptions {
+fn options(options: &Value) -> DeleteOptions {
     let text = |it: &Value| it.as_str().filter(|it| !it.is_empty()).map(str::to_owned);
     DeleteOptions {
-        grace_s: said["gracePeriodSeconds"].as_i64(),
-        propagation: match str_at(said, "propagationPolicy") {
+        grace_s: options["gracePeriodSeconds"].as_i64(),
+        propagation: match str_at(options, "propagationPolicy") {
             "Foreground" => Some(Propagation::Foreground),
             "Orphan" => Some(Propagation::Orphan),
             "Background" => Some(Propagation::Background),
             _ => None,
         },
-        uid: text(&said["preconditions"]["uid"]),
-        version: text(&said["preconditions"]["resourceVersion"]),
+        uid: text(&options["preconditions"]["uid"]),
+        version: text(&options["preconditions"]["resourceVersion"]),
         ..DeleteOptions::default()
     }
 }

@@ -1,4 +1,4 @@
-//! Creates that store no object of their kind: reviews, tokens, bindings and evictions.
+//! Creates that store no object of their own kind: reviews, tokens, bindings and evictions.
 
 mod eviction;
 
@@ -14,8 +14,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
 impl Api {
-    /// Does what the create asks for and returns the object for the client. The target has the name of the object whose subresource
-    /// it is.
+    /// Executes the create and returns the response object. The target has the name of the object that the
+    /// subresource belongs to.
     pub(super) async fn virtual_create(
         &self,
         create: VirtualCreate,
@@ -47,7 +47,8 @@ impl Api {
         }
     }
 
-    /// A scheduler binds a pod to a node: through `pods/NAME/binding`, or through `bindings`, where the pod has the binding's name.
+    /// Binds a pod to a node for a scheduler: through `pods/NAME/binding`, or through `bindings`, where the
+    /// Binding has the pod's name.
     async fn bind(&self, context: &Context, target: &Target, binding: &Value) -> Result<Value, ApiError> {
         let name = if target.name.is_empty() { str_at(binding, "metadata.name") } else { &target.name };
         let pods = Kind::builtin("", "v1", "pods");
@@ -62,7 +63,7 @@ impl Api {
     }
 }
 
-/// A review with the kind and the version that it was sent to.
+/// Sets kind and version of a review to those of the request URL.
 fn typed(target: &Target, mut review: Value) -> Value {
     review["apiVersion"] = json!(target.kind.api_version());
     review["kind"] = json!(target.kind.kind);

@@ -116,7 +116,7 @@ async fn a_log_is_asked_of_the_agent_of_the_pods_node() {
         400 container x is not valid for pod p
         422 PodLogOptions "" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0
         422 PodLogOptions "" is invalid: [sinceSeconds: Invalid value: 0: must be greater than 0, limitBytes: Invalid value: 0: must be greater than 0]
-        400 sinceTime: "now" is no time: write it as 2006-01-02T15:04:05Z
+        400 sinceTime: "now" is not a time: write it as 2006-01-02T15:04:05Z
         400 strconv.ParseInt: parsing "x": invalid syntax
         404 pods "x" not found
         404 nodes "x" not found
@@ -141,9 +141,9 @@ async fn an_agent_is_that_of_its_node_or_it_is_not_heard() {
         writeln!(said, "{answer}").unwrap();
     }
     expect![[r#"
-        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "system:node:m"'s
-        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "system:node:n"'s
-        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "n"'s
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not authenticate as node "n": its certificate is issued to "system:node:m"
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not authenticate as node "n": its certificate is issued to "system:node:n"
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not authenticate as node "n": its certificate is issued to "n"
     "#]]
     .assert_eq(&said);
 }
@@ -179,14 +179,14 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
     let gone = bed.server.api.answer(Some(&User::server()), gone).await.status();
     writeln!(said, "{}", gone.as_u16()).unwrap();
     expect![[r#"
-        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: connection closed before message completed
-        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: invalid HTTP version parsed
-        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: message head is too large
-        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: message head is too large
+        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: connection closed before message completed
+        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: invalid HTTP version parsed
+        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: message head is too large
+        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: message head is too large
         500 Internal error occurred: the agent of node "n" answered 101 Switching Protocols
         500 Internal error occurred: the agent of node "n" answered 302 Found
         200 then error reading a body from connection
-        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: error reading a body from connection
+        503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: error reading a body from connection
         503 the node "n" of pod "p" cannot be reached: the agent did not answer in time
         503
     "#]]
@@ -364,7 +364,7 @@ async fn what_an_agent_does_not_reach() {
         GET /podProxy/default/p/http/8080/ HTTP/1.1
         503 error trying to reach service: hi
         GET /podProxy/default/p/http/8080/ HTTP/1.1
-        503 error trying to reach service: it becomes what nobody asked for
+        503 error trying to reach service: it switches to a protocol that was not requested
         400 invalid pod request "p:x"
         400 invalid pod request "ftp:p:1"
         404 pods "other" not found

@@ -49,7 +49,7 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
         }
         let error = serving.await.unwrap().unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        assert_eq!(source.as_deref(), Some("nothing moved on the line for too long"));
+        assert_eq!(source.as_deref(), Some("the connection made no progress for too long"));
         assert_eq!(began.elapsed().as_secs(), 60 + 50 * reads);
         assert_eq!(watches(), 0, "its place is free again");
     }
