@@ -1,16 +1,16 @@
-//! The API server: real `kubectl` and any Kubernetes client talk to it.
+//! The API server: serves `kubectl` and any other Kubernetes client.
 //!
 //! The modules are layers, and each imports from the ones below it only:
 //!
-//! - `loopback`, `bootstrap`, `controllers`: what runs in the server's process
+//! - `loopback`, `bootstrap`, `controllers`: clients and controllers in the server's process
 //! - `http`: filters (authentication, authorization, limits, audit), handlers for each verb, responses
-//! - `registry`: the rules of writing, the same for every kind
-//! - `admission`, then `auth`: plugins that change or refuse a write; who a client is and what it may do
+//! - `registry`: create, update and delete, the same for every kind
+//! - `admission`, then `auth`: plugins that mutate or refuse a write; authentication and authorization
 //! - `storage`: objects by key, over the store
-//! - `decode`, `patch`, `selector`, `server_side_apply`: what clients send
-//! - `request`, `error`: one request on its way, and how it fails
+//! - `decode`, `patch`, `selector`, `server_side_apply`: request bodies and parameters
+//! - `request`, `error`: the context of a request, and its failure
 //! - `kinds`: one row for each kind
-//! - `validation`, `defaulting`, `conversion`, `table_printer`: what the rows of kinds point to
+//! - `validation`, `defaulting`, `conversion`, `table_printer`: functions that the rows of kinds refer to
 //! - `types`, `unstructured`: the fields of every type, and objects as JSON
 
 mod admission;
@@ -106,16 +106,17 @@ pub use crate::storage::data_dir::{
 };
 pub use muster_store::{Keys, KeysError};
 
-/// A client that has not finished its TLS handshake by then is not one.
+/// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether the server's certificate is due is looked at this often: it is months before it ends.
+/// Interval of the check whether the server's certificate is due for renewal, which is months before it
+/// expires.
 const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// How often a server that started on a full disk tries to create the objects that are always there.
+/// Interval at which a server that started on a full disk retries to create the bootstrap objects.
 const COMPLETE_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the answers that are under way may take once the server stops.
+/// How long requests in flight may take after the server has been told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +131,7 @@ pub enum BindError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Data(#[from] DataError),
-    #[error("make the objects that are always there: {0}")]
+    #[error("create the bootstrap objects: {0}")]
     Bootstrap(String),
 }
 
@@ -146,42 +147,40 @@ fn how_to_listen(error: &io::Error) -> &'static str {
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// What was not told may be lost or not, and only a new start can say.
+    /// A write without a response may or may not be durable; only a restart can tell.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
-    #[error(
-        "the part of the server that looks after the {what} panicked, so the server ends: start it again"
-    )]
+    #[error("the background task for the {what} panicked, so the server ends: start it again")]
     Keeper { what: &'static str },
 }
 
-/// A server that has its port and its certificates, and does not serve yet.
+/// A server that has bound its port and loaded its certificates, but does not serve yet.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens: as told first, then where its own nodes reach it.
+    /// The listening sockets: first the configured one, then one for nodes on this machine.
     listeners: Vec<TcpListener>,
     own: bootstrap::ServerIdentity,
-    /// The objects that are always there could be made.
+    /// Whether the bootstrap objects could be created.
     is_complete: bool,
     pki: Arc<Pki>,
     api: Api,
     loopback_clients: LoopbackClients,
-    /// No certificate that is asked for is good for longer.
+    /// Longest lifetime of a certificate that the server signs.
     life_max: SignedDuration,
-    /// The store says here that it can no longer be written.
+    /// Receives the error when the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
-    /// Says when a file of the data directory was removed or replaced.
+    /// Checks that no file of the data directory was removed or replaced.
     guard: Option<Guard>,
 }
 
 impl Server {
-    /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's. Nodes on this machine
-    /// that have a network of their own reach it at `nodes`, on the same port.
+    /// Opens certificates and store in `data_dir`, which must exist and be used by no other server. Nodes on
+    /// this machine that have their own network namespace reach the server at `nodes`, on the same port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         Self::bind_with(listen, nodes, data_dir, &StoreOptions::default()).await
     }
 
-    /// The same, with a store as `options` say.
+    /// Like `bind`, with options for the store.
     pub async fn bind_with(
         listen: SocketAddr,
         nodes: Option<IpAddr>,
@@ -207,7 +206,7 @@ impl Server {
             tracing::warn!(
                 key,
                 bytes,
-                "an object is larger than the limit: it can be read and deleted, and may not grow"
+                "an object exceeds the size limit: it can be read and deleted, but not grow"
             );
         }
         let now = Timestamp::now();
@@ -231,7 +230,8 @@ impl Server {
         })
     }
 
-    /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
+    /// Returns a kubeconfig for the administrator or a component of Muster. It is valid until the cluster CA is
+    /// replaced.
     pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
         let ip = if self.own.address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
@@ -241,58 +241,62 @@ impl Server {
         self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
-    /// Where it listens, as told.
+    /// The configured listen address.
     pub fn address(&self) -> SocketAddr {
         self.own.address
     }
 
-    /// A client for a component of Muster that runs in this process. It works at once, and until the server stops.
+    /// Returns an in-process client for a component of Muster. It works immediately, and until the server
+    /// stops.
     pub fn loopback_client(&self, who: Who) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), who.user())
     }
 
-    /// Tells each request to this file, one line each: those over the wire, and those through loopback_clients that are made from now on.
+    /// Writes an audit log with one line for each request, except requests through loopback clients that were
+    /// created before.
     pub fn audit_to(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
         Ok(())
     }
 
-    /// Gives each node that joins 256 addresses of this range for its pods. The first `left` parts of it are for nodes that bring
-    /// theirs. `Err` says what is wrong with the range.
+    /// Assigns each node that joins a pod CIDR of 256 addresses from this range. The first `left` of them are
+    /// reserved for nodes that bring their own. The error says what is wrong with the range.
     pub fn give_pod_ranges(&self, range: &str, left: u32) -> Result<(), String> {
         self.api.registry.admission.pod_ranges.give_of(range, left)
     }
 
-    /// Services may claim external addresses in these ranges; without a call, none. `Err` says which range is not one.
+    /// Allows Services to have external IPs in these ranges; by default none is allowed. The error names an
+    /// invalid range.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
         self.api.registry.admission.external_ips.set(ranges)
     }
 
-    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. `Err` says what is wrong with them.
+    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. The error says what is
+    /// wrong with them.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
         self.api.registry.admission.pod_security.set(settings)
     }
 
-    /// Limits and deadlines, for all requests but those of loopback_clients that were made before.
+    /// Sets limits and timeouts for all requests, except those of loopback clients that were created before.
     pub fn limit(&mut self, config: LimitsConfig) {
         self.api.limits = Arc::new(Limits::new(fitted(config)));
     }
 
-    /// Certificates that are asked for are good for so long at most, and for as long unless less is asked for.
+    /// Sets the longest, and default, lifetime of the certificates that the server signs.
     pub fn sign_for(&mut self, life: Duration) {
         let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
-        // Nothing outlives the authority.
+        // No certificate outlives the CA.
         self.life_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
     }
 
-    /// Service account tokens are good for so long at most: a longer time that is asked for is shortened.
+    /// Sets the longest lifetime of service account tokens; longer requests are shortened.
     pub fn limit_service_account_tokens(&self, life: Duration) {
         self.api.registry.access.tokens.limit(life);
     }
 
-    /// Sets what answers `/debug/explain`: what the controller in this process knows of a DaemonSet, by namespace and name, as JSON; or why
-    /// it cannot.
+    /// Sets the function behind `/debug/explain`. It takes the namespace and name of a DaemonSet and returns
+    /// the controller's in-memory state as JSON, or an error message.
     pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
@@ -300,43 +304,40 @@ impl Server {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Serves until `stop`, and then lets what is under way finish.
+    /// Serves until `stop`, then finishes the requests in flight.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.own.address.ip()), self.own.nodes].into_iter().flatten().collect();
         let serving = Arc::new(Serving::new(self.pki.clone(), addresses, Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (api, mut failure) = (self.api, self.failure);
-        let (asked, stop) = (stop, api.stop.clone());
+        let (stop_requested, stop) = (stop, api.stop.clone());
         let registry = api.registry.clone();
-        let mut keepers = Keepers::default();
-        keepers.spawn("history", run_housekeeping(registry.storage.clone(), stop.clone()));
+        let mut background = Keepers::default();
+        background.spawn("history", run_housekeeping(registry.storage.clone(), stop.clone()));
         if !self.is_complete {
             let completing = complete_bootstrap(registry.clone(), self.own.clone(), stop.clone());
-            keepers.spawn("objects that a full disk kept from being created", completing);
+            background.spawn("bootstrap objects that are still missing", completing);
         }
-        keepers.spawn(
-            "objects that are always there",
-            bootstrap::keep(registry.clone(), self.own, stop.clone()),
-        );
-        keepers.spawn("namespaces that are deleted", namespace_deletion::run(registry.clone(), stop.clone()));
-        keepers.spawn("roles", cluster_roles::keep(registry.clone(), stop.clone()));
+        background.spawn("bootstrap objects", bootstrap::keep(registry.clone(), self.own, stop.clone()));
+        background.spawn("deletion of namespaces", namespace_deletion::run(registry.clone(), stop.clone()));
+        background.spawn("cluster roles", cluster_roles::keep(registry.clone(), stop.clone()));
         let signing =
             certificate_signing::keep(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
-        keepers.spawn("requests for certificates", signing);
+        background.spawn("certificate signing requests", signing);
         let records = certificate_records::keep(registry.clone(), self.pki.clone(), stop.clone());
-        keepers.spawn("records of certificates", records);
-        keepers.spawn("server's certificate", renew(serving, stop.clone()));
+        background.spawn("certificate records", records);
+        background.spawn("server's certificate", renew(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
-        keepers.spawn("files of the data directory", data_dir::keep_watch(self.guard, gone, stop.clone()));
+        background.spawn("files of the data directory", data_dir::keep_watch(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
-                () = asked.cancelled() => break,
-                // Nobody may read on from a server that can no longer say what is durable.
+                () = stop_requested.cancelled() => break,
+                // The server must not serve reads once it cannot tell what is durable.
                 Ok(error) = &mut failure => return Err(error.into()),
                 Ok(error) = &mut is_gone => return Err(error.into()),
-                // What would no longer be done would be missed only later, by somebody else.
-                what = keepers.ended() => return Err(ServeError::Keeper { what }),
+                // Without the background task the server would degrade unnoticed.
+                what = background.ended() => return Err(ServeError::Keeper { what }),
                 accepted = accept(&self.listeners) => accepted,
             };
             match accepted {
@@ -356,19 +357,19 @@ impl Server {
                     served.served_by(task.abort_handle());
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: others must go before new ones can come.
-                    tracing::warn!(%error, "accept a connection");
+                    // Most likely out of file descriptors: wait until connections are closed.
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
         stop.cancel();
-        let graceful = Arc::into_inner(graceful).expect("connections have watchers, not the thing itself");
-        let answered = async { tokio::join!(graceful.shutdown(), self.loopback_clients.close()) };
-        if tokio::time::timeout(DRAIN_TIMEOUT, answered).await.is_err() {
-            tracing::warn!("some answers were cut short");
+        let graceful = Arc::into_inner(graceful).expect("connections hold watchers only");
+        let finished = async { tokio::join!(graceful.shutdown(), self.loopback_clients.close()) };
+        if tokio::time::timeout(DRAIN_TIMEOUT, finished).await.is_err() {
+            tracing::warn!("some requests in flight were aborted");
         }
-        keepers.all_ended().await;
+        background.all_ended().await;
         drop(tokio::task::spawn_blocking(move || registry.storage.close()).await);
         Ok(())
     }
@@ -388,7 +389,7 @@ async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Bin
     Ok((listener, bound))
 }
 
-/// Whoever comes next, wherever they come.
+/// Accepts the next connection on any of the listeners.
 async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
     poll_fn(|context| {
         let accepted = listeners.iter().map(|it| it.poll_accept(context)).find(Poll::is_ready);
@@ -397,7 +398,7 @@ async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)
     .await
 }
 
-/// What the server does by itself while it serves, each a task.
+/// The background tasks of the server.
 #[derive(Default)]
 struct Keepers {
     tasks: JoinSet<()>,
@@ -410,14 +411,14 @@ impl Keepers {
         self.names.insert(id, what);
     }
 
-    /// Waits until one ends, which none does before the server stops, and says what it looked after.
+    /// Waits until a task ends, which happens only by a panic before the server stops, and returns its name.
     async fn ended(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
             Some(Ok((id, ()))) => id,
             Some(Err(panicked)) => panicked.id(),
         };
-        self.names.get(&id).copied().unwrap_or("something")
+        self.names.get(&id).copied().unwrap_or("an unknown task")
     }
 
     async fn all_ended(mut self) {
@@ -425,8 +426,8 @@ impl Keepers {
     }
 }
 
-/// Rule: a full disk does not keep a server from starting: it serves reads and deletes. `false` if objects that are always there could
-/// not be written.
+/// Rule: a server starts even on a full disk and then serves reads and deletes. Returns `false` if bootstrap
+/// objects could not be written.
 async fn make_bootstrap_objects(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
@@ -441,7 +442,7 @@ async fn make_bootstrap_objects(
         Err(refusal) if registry.storage.is_full.load(Ordering::Relaxed) => {
             tracing::warn!(
                 status = %refusal.status(),
-                "the disk is full: the server serves reads and deletes, and updates its own objects once there is room"
+                "the disk is full: serving reads and deletes only; the bootstrap objects are updated once there is space"
             );
             Ok(false)
         }
@@ -449,7 +450,7 @@ async fn make_bootstrap_objects(
     }
 }
 
-/// Creates the objects that are always there once there is room on the disk.
+/// Retries to create the bootstrap objects until there is space on the disk.
 async fn complete_bootstrap(
     registry: Arc<Registry>,
     own: bootstrap::ServerIdentity,
@@ -464,13 +465,13 @@ async fn complete_bootstrap(
             Ok(true) => return stop.cancelled().await,
             Ok(false) => {}
             Err(refusal) => {
-                tracing::warn!(status = %refusal.status(), "make the objects that are always there")
+                tracing::warn!(status = %refusal.status(), "cannot create the bootstrap objects")
             }
         }
     }
 }
 
-/// Replaces the server's certificate in time.
+/// Renews the server's certificate before it expires.
 async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
     let mut due = tokio::time::interval(RENEWAL_LOOK_EVERY);
     loop {
@@ -479,14 +480,14 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
             _ = due.tick() => {}
         }
         match serving.renew_if_due(Timestamp::now()) {
-            Ok(true) => tracing::info!("the server has a new certificate"),
+            Ok(true) => tracing::info!("renewed the server's certificate"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "renew the server's certificate; it is tried again"),
+            Err(error) => tracing::warn!(%error, "cannot renew the server's certificate; trying again"),
         }
     }
 }
 
-/// Nothing holds it that does not move: a client that begins no request, or does not take its answer, is cut off.
+/// Serves one connection. It is closed if the client begins no request or does not read its response.
 async fn connection(
     stream: TcpStream,
     address: IpAddr,
@@ -495,14 +496,14 @@ async fn connection(
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // Watch events are small, and someone waits for each.
+    // Watch events are small and must not be delayed by Nagle's algorithm.
     stream.set_nodelay(true)?;
-    let line = IdleTimeout::new(stream, api.limits.config.response_timeout);
-    serve_line(line, address, permit, tls, api, watcher).await
+    let stream_with_timeout = IdleTimeout::new(stream, api.limits.config.response_timeout);
+    serve_line(stream_with_timeout, address, permit, tls, api, watcher).await
 }
 
 async fn serve_line<S>(
-    line: IdleTimeout<S>,
+    stream_with_timeout: IdleTimeout<S>,
     address: IpAddr,
     permit: Arc<Permit>,
     tls: TlsAcceptor,
@@ -512,7 +513,7 @@ async fn serve_line<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(line)).await {
+    let mut stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream_with_timeout)).await {
         Ok(Ok(stream)) => stream,
         failed => {
             api.registry.metrics.handshakes_failed.inc();
@@ -535,14 +536,14 @@ where
     });
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if is_http2 {
-        // Pings are answered, so what is not heard of is gone.
+        // The client must respond to pings, so a silent connection is dead.
         stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);
     }
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the requests of a connection. The client has said already which protocol it speaks; if its first bytes had to tell, they
-/// might never come.
+/// Serves the requests of a connection. ALPN has chosen the protocol: detecting it from the first bytes would
+/// have to wait for them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,
@@ -571,7 +572,7 @@ where
             .max_headers(limits::HEADERS_MAX)
             .max_buf_size(limits::HEADER_BYTES_MAX);
         let mut connection = pin!(http1.serve_connection(TokioIo::new(stream), service).with_upgrades());
-        // Whoever holds a watcher is waited for.
+        // The graceful shutdown waits until the watcher is dropped.
         let _watcher = watcher;
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Into::into),

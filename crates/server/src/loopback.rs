@@ -1,5 +1,5 @@
-//! In-process clients for the components of Muster: no connection and no TLS. Authorization, limits, metrics and audit are those of
-//! clients over the network.
+//! In-process clients for the components of Muster: without connection and TLS, but with the same
+//! authorization, limits, metrics and audit as clients over the network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::flow_control::BoxError;
 use crate::http::{Api, SentResponse};
 use crate::request::User;
 
-/// Requests at once through all loopback_clients: beyond those that have a place there may be as many as may wait for one, and watches
-/// that begin.
+/// Most concurrent requests of all loopback clients: those with a seat, as many that wait for one, and watches
+/// that start.
 const IN_FLIGHT_MAX: u32 = 4_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub struct LoopbackClient {
     shared: LoopbackClients,
 }
 
-/// What all loopback_clients have in common: how many requests are on their way through them.
+/// State that all loopback clients share: the number of requests in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopbackClients {
     permits: Arc<Semaphore>,
@@ -43,8 +43,8 @@ pub(crate) struct LoopbackClients {
 }
 
 impl LoopbackClient {
-    /// Sends a request and returns its response. A caller that drops the future cancels the request, as a closed connection does, and one
-    /// that drops the body of a watch ends the watch. A body that is not read produces nothing.
+    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a
+    /// connection does; dropping the body of a watch ends the watch. A body that is not read produces nothing.
     pub async fn send<B>(
         &self,
         mut request: Request<B>,
@@ -55,14 +55,14 @@ impl LoopbackClient {
         let permit = self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Closed)?;
         request.extensions_mut().insert(self.shared.client.clone());
         let (api, user) = (self.api.clone(), self.user.clone());
-        // A task of its own, as each request over the wire has: one client's requests are answered side by side.
-        let mut answering = JoinSet::new();
-        answering.spawn(async move {
+        // Each request is a task, as over the network, so that one client's requests run concurrently.
+        let mut handling = JoinSet::new();
+        handling.spawn(async move {
             let _permit = permit;
             api.answer(Some(&user), request).await
         });
-        let answered: Option<Result<SentResponse, _>> = answering.join_next().await;
-        answered.and_then(Result::ok).ok_or(LoopbackError::Panicked)
+        let response: Option<Result<SentResponse, _>> = handling.join_next().await;
+        response.and_then(Result::ok).ok_or(LoopbackError::Panicked)
     }
 }
 

@@ -1,6 +1,7 @@
-//! Bodies in protobuf, which kubectl sends since 1.32: read into the JSON of the same object, by the table of types.
+//! Decodes protobuf bodies, which kubectl sends since 1.32, into JSON by the type table.
 //!
-//! Every body is wrapped: four magic bytes, then a `runtime.Unknown` with the kind and the bytes of the object.
+//! A body has four magic bytes and then a `runtime.Unknown` with `apiVersion`, `kind` and the bytes of the
+//! object.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,29 +12,30 @@ use crate::types::{Field, Shape, Type};
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What the wrapping says of the object; each is empty if it says nothing.
+/// `apiVersion` and `kind` of a `runtime.Unknown`; empty if absent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnknownTypeMeta {
     pub(crate) api_version: String,
     pub(crate) kind: String,
 }
 
-/// The object in a body, as JSON that is still to be held to its type: zeros that need not be said are there.
+/// Decodes the object in a body into JSON that is not yet normalized by its type: it may have explicit zero
+/// values.
 pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(MAGIC) else {
         return Err(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
         );
     };
-    let mut said = UnknownTypeMeta::default();
+    let mut found = UnknownTypeMeta::default();
     let mut raw: &[u8] = &[];
     for part in Parts(unknown) {
         match part? {
             (1, Payload::Bytes(type_meta)) => {
                 for part in Parts(type_meta) {
                     match part? {
-                        (1, Payload::Bytes(it)) => said.api_version = text(it)?,
-                        (2, Payload::Bytes(it)) => said.kind = text(it)?,
+                        (1, Payload::Bytes(it)) => found.api_version = text(it)?,
+                        (2, Payload::Bytes(it)) => found.kind = text(it)?,
                         _ => {}
                     }
                 }
@@ -47,10 +49,10 @@ pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta,
     }
     let mut object = Map::new();
     message(raw, of, &[], &mut object)?;
-    Ok((said, Value::Object(object)))
+    Ok((found, Value::Object(object)))
 }
 
-/// Reads the fields of a type whose path begins with `within`.
+/// Decodes the fields of a type whose field number path begins with `within`.
 fn message(
     bytes: &[u8],
     of: &'static Type,
@@ -65,7 +67,7 @@ fn message(
         if field.proto.len() == within.len() + 1 {
             add(field, payload, object)?;
         } else {
-            // Go embeds the struct, and JSON has its fields as the object's own.
+            // Go embeds the struct, and in JSON its fields belong to the outer object.
             let path: Vec<u32> = within.iter().copied().chain([number]).collect();
             message(payload.bytes()?, of, &path, object)?;
         }
@@ -94,7 +96,7 @@ fn add(field: &Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> 
             map.insert(key, value);
             Ok(())
         }
-        // A message that comes in pieces is the sum of them.
+        // A message that occurs several times is merged.
         Shape::Object(of) => {
             let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
             let Value::Object(inner) = inner else { return Err(wrong_type()) };
@@ -107,7 +109,7 @@ fn add(field: &Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> 
     }
 }
 
-/// Numbers may come packed, many in one payload.
+/// Decodes list items. Numbers may be packed, many in one payload.
 fn add_items(items: Shape, payload: Payload<'_>, list: &mut Vec<Value>) -> Result<(), String> {
     match (items, payload) {
         (Shape::Bool | Shape::Int32 | Shape::Int64, Payload::Bytes(mut packed)) => {
@@ -126,7 +128,7 @@ fn add_items(items: Shape, payload: Payload<'_>, list: &mut Vec<Value>) -> Resul
 fn value(shape: Shape, payload: Payload<'_>) -> Result<Value, String> {
     match (shape, payload) {
         (Shape::Bool, Payload::Varint(it)) => Ok((it != 0).into()),
-        // A negative number travels in 64 bits, whatever its type.
+        // A negative number is encoded in 64 bits, whatever its type.
         (Shape::Int32, Payload::Varint(it)) => Ok((it as i32).into()),
         (Shape::Int64, Payload::Varint(it)) => Ok((it as i64).into()),
         (Shape::String, Payload::Bytes(it)) => Ok(text(it)?.into()),
@@ -161,7 +163,7 @@ fn value(shape: Shape, payload: Payload<'_>) -> Result<Value, String> {
     }
 }
 
-/// Seconds and nanoseconds since 1970; no bytes at all are no time at all.
+/// Decodes a time: seconds and nanoseconds since 1970. An empty message means no time.
 fn time(bytes: &[u8], format: &str) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -174,7 +176,7 @@ fn time(bytes: &[u8], format: &str) -> Result<Value, String> {
             _ => {}
         }
     }
-    // A nanosecond count without its second could round the time up.
+    // Truncated to microseconds, since rounding could carry into the seconds.
     let ns = ns.clamp(0, 999_999_999) / 1000 * 1000;
     let at = Timestamp::new(s, ns).map_err(|error| error.to_string())?;
     Ok(at.strftime(format).to_string().into())
@@ -193,7 +195,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if kind == 0 { number.into() } else { string.into() })
 }
 
-/// The one field of a message that wraps bytes.
+/// Returns the bytes of the only field of a wrapper message.
 fn field_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
     for part in Parts(message) {
@@ -213,10 +215,11 @@ fn wrong_type() -> String {
     "proto: wrong wireType".to_owned()
 }
 
+/// Value of one field on the wire.
 #[derive(Clone, Copy)]
 enum Payload<'a> {
     Varint(u64),
-    /// Eight bytes or four: no field of the table has such a number.
+    /// Fixed-size numbers of four or eight bytes, which no field of the type table has.
     Fixed,
     Bytes(&'a [u8]),
 }
@@ -230,7 +233,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The fields of a message, as they stand in it. It ends at the first that is broken.
+/// Iterates over the fields of a message in wire order, and ends at the first malformed one.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Iterator for Parts<'a> {

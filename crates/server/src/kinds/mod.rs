@@ -1,4 +1,4 @@
-//! Kinds: all that is special about a kind is in its row, and other modules do not compare kinds by name.
+//! Kinds: all that is special about a kind is in its row; other modules do not compare kinds by name.
 //!
 //! `builtin` has the rows, [`KindRegistry`] looks them up, `strategy` sets server-owned fields.
 
@@ -22,6 +22,7 @@ pub(crate) use self::kind_registry::KindRegistry;
 pub(crate) use self::strategy::generated_suffix;
 use crate::unstructured;
 
+/// One row of the kind table: a resource as the server serves it.
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// Empty for the core group.
@@ -30,51 +31,54 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) short: &'static [&'static str],
-    /// `all`: what `kubectl get all` shows.
+    /// Categories, for example `all` for `kubectl get all`.
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
     pub(crate) verbs: &'static [&'static str],
     pub(crate) status: Status,
-    /// Other subresources than `status`.
+    /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceSpec],
-    /// Fields that a write of the whole object leaves as stored, besides a status that is a subresource.
+    /// Fields that an update of the whole object resets to their stored value, besides a status that is a
+    /// subresource.
     pub(crate) whole_keeps: &'static [FieldPath],
-    /// Fields that a write of the status leaves as stored. It changes `metadata` and `status` alone in any case.
+    /// Fields that an update of the status resets to their stored value. It may only change `metadata` and
+    /// `status` in any case.
     pub(crate) status_keeps: &'static [FieldPath],
-    /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
+    /// `metadata.generation` counts the changes of these fields; `None` if the kind has no generation.
     pub(crate) generation: Option<&'static [&'static str]>,
-    /// Sets server-owned fields of the kind, from the stored object unless this is a create, and the subresource that is written.
-    /// Upstream: `PrepareForCreate` and `PrepareForUpdate`.
+    /// Sets server-owned fields of the kind from the stored object, which is `None` on create, and the
+    /// subresource that is written. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
-    /// A PUT of an object that is not there creates it.
+    /// A PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) put_creates: bool,
-    /// A PUT must say which version it replaces.
+    /// A PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, negated.
     pub(crate) version_required: bool,
-    /// A delete only marks the object while a node still has to stop it.
+    /// A delete has a grace period, in which the node stops the pod.
     pub(crate) graceful: bool,
-    /// Other objects live in it, for which `spec.finalizers` stands: it is emptied before it goes.
+    /// Has `spec.finalizers`, which delay the deletion until the namespace is empty.
     pub(crate) holds_others: bool,
-    /// Its objects may own others, so a delete may set a propagation policy.
+    /// Objects of the kind may be owners, so that a delete may have a propagation policy.
     pub(crate) owns_others: bool,
-    /// A delete answers with the object that went, and not with a `Status`.
+    /// A delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
     pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
-    /// What else in the store decides about its objects.
+    /// Admission plugins that concern the kind.
     pub(crate) plugins: &'static [AdmissionPlugin],
-    /// Set for a version that is not the storage version of its objects.
+    /// Conversion to the storage version, if the kind is another version.
     pub(crate) conversion: Option<&'static Conversion>,
-    /// Set if objects of the kind are never stored: what a create of one does instead.
+    /// Set if objects of the kind are never stored: the action of a create.
     pub(crate) virtual_create: Option<VirtualCreate>,
-    /// Set if objects of the kind are measured by agents when they are read.
+    /// Set for a kind of `metrics.k8s.io`, whose objects are read from the agents.
     pub(crate) metered: Option<MeteredResource>,
-    /// Why its objects cannot be written, for those who try.
+    /// Set if the kind is read-only: the error message of a write.
     pub(crate) read_only: Option<&'static str>,
-    /// Objects go by themselves so long after they were last written.
+    /// Time to live after the last write.
     pub(crate) lifetime_s: Option<u64>,
-    /// What the names of its objects must look like.
+    /// Rule for the names of its objects.
     pub(crate) name: names::NameRule,
-    /// Upstream looks at its metadata only once nothing else is wrong, and lets any finalizer be.
+    /// Metadata is validated only if the rest of the object is valid, and any finalizer is accepted, as
+    /// upstream does for this kind.
     pub(crate) plain_metadata: bool,
     /// Deprecation warning of every request for the kind.
     pub(crate) deprecated: Option<&'static str>,
@@ -83,44 +87,45 @@ pub(crate) struct Kind {
     pub(crate) validate: fn(&Write, &mut FieldErrors),
     /// Warnings about an object that is valid.
     pub(crate) warn: fn(&Write) -> Vec<String>,
-    /// What `kubectl get` shows.
+    /// Columns of `kubectl get`.
     pub(crate) columns: &'static [Column],
-    /// What a client is told of a whole row.
+    /// Condition of a table row.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
-/// Who writes `status`.
+/// How `status` may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// The kind has none, or it is a field like any other.
+    /// The kind has no status, or the status is an ordinary field.
     Plain,
-    /// Only through `/status`; at creation it is this JSON.
+    /// Only through `/status`. A new object has this JSON as its status.
     Apart(&'static str),
-    /// Through `/status`, and on create: a node registers with its status.
+    /// Through `/status` and on create: a node registers with its status.
     ApartButCreated,
 }
 
+/// A subresource of a kind.
 #[derive(Debug)]
 pub(crate) struct SubresourceSpec {
     pub(crate) name: &'static str,
     pub(crate) subresource: Subresource,
-    /// Group, version and kind of its bodies, where they are not the kind's own.
+    /// Group, version and kind of the request and response bodies, if not the kind's own.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
-    /// A version of them that is taken for the same.
+    /// An older version of the body that is also accepted.
     pub(crate) older: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
-    /// What a create through it does, if it does not write the object.
+    /// The action of a create through the subresource, if it does not update the object.
     pub(crate) virtual_create: Option<VirtualCreate>,
-    /// The only fields of the object that a write through it may change.
+    /// The only fields of the object that an update through the subresource may change.
     pub(crate) changes: &'static [FieldPath],
-    /// Fields that managed fields do not record for it. Upstream: `GetResetFields`.
+    /// Fields that an update through the subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) keeps: &'static [FieldPath],
 }
 
-/// Names of fields from the root of an object to one of its fields.
+/// Field names from the root of an object to one of its fields.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// A create that stores no object of its kind. `http::subresources` handles them.
+/// A create that stores no object of its kind; handled by `http::subresources`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VirtualCreate {
     Binding,
@@ -133,7 +138,7 @@ pub(crate) enum VirtualCreate {
     SelfSubjectRulesReview,
 }
 
-/// What the objects of a kind of `metrics.k8s.io` are about.
+/// The objects that a kind of `metrics.k8s.io` measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeteredResource {
     Nodes,
@@ -158,28 +163,30 @@ pub(crate) enum AdmissionPlugin {
     PodSecurity(PodSecuritySubject),
 }
 
-/// What of an object Pod Security evaluates.
+/// What Pod Security evaluates in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
-    /// Its labels select the policy.
+    /// A namespace, whose labels select the policy.
     Namespace,
-    /// Enforced, audited and warned about.
+    /// A pod: enforced, audited and warned about.
     Pod,
-    /// Holds a pod template at this JSON pointer: audited and warned about, never refused. What it creates is enforced.
+    /// An object with a pod template at this JSON pointer: audited and warned about, but not enforced, since
+    /// the pods made from it are.
     Template(&'static str),
 }
 
 impl Kind {
-    /// A built-in kind that the server itself relies on. Kinds that clients name are looked up in a [`KindRegistry`].
+    /// Returns a built-in kind that the server itself relies on. Kinds that clients name are looked up in a
+    /// [`KindRegistry`].
     pub(crate) fn builtin(group: &str, version: &str, plural: &str) -> &'static Kind {
-        Self::find(group, version, plural).expect("it is a row of the built-in kinds")
+        Self::find(group, version, plural).expect("the kind is built in")
     }
 
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         served().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
-    /// The kind that the objects are stored as.
+    /// The kind in its storage version.
     pub(crate) fn stored(&self) -> &Kind {
         self.conversion.map_or(self, |it| {
             let (group, version, plural) = it.stored;
@@ -211,7 +218,7 @@ impl Kind {
         object
     }
 
-    /// As [`Kind::to_served_version`], on JSON: an object that needs no conversion is not parsed.
+    /// Like [`Kind::to_served_version`], on JSON: an object that needs no conversion is not parsed.
     pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
         if self.conversion.is_none() {
             return stored;
@@ -219,7 +226,7 @@ impl Kind {
         unstructured::bytes(&self.to_served_version(unstructured::parse(&stored)))
     }
 
-    /// The field of the stored object that a field selector of this kind means.
+    /// The stored field that a field selector of this kind selects.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
         self.conversion.map_or(name, |it| it.field(name))
     }
@@ -229,12 +236,12 @@ impl Kind {
         object["kind"] = json!(self.kind);
     }
 
-    /// Whether the store holds objects under this kind's own name.
+    /// Whether objects are stored under this kind's own resource name.
     pub(crate) fn is_stored(&self) -> bool {
         self.conversion.is_none() && self.virtual_create.is_none()
     }
 
-    /// The kind that the others live in.
+    /// The kind Namespace.
     pub(crate) fn namespace() -> &'static Kind {
         Self::builtin("", "v1", "namespaces")
     }
@@ -261,7 +268,7 @@ impl Kind {
         self.status != Status::Plain
     }
 
-    /// All that is wrong with an object that would be stored.
+    /// Validates an object before it is stored.
     pub(crate) fn validate(&self, write: &Write) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
         if self.plain_metadata {
@@ -284,7 +291,7 @@ impl Kind {
         }
     }
 
-    /// Fields that a write of this part leaves as stored, whatever it says. Upstream: `GetResetFields`.
+    /// Fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) fn keeps(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
         const STATUS: &[FieldPath] = &[&["status"]];
         let (first, rest): (&[FieldPath], &[FieldPath]) = match subresource {
@@ -299,8 +306,8 @@ impl Kind {
         first.iter().chain(rest).copied()
     }
 
-    /// The only fields that a write of this part may change; `None` for the whole object, which may change all but
-    /// what [`Kind::keeps`] names.
+    /// The only fields that an update of this subresource may change; `None` for the whole object, which may
+    /// change all fields except [`Kind::reset_fields`].
     pub(crate) fn changes(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
         const STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
@@ -324,7 +331,7 @@ impl Kind {
         }
     }
 
-    /// As paths and managed fields name it; the whole has no name.
+    /// Name of the subresource in paths and in managed fields; empty for the whole object.
     pub(crate) fn name_of(&self, subresource: Subresource) -> &'static str {
         match subresource {
             Subresource::Whole => "",
@@ -335,12 +342,12 @@ impl Kind {
         }
     }
 
-    /// Whether a write that makes `new` of `old` is one that `metadata.generation` counts.
+    /// Whether an update from `old` to `new` increments `metadata.generation`.
     pub(crate) fn counts(&self, new: &Value, old: &Value) -> bool {
         self.generation.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
-    /// The part of the store that holds the kind, or one namespace of it.
+    /// Prefix of the store keys of the kind, or of one namespace of the kind.
     pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/{namespace}/", self.place()),
@@ -360,7 +367,7 @@ impl Kind {
     }
 }
 
-/// The groups and versions that are served, in its order, each once.
+/// The served groups and versions in the order of discovery.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
     for kind in served() {
@@ -375,6 +382,7 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// `daemonsets.apps`, or only the name in the core group.
 pub(crate) fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -1,4 +1,4 @@
-//! Fields that a write may not change.
+//! Resets fields that an update may not change to their stored value. Upstream: `GetResetFields`.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::{FieldPath, Kind};
 use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
-/// Metadata that no update changes, whatever the kind and the subresource.
+/// Metadata that no update changes, for all kinds and subresources.
 const METADATA: [FieldPath; 4] = [
     &["metadata", "namespace"],
     &["metadata", "resourceVersion"],
@@ -14,8 +14,8 @@ const METADATA: [FieldPath; 4] = [
     &["metadata", "generation"],
 ];
 
-/// Rule: an update changes only what its subresource may change. All other fields stay as stored, whatever the request
-/// says; the kind's row lists them.
+/// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored
+/// value, whatever the request contains; the kind's row lists them.
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
 pub(super) fn reset(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
     if let Some(changes) = kind.changes(subresource) {
@@ -32,7 +32,7 @@ pub(super) fn reset(kind: &Kind, subresource: Subresource, new: &mut Value, old:
     }
 }
 
-/// Makes the field at `path` of `to` what it is in `from`: absent if it is absent there.
+/// Copies the field at `path`, or its absence, from `from` to `to`.
 fn copy(path: &[&str], from: &Value, to: &mut Value) {
     let Some((name, parents)) = path.split_last() else { return };
     let (mut source, mut parent) = (Some(from), to);
@@ -60,10 +60,10 @@ fn copy(path: &[&str], from: &Value, to: &mut Value) {
     }
 }
 
-/// Replaces a value that is no object by an empty one.
+/// Replaces a value that is not an object by an empty object.
 fn emptied(value: &mut Value) -> &mut Map<String, Value> {
     *value = Value::Object(Map::new());
-    value.as_object_mut().expect("it was just made one")
+    value.as_object_mut().expect("the value is an object")
 }
 
 #[cfg(test)]

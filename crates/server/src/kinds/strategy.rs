@@ -1,7 +1,8 @@
-//! Server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate` and `rest.BeforeUpdate`,
-//! which call the strategy of the kind.
+//! Strategies: server-owned fields of an object that is created or updated. Upstream: `rest.BeforeCreate` and
+//! `rest.BeforeUpdate`, which call the strategy of the kind.
 //!
-//! The fields that every kind has come first, then one function for each kind that has more: the kind's row names it.
+//! The fields that every kind has come first, then one function for each kind that has more, which the kind's
+//! row names.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ impl Kind {
         new["apiVersion"] = json!(self.stored().api_version());
         new["kind"] = json!(self.kind);
         let (meta, stored) = (map_mut(new, "metadata"), &old["metadata"]);
-        // A field that is left out keeps its value; another value than the stored one is refused by validation.
+        // An absent field keeps its value; validation refuses another value than the stored one.
         for name in ["uid", "deletionGracePeriodSeconds"] {
             if !meta.get(name).is_some_and(is_set) {
                 match stored.get(name) {
@@ -47,7 +48,7 @@ impl Kind {
             }
         }
         (self.prepare)(new, Some(old), subresource);
-        // Binding a pod to its node does not count as a change of its spec.
+        // Binding a pod to its node does not increment the generation.
         if subresource != Subresource::Binding && self.counts(new, old) {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
@@ -100,8 +101,8 @@ fn first_status(pod: &mut Value) {
     resources::spell_out_label_keys(pod);
 }
 
-/// A DaemonSet carries the template generation of the old API as an annotation. Every change of the template raises it, and
-/// nothing else does: controllers tell old pods from new ones by it.
+/// The annotation of a DaemonSet with the template generation of the old API. Every change of the template
+/// increments it and nothing else does: controllers distinguish old pods from new ones by it.
 pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
@@ -119,7 +120,8 @@ pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, subresource: Subre
     annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
-/// Five random letters for a generated name: no vowels, so that they make no words. Upstream: `SimpleNameGenerator`.
+/// Five random characters for a generated name, without vowels so that they form no words. Upstream:
+/// `SimpleNameGenerator`.
 pub(crate) fn generated_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.

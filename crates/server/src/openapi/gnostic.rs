@@ -1,5 +1,5 @@
-//! The document of version 2 as the protobuf messages of gnostic's `openapi.v2`, which is how kubectl up to 1.28 reads
-//! it. A message there that holds one of several things is here one with the field of ours.
+//! Encodes the OpenAPI v2 document as protobuf (gnostic's `openapi.v2`), the only encoding that kubectl up to
+//! 1.28 reads. A `oneof` message is written with the one field that is used here.
 
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ fn schema(out: &mut Message, value: &Value) {
     out.extensions(31, value);
 }
 
-/// A message that is being written. What is null or empty is left out.
+/// Writes a protobuf message. Null and empty values are omitted.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -127,7 +127,7 @@ impl Message {
         }
     }
 
-    /// A map: a message for each entry, with its name and its value.
+    /// Writes a map: one message for each entry, with its name and its value.
     fn named(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flatten() {
             self.message(number, |it| {
@@ -137,7 +137,7 @@ impl Message {
         }
     }
 
-    /// Values of any form travel as YAML, of which JSON is a part.
+    /// Writes vendor extensions, whose values are encoded as YAML; JSON is a subset of YAML.
     fn extensions(&mut self, number: u32, value: &Value) {
         let all = value.as_object().into_iter().flatten();
         for (name, value) in all.filter(|(name, _)| name.starts_with("x-")) {

@@ -1,7 +1,8 @@
-//! The OpenAPI documents: from the tables of kinds and types, made when first asked for, and kept as bytes.
+//! The OpenAPI documents, built from the tables of kinds and types on first use and kept as bytes.
 //!
-//! kubectl up to 1.28 wants version 2, and that only as protobuf; later ones take version 3, a document for each
-//! group and version. `kubectl explain` prints what stands here, and `kubectl apply` finds out what it may send.
+//! kubectl up to 1.28 reads version 2, as protobuf only; later ones read version 3, with one document for each
+//! group and version. `kubectl explain` prints the descriptions, and `kubectl apply` derives from the document
+//! what it may send.
 
 mod gnostic;
 mod paths;
@@ -24,13 +25,13 @@ enum OpenApiVersion {
     V3,
 }
 
-/// OpenApiVersion 2 is one document for everything. `accept` is the header of the request.
+/// OpenAPI v2: one document for all groups. `accept` is the Accept header of the request.
 pub(crate) fn v2(accept: &str) -> &'static Document {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     static IN_JSON: LazyLock<Document> = LazyLock::new(|| Document::new(JSON, v2_value().to_string()));
     static IN_PROTOBUF: LazyLock<Document> =
         LazyLock::new(|| Document::new(PROTOBUF, gnostic::document(&v2_value())));
-    // Clients name the type with `@` for the first dot, as its version is written.
+    // Clients write `@` instead of the first dot of the media type.
     if accept.contains("proto-openapi.spec.v2") { &IN_PROTOBUF } else { &IN_JSON }
 }
 
@@ -50,12 +51,12 @@ pub(crate) fn v3(group: &str, version: &str) -> Option<&'static Document> {
     V3.get(&root(group, version))
 }
 
-/// By path: `apis/apps/v1`.
+/// The documents by path, for example `apis/apps/v1`.
 static V3: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
     let documents = group_versions().into_iter().map(|(group, version)| {
         let kinds: Vec<&Kind> =
             KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
-        // What is only told has no types.
+        // Groups with read-only kinds only have no types.
         if kinds.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What can be asked of each kind, as OpenAPI has it.
+//! OpenAPI paths and operations of each kind.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::types;
 
 const ACCEPTED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// kubectl looks at these to learn which patches the server takes.
+/// kubectl reads from these which patch types the server supports.
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -29,7 +29,8 @@ const LIST: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// `fieldValidation` tells kubectl that the server validates, and `dryRun` that it can do all but the commit.
+/// kubectl reads from `fieldValidation` that the server validates fields, and from `dryRun` that it supports
+/// dry runs.
 const WRITE: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
@@ -60,11 +61,11 @@ struct Paths {
 struct OpenApiOperation<'a> {
     kind: &'a Kind,
     method: &'a str,
-    /// As authorization names it, but for the `x-kubernetes-action`.
+    /// The `x-kubernetes-action`, mostly the verb of authorization.
     action: &'a str,
     id: String,
     parameters: &'a [(&'a str, &'a str)],
-    /// Group, version and kind of what is sent, and whether it is a patch.
+    /// Group, version and kind of the request body, unless it is a patch.
     body: Option<(&'a str, &'a str, &'a str)>,
     answer: String,
 }
@@ -220,7 +221,7 @@ fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     with_parameters(value, parameters)
 }
 
-/// None are left away: a reader that writes the document again would not write an empty list.
+/// An empty list is omitted: a client that serializes the document again would drop it.
 fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
@@ -243,19 +244,19 @@ fn parameter(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Valu
     value
 }
 
-/// The schema of a kind, if it has one.
+/// Name of the schema of a kind, if it has one.
 fn name_of((group, version, kind): (&str, &str, &str)) -> Option<String> {
     types::of(group, version, kind).map(|it| it.name.to_owned())
 }
 
-/// `apps_v1`
+/// Tag of the operations of a kind, for example `apps_v1`.
 fn tag(kind: &Kind) -> String {
     let group =
         if kind.group.is_empty() { "core" } else { kind.group.split(".k8s.io").next().unwrap_or_default() };
     format!("{}_{}", camel_low(group), kind.version)
 }
 
-/// `RbacAuthorization` of `rbac.authorization`.
+/// `rbac.authorization` becomes `RbacAuthorization`.
 fn camel(words: &str) -> String {
     let word = |it: &str| it.get(..1).map(|first| first.to_uppercase() + &it[1..]).unwrap_or_default();
     words.split(['.', '-']).map(word).collect()

@@ -1,4 +1,4 @@
-//! The schemas of types, as OpenAPI has them.
+//! OpenAPI schemas of the types.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{OpenApiVersion, values};
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
 
-/// Schemas, and all that they refer to.
+/// Collects schemas together with the schemas that they refer to.
 #[derive(Debug)]
 pub(super) struct Schemas {
     version: OpenApiVersion,
@@ -32,7 +32,7 @@ impl Schemas {
         }
     }
 
-    /// A kind, and the list of it if it has one.
+    /// Adds a kind, and its list if it can be listed.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.add(kind.group, kind.version, kind.kind);
         let Some(of) = types::of(kind.group, kind.version, kind.kind) else { return };
@@ -63,7 +63,7 @@ impl Schemas {
         if self.found.contains_key(of.name) {
             return;
         }
-        // Before its fields, which may come back to it.
+        // Inserted before its fields, since a type may contain itself.
         self.found.insert(of.name, Value::Null);
         let mut schema = json!({"type": "object", "description": of.description});
         let properties: Map<String, Value> =
@@ -107,10 +107,10 @@ impl Schemas {
             schema["description"] = description.into();
         }
         if self.version == OpenApiVersion::V3 {
-            // OpenApiVersion 2 has no place for a default beside a reference.
+            // OpenAPI v2 does not allow a default beside a reference.
             let zero = (field.presence == Presence::Always).then(|| zero(field.shape)).flatten();
-            let said = field.default.and_then(|it| serde_json::from_str(it).ok());
-            if let Some(default) = said.or(zero) {
+            let declared = field.default.and_then(|it| serde_json::from_str(it).ok());
+            if let Some(default) = declared.or(zero) {
                 schema["default"] = default;
             }
         }
@@ -161,7 +161,7 @@ impl Schemas {
         }
     }
 
-    /// The items of a list or the values of a map.
+    /// The schema of list items or map values.
     fn within(&mut self, shape: Shape) -> Value {
         let mut schema = self.shape(shape);
         match (self.version, zero(shape)) {
@@ -170,7 +170,7 @@ impl Schemas {
                 schema["default"] = zero;
                 schema
             }
-            // A reference with nothing beside it need not be wrapped.
+            // A reference with nothing beside it needs no `allOf`.
             (OpenApiVersion::V3, None) => schema.pointer("/allOf/0").cloned().unwrap_or(schema),
         }
     }
@@ -196,13 +196,13 @@ impl Schemas {
     fn refer(&self, name: &str) -> Value {
         match self.version {
             OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
-            // Nothing may stand beside a reference, but a description will.
+            // Nothing may be beside a reference, so `allOf` wraps it: a description will be added.
             OpenApiVersion::V3 => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
         }
     }
 }
 
-/// What Go has where nothing was said, as far as OpenAPI tells it.
+/// Go's zero value as an OpenAPI default, for the shapes that have one there.
 fn zero(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
@@ -220,7 +220,7 @@ fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     for (group, version, kind, it) in types::kinds() {
         match (*group, *kind) {
             _ if !std::ptr::eq(*it, of) => {}
-            // Every group has its own options.
+            // DeleteOptions are registered in every group.
             (_, "DeleteOptions") => {
                 found
                     .extend(group_versions().into_iter().map(|(group, version)| named(group, version, kind)));

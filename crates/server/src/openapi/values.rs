@@ -1,5 +1,5 @@
-//! The values that a type with a name may have: `kubectl explain` lists them. The crates that the table of types is made
-//! from do not say them, so they stand here, under Go's name of the type.
+//! Enum values of named string types, by Go's type name, for `kubectl explain`. The crates that the type table
+//! is generated from do not contain them.
 
 use crate::validation::authority::USAGES;
 use crate::validation::volume::HOST_PATH_TYPES;

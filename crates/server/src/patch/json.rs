@@ -1,22 +1,22 @@
-//! JSON patch (RFC 6902), as upstream's library has it: an index may count from the end, `replace` need not find
-//! what it replaces, and what is not there passes for null.
+//! JSON patch (RFC 6902) as upstream's library implements it: a negative index counts from the end, `replace`
+//! may add an absent field, and an absent value equals null.
 
 use serde_json::{Map, Value};
 
 use crate::decode::{self, VALUES_BYTES_MAX};
 
-/// Upstream: `maxJSONPatchOperations`.
+/// Most operations of one patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Most bytes that all `copy` operations of a patch may add: as many as its body may have. Upstream:
+/// Most bytes that all `copy` operations of a patch may add: as many as a request body may have. Upstream:
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Each `move` and `copy` can nest what it takes as deep as its path goes. No object is a tenth as deep, and
-/// whatever walks one recurses.
+/// Most nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No
+/// real object is a tenth as deep, and code that walks an object recurses.
 const DEPTH_MAX: usize = 1_000;
 
-/// The patch does not fit the object. Upstream tells its clients no more than that.
+/// The patch cannot be applied to the object. Upstream gives its clients no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DoesNotApply;
 
@@ -27,7 +27,7 @@ pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), Does
 
 struct PatchLimits {
     copied_bytes: usize,
-    /// What the copies take in memory, which can be a hundred times as much.
+    /// Estimated memory of the copies, which can be a hundred times their bytes.
     copied_values_bytes: usize,
     depth: usize,
 }
@@ -97,21 +97,21 @@ fn step(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Resu
             add(parent, &key, copied)
         }
         Some("test") => {
-            let is_as_said = match path? {
+            let is_equal = match path? {
                 "" => *object == value(),
                 path => {
                     let (parent, key) = parent_of(object, path)?;
                     *get(parent, &key)? == value()
                 }
             };
-            if is_as_said { Ok(()) } else { Err(DoesNotApply) }
+            if is_equal { Ok(()) } else { Err(DoesNotApply) }
         }
         _ => Err(DoesNotApply),
     }
 }
 
-/// What holds the value that the path leads to, and its name there. What comes before the first slash does not
-/// count.
+/// Returns the parent of the value at the path, and the last path segment. Anything before the first slash is
+/// ignored.
 fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), DoesNotApply> {
     let (_, path) = path.split_once('/').ok_or(DoesNotApply)?;
     let (parents, key) = path.rsplit_once('/').map_or((None, path), |(parents, key)| (Some(parents), key));
@@ -130,7 +130,7 @@ fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, St
 }
 
 fn unescaped(part: &str) -> String {
-    // In one pass: `~01` is `~1`, and not a slash.
+    // In one pass, so that `~01` becomes `~1` and not a slash.
     let mut parts = part.split('~');
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -148,7 +148,7 @@ fn unescaped(part: &str) -> String {
     out
 }
 
-/// A negative index counts from the end.
+/// Parses a list index; a negative one counts from the end.
 fn index(key: &str, len: usize) -> Result<usize, DoesNotApply> {
     let at: i64 = key.parse().map_err(|_| DoesNotApply)?;
     let len = i64::try_from(len).map_err(|_| DoesNotApply)?;
@@ -191,7 +191,7 @@ fn remove(parent: &mut Value, key: &str) -> Result<Value, DoesNotApply> {
     }
 }
 
-/// Fields of an operation that mean nothing, by path.
+/// Returns strict decoding errors for unknown fields of operations.
 pub(super) fn unknown_fields(operations: &[Value]) -> Vec<String> {
     let unknown = |(at, operation): (usize, &Map<String, Value>)| {
         operation

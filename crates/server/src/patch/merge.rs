@@ -1,4 +1,4 @@
-//! JSON merge patch (RFC 7386), as upstream's library has it.
+//! JSON merge patch (RFC 7386) as upstream's library implements it.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ pub(super) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) 
         }
         match (target.get_mut(&name), value) {
             (Some(Value::Object(target)), Value::Object(patch)) => merge(target, patch),
-            // Nulls in a list that takes the place of an object stay, wherever they are.
+            // Nulls in a value that replaces an object stay, wherever they are.
             (Some(Value::Object(_)), value) => drop(target.insert(name, value)),
             (_, mut value) => {
                 prune_nulls(&mut value);
@@ -20,7 +20,7 @@ pub(super) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) 
     }
 }
 
-/// The items of a list keep their place, be they null.
+/// Removes null fields of objects. Null items of lists stay.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(entries) => {

@@ -1,4 +1,4 @@
-//! The ways to change an object without sending it whole.
+//! Patches: JSON patch, JSON merge patch and strategic merge patch.
 
 mod json;
 mod merge;
@@ -22,7 +22,7 @@ pub(crate) enum PatchType {
     Apply,
 }
 
-/// What is wrong with a body and does not keep it from being understood.
+/// Strict decoding errors of a patch, for example duplicate fields.
 type Complaints = Vec<String>;
 
 impl PatchType {
@@ -36,7 +36,7 @@ impl PatchType {
         }
     }
 
-    /// Only who applies must say who he is, and may insist.
+    /// Only an apply requires a field manager, and only an apply may be forced.
     pub(crate) fn refuse_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
@@ -50,7 +50,7 @@ impl PatchType {
         Err(ApiError::invalid_options("PatchOptions", &[cause]))
     }
 
-    /// What the patch in `body` makes of `object`.
+    /// Applies the patch in `body` to `object`. Also returns the strict decoding errors of the patch.
     pub(crate) fn apply(
         self,
         of: GroupVersionKind<'_>,
@@ -101,7 +101,7 @@ impl PatchType {
             (Self::Merge | Self::Strategic, other) => {
                 return Err(mismatch(&other, "map[string]interface {}"));
             }
-            (Self::Apply, _) => unreachable!("what is applied is not a change of what stands"),
+            (Self::Apply, _) => unreachable!("server-side apply has its own handler"),
         }
         Ok((object, complaints))
     }

@@ -1,4 +1,4 @@
-//! Kubernetes' strategic merge patch: what a patch means depends on the type of what it patches.
+//! Strategic merge patch: the meaning of a patch depends on the type of the patched object.
 //!
 //! Upstream: `strategicpatch`. Results are the same, down to the order of lists.
 
@@ -17,10 +17,10 @@ type Entries = Map<String, Value>;
 
 #[derive(Debug)]
 pub(super) enum Error {
-    /// The patch breaks the rules of patches.
+    /// The patch violates the patch format.
     Malformed(&'static str),
     ListOfLists,
-    /// Upstream has no name for these, and gives them to its clients as they are.
+    /// Errors without a type upstream, which are passed on to the client.
     Other(String),
 }
 
@@ -96,7 +96,7 @@ fn unknown_directive(directive: &Value, patch: &Entries) -> Error {
     Error::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
-/// `$retainKeys` names every field that may stay, and so every field that the patch may set.
+/// Applies `$retainKeys`, which lists every field that may stay, and so every field that the patch may set.
 fn retain_keys(original: &mut Entries, patch: &mut Entries) -> Result<(), Error> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(BAD_RETAIN_KEYS) };
@@ -111,7 +111,7 @@ fn retain_keys(original: &mut Entries, patch: &mut Entries) -> Result<(), Error>
     Ok(())
 }
 
-/// Merges the lists whose order the patch says, and takes them out of it.
+/// Merges the lists whose order the patch sets, and removes them from the patch.
 fn merge_ordered(original: &mut Entries, patch: &mut Entries, shape: Shape) -> Result<(), Error> {
     let orders: Vec<_> = patch.keys().filter(|it| it.starts_with(ORDER)).cloned().collect();
     for directive in orders {
@@ -152,36 +152,36 @@ fn merge_ordered(original: &mut Entries, patch: &mut Entries, shape: Shape) -> R
     Ok(())
 }
 
-/// The patch and the order it says must not contradict each other.
+/// Checks that the items of the patch are in the order that the patch sets.
 fn refuse_other_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Error> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
-    let mut left: Vec<&Value> = Vec::new();
+    let mut items: Vec<&Value> = Vec::new();
     for item in patch {
         match item {
             Value::Object(entries) if key.is_some() && entries.get(DIRECTIVE) == Some(&"delete".into()) => {}
-            Value::Object(_) => left.push(item),
+            Value::Object(_) => items.push(item),
             other if key.is_some() => return Err(bad_type("map[string]interface {}", other)),
-            _ => left.push(item),
+            _ => items.push(item),
         }
     }
     let (mut at, mut order_at) = (0, 0);
-    while at < left.len() && order_at < order.len() {
-        if left[at].get(DIRECTIVE).is_some() {
+    while at < items.len() && order_at < order.len() {
+        if items[at].get(DIRECTIVE).is_some() {
             at += 1;
             continue;
         }
         let is_same = match key {
-            None => left[at] == &order[order_at],
-            Some(key) => key_of(left[at], key)? == key_of(&order[order_at], key)?,
+            None => items[at] == &order[order_at],
+            Some(key) => key_of(items[at], key)? == key_of(&order[order_at], key)?,
         };
         if is_same {
             at += 1;
         }
         order_at += 1;
     }
-    if at < left.len() && order.len() <= order_at {
+    if at < items.len() && order.len() <= order_at {
         return Err(Error::Other(format!(
             "The order in patch list:\n{}\n doesn't match {ORDER} list:\n{}\n",
             go_format::text(&Value::Array(patch.to_vec())),
@@ -243,7 +243,7 @@ fn merge_lists(
     in_order(old, &patch, &live, Some(key), true)
 }
 
-/// Items of the patch that say what to do, rather than what to merge.
+/// Applies the list items that are directives. Returns the remaining list and the items to merge.
 fn follow_directives(
     mut old: Vec<Value>,
     patch: Vec<Value>,
@@ -273,8 +273,9 @@ fn follow_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// The order that upstream takes for the live one once it has merged a list: it deletes and appends in the memory of the
-/// live list. So the last item stands twice after a deletion, until what is appended takes the room.
+/// Reproduces the order that upstream uses as the live one after it has merged a list: upstream deletes and
+/// appends in the memory of the live list, so that the last item is there twice after a deletion until an
+/// appended item overwrites it.
 fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -298,8 +299,8 @@ fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     live
 }
 
-/// Puts the items that `order` names into that order. The others, which the patch's writer did not know of, keep
-/// theirs, and stand before whatever they stood before.
+/// Sorts the items that `order` names into that order. The other items, unknown to the author of the patch,
+/// keep their order relative to the live list.
 fn in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -318,7 +319,7 @@ fn in_order(
     let (mut named, others): (Vec<_>, Vec<_>) = merged.into_iter().partition(|it| place(order, it).is_some());
     named.sort_by_cached_key(|it| place(order, it));
     let mut others: Vec<_> = others.into_iter().map(|it| (place(live, &it), it)).collect();
-    // An item that never was in the live list goes before whatever it meets.
+    // An item that is not in the live list is sorted before its neighbour.
     let goes_before = |this: Option<usize>, before: Option<usize>| match (this, before) {
         (Some(this), Some(before)) => this < before,
         _ => true,
@@ -334,9 +335,9 @@ fn in_order(
     let mut all = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in named {
-        let stood_at = place(live, &item);
-        let is_before = |other: &(Option<usize>, Value)| match (other.0, stood_at) {
-            (Some(other), Some(stood_at)) => other < stood_at,
+        let live_at = place(live, &item);
+        let is_before = |other: &(Option<usize>, Value)| match (other.0, live_at) {
+            (Some(other), Some(live_at)) => other < live_at,
             _ => false,
         };
         while let Some((_, other)) = others.next_if(is_before) {
@@ -367,7 +368,7 @@ fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Error> {
     entries.get(key).ok_or_else(missing)
 }
 
-/// Whether the items are objects. All must be alike, and none a list.
+/// Whether the items are objects. All items must have the same type, and none may be a list.
 fn are_maps(old: &[Value], patch: &[Value]) -> Result<bool, Error> {
     let mut kinds = old.iter().chain(patch).map(go_format::type_of);
     let Some(first) = kinds.next() else {
@@ -392,7 +393,7 @@ fn bad_type(expected: &str, got: &Value) -> Error {
     Error::Other(format!("expected a {expected}, but received a {got}"))
 }
 
-/// `$setElementOrder/containers` is about `containers`.
+/// Returns the field that a directive is about: `containers` for `$setElementOrder/containers`.
 fn list_named<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
@@ -430,8 +431,8 @@ fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
     Ok((*of, strategy))
 }
 
-/// Why Go cannot make an object of this shape from what the patch made, if it cannot: in this one way of patching it
-/// reads values, not text, and words what is wrong with them in its own way.
+/// Returns Go's error if the merged value does not fit the shape. For this patch type upstream converts values
+/// instead of decoding JSON, with error messages of its own.
 pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
     let kind = match go_format::type_of(value) {
         "map[string]interface {}" => "map",
@@ -463,7 +464,7 @@ pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// What Go calls a type of this shape.
+/// Go's `reflect.Kind` for a shape.
 fn go_kind(shape: Shape) -> &'static str {
     match shape {
         Shape::Bool => "bool",
@@ -499,7 +500,8 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// What is new to the object has nothing that a directive could be about: what carries one goes.
+/// Removes all values with a directive from a value that is new to the object, where a directive has no
+/// meaning.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(entries) if entries.contains_key(DIRECTIVE) => None,

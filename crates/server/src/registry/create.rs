@@ -14,7 +14,7 @@ use crate::storage::Commit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_mut, str_at};
 
-/// How many names are made up before the prefix counts as used up.
+/// Most names that are generated before the create fails.
 const NAMES_MAX: u32 = 8;
 
 impl Registry {
@@ -38,7 +38,8 @@ impl Registry {
         self.create_new(context, &mut target, object).await
     }
 
-    /// The rest of the way of an object that is to be created, once its managed fields are known.
+    /// Admission, validation and commit of an object that is to be created; defaulting and managed fields are
+    /// done.
     pub(super) async fn create_new(
         &self,
         context: &Context,
@@ -47,7 +48,8 @@ impl Registry {
     ) -> Result<Bytes, ApiError> {
         let kind = target.kind;
         let attributes = AdmissionAttributes { target, operation: Operation::Create };
-        // What is made as its namespace goes would be left behind for ever: the commit holds only if it still stands.
+        // An object created while its namespace is deleted would be left behind, so the commit requires that
+        // the namespace is unchanged.
         let mut within = self.namespace_of(target);
         self.admission.mutate(context, attributes, &mut object).await?;
         dedup_owners(context, &mut object);
@@ -59,13 +61,13 @@ impl Registry {
                 object["metadata"]["name"] = json!(format!("{prefix}{}", generated_suffix()));
             }
             if kind.holds_others {
-                // Others choose it by a label with its name.
+                // The default label of a namespace contains its name.
                 (kind.default)(&mut object);
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attributes = AdmissionAttributes { target, operation: Operation::Create };
             check(context, target, &object, None)?;
-            // What is refused charges no quota.
+            // A refused create must not be charged to a quota.
             if is_named && self.storage.store().get(&target.key()).is_some() {
                 self.admission.check_write(&context.user, attributes, &object)?;
                 return Err(self.exists(target));
@@ -83,13 +85,13 @@ impl Registry {
                 charge.into_iter().for_each(Charge::spent);
                 return Ok(created);
             }
-            let now = self.namespace_of(target);
-            if now != within {
-                within = now;
+            let changed = self.namespace_of(target);
+            if changed != within {
+                within = changed;
                 self.admission.check_namespace(attributes, &object)?;
                 continue;
             }
-            // Another name is tried only where we made it up.
+            // Another name is tried only if the server generated it.
             if is_named {
                 return Err(self.exists(target));
             }
@@ -97,7 +99,7 @@ impl Registry {
         Err(ApiError::no_name_left(kind, &target.name))
     }
 
-    /// The key of the namespace that it is in, and since when that is as it is.
+    /// Returns the key of the object's namespace, and the revision of its last change.
     fn namespace_of(&self, target: &Target) -> Option<(String, Revision)> {
         let key = Kind::namespace().key(None, target.namespace.as_deref()?);
         let since = self.storage.store().get(&key)?.modified;
@@ -109,12 +111,13 @@ impl Registry {
             .storage
             .stored(target)
             .is_ok_and(|it| is_set(&unstructured::parse(&it.value)["metadata"]["deletionTimestamp"]));
-        let refusal = ApiError::exists(target.kind, &target.name);
-        if is_terminating { refusal.prefixed("object is being deleted: ") } else { refusal }
+        let error = ApiError::exists(target.kind, &target.name);
+        if is_terminating { error.prefixed("object is being deleted: ") } else { error }
     }
 }
 
-/// Takes away what no client may say of a new object, and holds it to the namespace of the request.
+/// Removes fields that a client may not set in a new object, and checks its namespace against that of the
+/// request.
 pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
     object["apiVersion"] = json!(kind.stored().api_version());
     object["kind"] = json!(kind.kind);
@@ -127,8 +130,8 @@ pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) ->
     }
     match (namespace, meta.get("namespace").and_then(Value::as_str)) {
         (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
-        (Some(namespace), Some(said)) if said == namespace => {}
-        // What lives in no namespace is not asked which.
+        (Some(namespace), Some(found)) if found == namespace => {}
+        // A cluster-scoped object has no namespace.
         (None, _) => drop(meta.remove("namespace")),
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request(

@@ -1,4 +1,5 @@
-//! Deletes: at once, or after a grace period and finalizers. Upstream: `BeforeDelete` and the registry's `Delete`.
+//! Deletes: immediately, or after a grace period and finalizers. Upstream: `BeforeDelete` and the registry's
+//! `Delete`.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +24,7 @@ pub(crate) struct DeleteOptions {
     /// Preconditions.
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
-    /// The client sent `orphanDependents: false`. Then the response for an object that is still there has status 202.
+    /// The client sent `orphanDependents: false`: if the object still exists afterwards, the status is 202.
     pub(crate) is_cascade_asked: bool,
 }
 
@@ -35,6 +36,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
+/// The outcome of a delete.
 #[derive(Debug)]
 pub(crate) enum Deleted {
     Gone {
@@ -61,7 +63,7 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Whether the object could be deleted now: everything that a delete checks, and nothing is written.
+    /// Performs all checks of a delete without writing.
     pub(crate) async fn may_delete(
         &self,
         context: &Context,
@@ -75,7 +77,7 @@ impl Registry {
         self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
     }
 
-    /// `None` if another write came first.
+    /// Returns `None` if a concurrent write came first.
     async fn try_delete(
         &self,
         context: &Context,
@@ -113,8 +115,8 @@ impl Registry {
         })
     }
 
-    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero. So watches get it in an
-    /// event of its own, and the event of the deletion has the last stored object.
+    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero, so
+    /// that watches get it in an event of its own and the deletion event has the last stored object.
     /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
     async fn delete_marked(
         &self,
@@ -125,7 +127,7 @@ impl Registry {
         let uid = |it: &Value| str_at(it, "metadata.uid").to_owned();
         let marked_uid = uid(&unstructured::parse(&marked));
         for _ in 0..ATTEMPTS_MAX {
-            // The agent of its node may have deleted it as soon as it saw the timestamp.
+            // The node's agent may have deleted the pod as soon as it saw the timestamp.
             let Ok(record) = self.storage.stored(target) else { return Ok(Deleted::Gone { last: marked }) };
             let object = unstructured::parse(&record.value);
             if uid(&object) != marked_uid {
@@ -143,16 +145,18 @@ impl Registry {
     }
 }
 
+/// What a delete does to the object.
 enum Mark {
-    /// It is being deleted already, and this delete changes nothing.
+    /// The object is being deleted already, and this delete changes nothing.
     Unchanged,
     /// The deletion waits for the grace period or for finalizers.
     Wait,
-    /// Nothing is waited for. `is_marked`: the object has a new deletion timestamp or grace period.
+    /// The object is deleted now. `is_marked`: it has a new deletion timestamp or grace period, which is stored
+    /// first.
     Go { is_marked: bool },
 }
 
-/// Sets the fields of a deletion that is pending.
+/// Sets deletion timestamp, grace period and finalizers.
 fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Mark {
     let is_first = !is_set(&object["metadata"]["deletionTimestamp"]);
     if kind.holds_others && is_set(&object["spec"]["finalizers"]) {
@@ -188,11 +192,11 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
     }
 }
 
-/// How long a node has to stop an object.
+/// The grace period of a delete.
 enum Grace {
-    /// No time at all, and it was told so before.
+    /// No grace period, and the object's earlier grace period was zero.
     None,
-    /// It was given time that this delete does not shorten.
+    /// The object has a grace period that this delete does not shorten.
     Running,
     Until {
         at: Timestamp,
@@ -201,27 +205,28 @@ enum Grace {
 }
 
 fn grace(object: &Value, wanted_s: Option<i64>, now: Timestamp) -> Grace {
-    // So that no one's number takes the deadline out of the calendar.
+    // Clamped so that the deletion timestamp stays representable.
     let after = |at: Timestamp, s: i64| at + SignedDuration::from_secs(s.clamp(0, i32::MAX.into()));
     let wanted_s = wanted_s.map(|s| if s < 0 { 1 } else { s.min(i32::MAX.into()) });
     let meta = &object["metadata"];
-    let Some(stands) = deadline(object) else {
-        let is_on_a_node = !str_at(object, "spec.nodeName").is_empty();
+    let Some(deletion_at) = deadline(object) else {
+        let is_bound = !str_at(object, "spec.nodeName").is_empty();
         let is_over = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
-        let said_s = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
-        let said_s = if said_s < 0 { 1 } else { said_s.min(i32::MAX.into()) };
-        let grace_s = if is_on_a_node && !is_over { wanted_s.unwrap_or(said_s) } else { 0 };
+        let spec_s = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let spec_s = if spec_s < 0 { 1 } else { spec_s.min(i32::MAX.into()) };
+        let grace_s = if is_bound && !is_over { wanted_s.unwrap_or(spec_s) } else { 0 };
         return Grace::Until { at: after(now, grace_s), grace_s };
     };
     match (meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), wanted_s) {
         (0, _) => Grace::None,
         (granted_s, Some(wanted_s)) if wanted_s < granted_s => {
-            let began = stands - SignedDuration::from_secs(granted_s.clamp(0, i32::MAX.into()));
+            let began = deletion_at - SignedDuration::from_secs(granted_s.clamp(0, i32::MAX.into()));
             let at = after(began, wanted_s);
             if now <= at {
                 return Grace::Until { at, grace_s: wanted_s };
             }
-            // All of it has passed; but whoever asked for any time at all leaves the end to the node.
+            // The shorter period has passed already. Unless it is zero, the node still confirms the end of the
+            // pod.
             Grace::Until { at: now, grace_s: wanted_s.min(1) }
         }
         _ => Grace::Running,
@@ -232,20 +237,22 @@ fn deadline(object: &Value) -> Option<Timestamp> {
     str_at(object, "metadata.deletionTimestamp").parse().ok()
 }
 
-/// The finalizers that make the garbage collector look at the object before it goes. Says whether anyone holds it.
+/// Sets the finalizer for the garbage collector that the propagation policy requires. Returns whether the
+/// object has any finalizer.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) -> bool {
-    let held = list(&object["metadata"], "finalizers");
+    let finalizers_before = list(&object["metadata"], "finalizers");
     let is_ours = |it: &&Value| **it == FOREGROUND || **it == ORPHAN;
     let wanted = match propagation {
         _ if !kind.owns_others => None,
-        None => held.iter().find(is_ours).and_then(Value::as_str),
+        None => finalizers_before.iter().find(is_ours).and_then(Value::as_str),
         Some(Propagation::Background) => None,
         Some(Propagation::Foreground) => Some(FOREGROUND),
         Some(Propagation::Orphan) => Some(ORPHAN),
     };
     let wanted = wanted.map(str::to_owned);
-    if wanted.as_deref() != held.iter().find(is_ours).and_then(Value::as_str) {
-        let mut finalizers: Vec<Value> = held.iter().filter(|it| !is_ours(it)).cloned().collect();
+    if wanted.as_deref() != finalizers_before.iter().find(is_ours).and_then(Value::as_str) {
+        let mut finalizers: Vec<Value> =
+            finalizers_before.iter().filter(|it| !is_ours(it)).cloned().collect();
         finalizers.extend(wanted.map(Value::String));
         let meta = map_mut(object, "metadata");
         if finalizers.is_empty() {

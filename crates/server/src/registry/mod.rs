@@ -1,8 +1,10 @@
-//! The rules of writing objects, the same for every kind. Nothing here knows HTTP. Upstream: `genericregistry.Store`.
+//! Create, update and delete of objects, the same for every kind and independent of HTTP. Upstream:
+//! `genericregistry.Store`.
 //!
-//! A write reads the stored object, computes the new one without holding a lock, and commits it only if the stored object has not
-//! changed; else it starts again. Its order is upstream's: decoding and conversion (done by the caller) → defaulting → managed
-//! fields → mutating admission → server-owned fields → validation → validating admission → commit.
+//! A write reads the stored object, computes the new one without holding a lock, and commits it only if the
+//! stored object has not changed; otherwise it starts again. The order is upstream's: decoding and conversion
+//! (done by the caller) → defaulting → managed fields → mutating admission → server-owned fields → validation →
+//! validating admission → commit.
 
 mod create;
 mod delete;
@@ -28,10 +30,11 @@ use crate::validation::Write;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use self::update::Written;
 
-/// How often a write starts again because another came first. Each time some other write succeeded, so a write that loses this often
-/// competes with more writes than can be served in time.
+/// Most attempts of a write that loses against concurrent writes. Each time another write succeeded, so a write
+/// that loses this often competes with more writes than can be served in time.
 const ATTEMPTS_MAX: u32 = 64;
 
+/// Executes writes on the object storage, with admission and authorization.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) storage: Arc<ObjectStorage>,
@@ -62,7 +65,7 @@ impl Registry {
         Self::of_test(window, Limits::NONE)
     }
 
-    /// In memory, with a key of its own for tokens.
+    /// An in-memory registry with its own token key.
     #[cfg(test)]
     pub(crate) fn of_test(window: Window, limits: Limits) -> Self {
         let open = |options| Db::open(muster_store::MemoryLog, options);
@@ -82,7 +85,7 @@ impl QuotaAccessor for Registry {
     }
 }
 
-/// Owners that are named twice are kept once.
+/// Removes duplicate owner references, with a warning.
 fn dedup_owners(context: &Context, object: &mut Value) {
     let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
         return;
@@ -90,25 +93,26 @@ fn dedup_owners(context: &Context, object: &mut Value) {
     if owners.len() < 2 {
         return;
     }
-    let mut twice = Vec::new();
-    let mut once: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut duplicates = Vec::new();
+    let mut unique: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in std::mem::take(owners) {
-        if once.contains(&owner) {
-            twice.push(str_at(&owner, "uid").to_owned());
+        if unique.contains(&owner) {
+            duplicates.push(str_at(&owner, "uid").to_owned());
         } else {
-            once.push(owner);
+            unique.push(owner);
         }
     }
-    *owners = once;
-    if !twice.is_empty() {
+    *owners = unique;
+    if !duplicates.is_empty() {
         context.warn(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            twice.join(", ")
+            duplicates.join(", ")
         ));
     }
 }
 
+/// Validates the object and adds its warnings to the response.
 fn check(context: &Context, target: &Target, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let write = Write { new, old, subresource: target.subresource };
     let causes = target.kind.validate(&write);

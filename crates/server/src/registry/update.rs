@@ -1,4 +1,5 @@
-//! Changes to objects that stand. Upstream: the update and patch handlers, `BeforeUpdate` and the registry's `Update`.
+//! Updates of existing objects. Upstream: the update and patch handlers, `BeforeUpdate` and the registry's
+//! `Update`.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::{auth, decode, server_side_apply};
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The object as it stands after the write.
+/// The stored object after the write.
 #[derive(Debug)]
 pub(crate) enum Written {
     Created(Bytes),
@@ -27,7 +28,7 @@ pub(crate) enum Written {
 }
 
 impl Registry {
-    /// PUT: `object` in the place of what stands.
+    /// PUT: replaces the object by `object`.
     pub(crate) async fn replace(
         &self,
         context: &Context,
@@ -48,7 +49,7 @@ impl Registry {
         self.write(context, target, target.kind.put_creates, change).await
     }
 
-    /// Puts what `change` makes of the object in its place.
+    /// Updates the object to the result of `change`.
     pub(crate) async fn update(
         &self,
         context: &Context,
@@ -67,7 +68,7 @@ impl Registry {
         }
     }
 
-    /// Server-side apply, which creates the object if there is none.
+    /// Server-side apply, which creates an absent object.
     pub(crate) async fn apply(
         &self,
         context: &Context,
@@ -94,7 +95,7 @@ impl Registry {
         self.write(context, target, true, change).await
     }
 
-    /// A scheduler says where a pod goes: once.
+    /// Binds an unbound pod to a node, for a scheduler.
     pub(crate) async fn bind(
         &self,
         context: &Context,
@@ -137,18 +138,19 @@ impl Registry {
             conditions.retain(|it| it["type"] != "PodScheduled");
             conditions.push(scheduled);
             pod["status"]["conditions"] = Value::Array(conditions);
-            // The room that was held for it is now its own.
+            // The nomination ends with the binding.
             if let Some(status) = pod["status"].as_object_mut() {
                 status.remove("nominatedNodeName");
             }
             Ok(pod)
         };
         let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found())?);
-        // The server does it, on the scheduler's word: no field changes hands.
+        // Managed fields stay as they are: the server writes on behalf of the scheduler.
         self.write(context, target, false, bind).await.map(drop)
     }
 
-    /// `change` is asked again if another write comes first, so one that names no resourceVersion never meets a conflict.
+    /// `change` is called again after a concurrent write, so that an update without a resourceVersion never
+    /// fails with a conflict.
     async fn write(
         &self,
         context: &Context,
@@ -169,7 +171,7 @@ impl Registry {
                     create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
                     match self.create_new(context, &mut target.clone(), new).await {
                         Ok(created) => return Ok(Written::Created(created)),
-                        // Someone else was quicker: then it is an update.
+                        // Another client has created it: continue with an update.
                         Err(it) if it.is_exists() => {}
                         Err(it) => return Err(it),
                     }
@@ -180,7 +182,7 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Nothing is given back if another write came first.
+    /// Returns `None` if a concurrent write came first.
     async fn try_update(
         &self,
         context: &Context,
@@ -214,7 +216,7 @@ impl Registry {
     }
 }
 
-/// Whoever may change an object may not for that reason create it.
+/// Permission to update does not imply permission to create.
 fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Result<(), ApiError> {
     let resource = ResourceAttributes {
         group: target.kind.group.to_owned(),
@@ -227,7 +229,7 @@ fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Re
     auth::allow(&registry.access, &context.user, &RequestAttributes::resource("create", resource)).map(drop)
 }
 
-/// The writer may say which version of the object it replaces, and for some kinds must.
+/// Checks the resourceVersion of an update, which some kinds require.
 fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -249,8 +251,7 @@ fn other_uid(target: &Target, wanted: &str, found: &str) -> ApiError {
     ApiError::conflict(target.kind, &target.name, &why)
 }
 
-/// A write that changes nothing is none, and that fields were set anew to what they were changes nothing: only the
-/// times in the managed fields would move.
+/// Whether a write changes nothing, apart from timestamps in managed fields.
 fn is_same(new: &Value, old: &Value) -> bool {
     fn same_but(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
@@ -270,7 +271,8 @@ fn is_same(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Whether an object that is being deleted goes with this write, because no one has anything left to do with it.
+/// Whether an object that is being deleted is removed by this write, because nothing delays its deletion any
+/// more.
 fn should_delete_during_update(target: &Target, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list(&new["metadata"], "finalizers").is_empty()
