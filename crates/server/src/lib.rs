@@ -418,7 +418,7 @@ impl Keepers {
             Some(Ok((id, ()))) => id,
             Some(Err(panicked)) => panicked.id(),
         };
-        self.names.get(&id).copied().unwrap_or("an unknown task")
+        self.names.get(&id).copied().unwrap_or("unknown work")
     }
 
     async fn all_ended(mut self) {

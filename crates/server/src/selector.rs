@@ -1,4 +1,4 @@
-//! Label and field selectors: which objects a list, a watch or a delete is about.
+//! Label and field selectors of list, watch and delete requests.
 
 mod labels;
 
@@ -10,12 +10,14 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured;
 
+/// A label selector and a field selector together.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<Label>,
     fields: Vec<FieldRequirement>,
 }
 
+/// One term of a field selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FieldRequirement {
     path: String,
@@ -47,7 +49,8 @@ impl Selector {
         }
     }
 
-    /// Narrowed to the object whose name is in the path. FieldRequirement selectors must require that name themselves. Upstream: `ListResource`.
+    /// Narrows the selector to the object named in the path. A field selector must then require the same name.
+    /// Upstream: `ListResource`.
     pub(crate) fn of_one(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
             self.fields.push(FieldRequirement {
@@ -61,24 +64,25 @@ impl Selector {
         Ok(self)
     }
 
-    /// Matches everything.
+    /// Whether the selector matches everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The one value that a field must have to match, if the selector says so.
+    /// Returns the value that the selector requires of a field, if any.
     pub(crate) fn exactly(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|it| it.equal && it.path == path).map(|it| &*it.value)
     }
 
-    /// Asks the record's index alone: no object is parsed to be selected.
+    /// Matches by the record's index, without parsing the object.
     pub(crate) fn matches(&self, record: &Record) -> bool {
         self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (field(record, &it.path) == it.value) == it.equal)
     }
 }
 
-/// Keys end in the namespace and the name; the other fields are in the index unless they are empty.
+/// Returns the value of an indexed field. Keys end with namespace and name; other fields are in the index
+/// unless they are empty.
 fn field<'a>(record: &'a Record, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
@@ -88,11 +92,11 @@ fn field<'a>(record: &'a Record, path: &str) -> &'a str {
     }
 }
 
-/// Fields that are true or false: one that is not there is false, and can be asked for.
+/// Boolean fields: an absent one is false and matches `=false`.
 const SWITCHES: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
-    /// All that a selector may ask of an object of this kind.
+    /// Builds the index with all labels and fields that a selector may use.
     pub(crate) fn index(&self, object: &Value) -> Index {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let fields: Vec<_> = self.fields.iter().map(|path| (*path, selectable(object, path))).collect();
@@ -103,7 +107,8 @@ impl Kind {
     }
 }
 
-/// The source of an event is the component that told it, under its old name or its new one.
+/// Returns the value of a selectable field. `source` of an Event is the reporting component, under its old or
+/// its new name.
 fn selectable(object: &Value, path: &str) -> String {
     match path {
         "source" => {
@@ -114,7 +119,7 @@ fn selectable(object: &Value, path: &str) -> String {
     }
 }
 
-/// `a=b,c!=d`, where a backslash takes the meaning from a comma, an equals sign and itself.
+/// Parses `a=b,c!=d`, where a backslash escapes a comma, an equals sign or a backslash.
 fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut terms = Vec::new();
     let (mut begin, mut is_escaped) = (0, false);

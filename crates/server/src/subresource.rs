@@ -1,4 +1,4 @@
-//! Subresources: the parts of an object that have a path of their own.
+//! Subresources of an object.
 
 /// The object itself, or one of its subresources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,17 +8,17 @@ pub(crate) enum Subresource {
     Binding,
     Finalize,
     Eviction,
-    /// Of a service account: a token is made.
+    /// Issues a token for a service account.
     Token,
     EphemeralContainers,
-    /// Whether a certificate is to be issued.
+    /// Approves or denies a certificate signing request.
     Approval,
-    /// What only the agent of a node can serve: logs, commands, connections.
+    /// Served by the node's agent: log, exec, attach, portforward, proxy.
     Agent(&'static str),
 }
 
 impl Subresource {
-    /// Read and written like the object that it is a part of.
+    /// Whether the subresource is read and updated like the object itself.
     pub(crate) fn is_written(self) -> bool {
         matches!(self, Self::Whole | Self::Status | Self::EphemeralContainers | Self::Approval)
     }

@@ -1,10 +1,10 @@
-//! Reading and writing API objects as JSON values.
+//! Reads and writes API objects as JSON values. Upstream: `unstructured.Unstructured`.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// The value at a dotted path as text, or nothing at all: what a field selector compares.
+/// Returns the value at a dotted path as text, or "" if it is absent, for field selectors.
 pub(crate) fn text(object: &Value, path: &str) -> String {
     match path.split('.').fold(object, |at, name| &at[name]) {
         Value::Null => String::new(),
@@ -13,17 +13,17 @@ pub(crate) fn text(object: &Value, path: &str) -> String {
     }
 }
 
-/// The string at a dotted path, empty where there is none.
+/// Returns the string at a dotted path, or "" if it is absent.
 pub(crate) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |at, name| &at[name]).as_str().unwrap_or_default()
 }
 
-/// The list under a name, empty where there is none.
+/// Returns the list of this name, or an empty list if it is absent.
 pub(crate) fn list<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The map under a name, made if it is not there.
+/// Returns the map of this name, and creates it if it is absent.
 pub(crate) fn map_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -32,10 +32,10 @@ pub(crate) fn map_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<Stri
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
-    slot.as_object_mut().expect("just made one")
+    slot.as_object_mut().expect("the value is an object")
 }
 
-/// Absent, null and empty are the same to a reader of API objects.
+/// Whether a value is neither absent, null nor empty, which are equivalent in API objects.
 pub(crate) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -46,7 +46,7 @@ pub(crate) fn is_set(value: &Value) -> bool {
     }
 }
 
-/// `2026-01-02T03:04:05Z`: the API knows whole seconds.
+/// Formats a time in whole seconds as the API does: `2026-01-02T03:04:05Z`.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -55,7 +55,7 @@ pub(crate) fn bytes(object: &Value) -> Bytes {
     Bytes::from(object.to_string())
 }
 
-/// What the store holds was written by us, so it parses.
+/// Parses a stored object. The server wrote it, so that parsing cannot fail.
 pub(crate) fn parse(stored: &[u8]) -> Value {
-    serde_json::from_slice(stored).expect("the store holds the JSON that was put into it")
+    serde_json::from_slice(stored).expect("the store contains valid JSON")
 }

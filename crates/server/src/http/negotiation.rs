@@ -301,7 +301,7 @@ fn typed(kind: &Kind) -> String {
 /// Copies `metadata` from the stored JSON without parsing the rest of the object.
 fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
-        serde_json::from_slice(stored).expect("the store holds the JSON that was put into it");
+        serde_json::from_slice(stored).expect("the store contains valid JSON");
     let head =
         format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":"#);
     text.extend_from_slice(head.as_bytes());

@@ -305,7 +305,7 @@ pub(crate) static KINDS: &[Kind] = &[
             AdmissionPlugin::AppArmor,
         ],
         columns: table_printer::POD,
-        row_condition: table_printer::pod_is_over,
+        row_condition: table_printer::completed_pod_condition,
         default: defaulting::pod,
         validate: validation::pod,
         warn: warnings::pod,

@@ -1,4 +1,5 @@
-//! What authorization decides on: a verb on a resource, or on a path. Upstream: `RequestInfo` and `authorizer.Attributes`.
+//! Attributes of a request that authorization decides on: a verb on a resource or on a path. Upstream:
+//! `RequestInfo` and `authorizer.Attributes`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +7,7 @@ use std::fmt;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
-/// Subresources of a namespace, where other third segments are resources in it.
+/// Subresources of a namespace; any other third path segment is a resource in the namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,7 @@ pub(crate) struct RequestAttributes {
     pub(crate) on: AccessTarget,
 }
 
+/// What a request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessTarget {
     Resource(ResourceAttributes),
@@ -29,14 +31,15 @@ pub(crate) struct ResourceAttributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The only node whose pods are asked for.
+    /// The node whose pods a field selector restricts the request to, if any.
     pub(crate) node: String,
 }
 
 impl RequestAttributes {
-    /// Rule: the verb follows from the method, from whether there is a name, and from `watch`; a list by name asks for
-    /// that name only.
-    /// Upstream: `NewRequestInfo`. The segments are those that the route is read from, so that both mean the same object.
+    /// Rule: the verb follows from the method, from whether there is a name, and from `watch`; a list with a
+    /// field selector for a name is authorized for that name only.
+    /// Upstream: `NewRequestInfo`. The path segments are those that the route is parsed from, so that both mean
+    /// the same object.
     pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let other = || Self {
             verb: method.as_str().to_lowercase().into(),
@@ -51,7 +54,7 @@ impl RequestAttributes {
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
             _ => return other(),
         };
-        // A deprecated path that is a watch whatever else it says.
+        // The deprecated watch path: always a watch.
         let (is_watch_path, rest) = match *rest {
             ["watch", ref rest @ ..] if !rest.is_empty() => (true, rest),
             _ => (false, rest),
@@ -105,7 +108,7 @@ impl RequestAttributes {
     }
 }
 
-/// As a refusal says it: `cannot list resource "pods" in API group "" at the cluster scope`.
+/// The text in a Forbidden error: `cannot list resource "pods" in API group "" at the cluster scope`.
 impl fmt::Display for RequestAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = &self.verb;
@@ -124,7 +127,7 @@ impl fmt::Display for RequestAttributes {
 }
 
 impl ResourceAttributes {
-    /// `pods`, `pods/status`
+    /// `pods`, or `pods/status` with a subresource.
     pub(crate) fn whole(&self) -> String {
         if self.subresource.is_empty() {
             self.plural.clone()
@@ -134,7 +137,8 @@ impl ResourceAttributes {
     }
 }
 
-/// The value that a field must have for an object to be selected. An escaped one is left alone: less is allowed then.
+/// Returns the value that a field selector requires of a field. A selector with escapes is ignored, which
+/// authorizes less.
 fn required(selector: &str, field: &str) -> String {
     let value = |term: &str| {
         let rest = term.strip_prefix(field)?;
@@ -147,13 +151,13 @@ fn required(selector: &str, field: &str) -> String {
     selector.split(',').find_map(value).unwrap_or_default()
 }
 
-/// Rule: a boolean parameter that is there is true, even if it is empty; only `0` and `false`, in any case, are false.
-/// Upstream: `Convert_Slice_string_To_bool`, whose comparison also takes `ſ` for an `s`.
+/// Rule: a boolean parameter that is present is true, even if it is empty; only `0` and `false`, in any case,
+/// are false. Upstream: `Convert_Slice_string_To_bool`, whose comparison also accepts `ſ` for an `s`.
 pub(crate) fn is_true(value: &str) -> bool {
     value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
 }
 
-/// The segments of a path that mean something here. What follows `proxy` is the path of whatever is reached through it.
+/// The path segments that select a resource. The segments after `proxy` belong to the proxied backend.
 pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
     let all = || path.split('/').filter(|it| !it.is_empty());
     let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };

@@ -1,5 +1,5 @@
-//! A request on its way from authentication to the store: who makes it, which object it is about, and how its client wants it
-//! handled. Upstream: `apiserver/pkg/endpoints/request`.
+//! The context of a request on its way from authentication to the store: user, target object and options.
+//! Upstream: `apiserver/pkg/endpoints/request`.
 
 mod attributes;
 mod target;
@@ -20,18 +20,20 @@ pub(crate) use self::user::{
     account_name, account_of, node_name,
 };
 
-/// Managers of fields have names of at most this many bytes: more of a user agent is not kept.
+/// Most bytes of a field manager's name; a longer user agent is truncated.
 pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
+/// User, verb, time and options of one request.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) user: User,
-    /// As authorization names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// The verb of authorization: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
     pub(crate) verb: Cow<'static, str>,
     pub(crate) now: Timestamp,
     /// Do everything but the commit.
     pub(crate) dry_run: bool,
-    /// Empty if the client does not say.
+    /// Empty if the client sets none.
     pub(crate) field_manager: String,
     pub(crate) field_validation: FieldValidation,
     pub(crate) user_agent: String,
@@ -39,10 +41,10 @@ pub(crate) struct Context {
     pub(crate) audit_annotations: Mutex<Vec<AuditAnnotation>>,
 }
 
-/// What admission adds to a request's line in the audit log.
+/// Key and value that admission adds to the audit event of the request.
 pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
-/// What becomes of fields that the type does not have, or that are there twice.
+/// Treatment of unknown and duplicate fields.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -66,12 +68,12 @@ impl Context {
         }
     }
 
-    /// The server writes something of its own accord.
+    /// The context of a write by the server itself.
     pub(crate) fn of_server(verb: &'static str, now: Timestamp) -> Self {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// In whose name fields are set: the client says it, or its user agent does up to the first slash.
+    /// The field manager: the client's `fieldManager`, or its user agent up to the first slash.
     pub(crate) fn manager(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);
@@ -88,7 +90,7 @@ impl Context {
         name
     }
 
-    /// Sent back as a `Warning` header, once each.
+    /// Adds a `Warning` header to the response, once for each text.
     pub(crate) fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +99,7 @@ impl Context {
         }
     }
 
-    /// Written with the request into the audit log. Admission may run more than once: the last value counts.
+    /// Adds an annotation to the audit event. Admission may run more than once: the last value wins.
     pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
         let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
         annotations.retain(|(other, _)| *other != key);

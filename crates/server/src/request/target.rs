@@ -1,4 +1,4 @@
-//! The object that a request is about.
+//! The object that a request targets.
 
 use crate::error::ApiError;
 use crate::kinds::Kind;

@@ -1,4 +1,4 @@
-//! Who asks.
+//! Users: authenticated identities and the well-known names and groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +8,20 @@ use serde_json::{Value, json};
 
 use crate::validation::names;
 
-/// Everyone who showed who they are, and everyone who did not.
+/// Groups of all authenticated and of all unauthenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
-/// May do anything, whatever the roles say: it is how one gets back in after locking oneself out.
+/// The group that is authorized for everything regardless of roles, so that a locked-out administrator can
+/// recover.
 pub(crate) const MASTERS: &str = "system:masters";
 
 pub(crate) const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// The users that Muster's components are. None of them is an administrator.
+/// Users of Muster's components. None of them is an administrator.
 pub(crate) const CONTROLLER: &str = "system:muster-controller";
 pub(crate) const DISRUPTION: &str = "system:muster-disruption";
 pub(crate) const ENDPOINTS: &str = "system:muster-endpoints";
@@ -29,9 +30,10 @@ pub(crate) const NODE_LIFECYCLE: &str = "system:muster-node-lifecycle";
 pub(crate) const SCHEDULER: &str = "system:muster-scheduler";
 pub(crate) const SIMULATED_NODES: &str = "system:muster-simulated-nodes";
 
-/// The key of a user's extras that names the certificate or token of the request.
+/// The key in a user's `extra` that identifies the certificate or token of the request.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
+/// An authenticated or anonymous user. Upstream: `user.Info`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -41,22 +43,23 @@ pub(crate) struct User {
     pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
-/// How much of the server a user may hold.
+/// Which usage limits apply to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustLevel {
     Ordinary,
-    /// A node: a small share of its own, and the reserve.
+    /// A node: a small limit of its own, and access to the reserve.
     Node,
-    /// Members of `system:masters` and Muster's own parts: no share of their own, and the reserve.
+    /// Members of `system:masters` and Muster's own components: no limit of their own, and access to the
+    /// reserve.
     Trusted,
 }
 
-/// What a client certificate is revoked by.
+/// Identifies a client certificate for revocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// Lower-case hexadecimal digits without leading zeros.
     pub(crate) serial: Arc<str>,
-    /// In seconds, never later than it was. A certificate that does not carry its issue time has its `notBefore` here.
+    /// In whole seconds, rounded down. A certificate without an issue time has its `notBefore` here.
     pub(crate) issued_at: Timestamp,
 }
 
@@ -66,12 +69,12 @@ impl User {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
-    /// Someone who may ask for nothing but what is public.
+    /// The anonymous user, who may access public endpoints only.
     pub(crate) fn anonymous() -> Self {
         Self::new(ANONYMOUS, [UNAUTHENTICATED])
     }
 
-    /// The server itself, for what it writes on its own behalf.
+    /// The server itself, for its own writes.
     pub(crate) fn server() -> Self {
         Self::new("system:apiserver", [MASTERS, AUTHENTICATED])
     }
@@ -88,19 +91,20 @@ impl User {
         self.name == ANONYMOUS
     }
 
-    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` and a name that a Node
-    /// object can have.
+    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` followed by a
+    /// valid Node name.
     /// Upstream: `NodeIdentity`.
     pub(crate) fn node(&self) -> Option<&str> {
         node_name(&self.name).filter(|_| self.is_in(NODES))
     }
 
-    /// Whether it is in the group of nodes, but is none. It has no rights of a node, and writes nothing.
+    /// Whether the user is in the group of nodes without being a node. It has no rights of a node and may not
+    /// write.
     pub(crate) fn is_unknown_node(&self) -> bool {
         self.is_in(NODES) && self.node().is_none()
     }
 
-    /// Which bounds hold for what the user holds beside seats.
+    /// The trust level, which selects the usage limits.
     pub(crate) fn trust(&self) -> TrustLevel {
         if self.is_in(MASTERS) || self.is_component() {
             TrustLevel::Trusted
@@ -111,12 +115,12 @@ impl User {
         }
     }
 
-    /// A component of Muster: it has a certificate of the server, or runs in its process.
+    /// Whether the user is a component of Muster, which has a certificate of the server or runs in its process.
     pub(crate) fn is_component(&self) -> bool {
         self.name.starts_with("system:muster-")
     }
 
-    /// As reviews, signing requests and the audit log tell of a user.
+    /// `UserInfo` as in reviews, signing requests and the audit log.
     pub(crate) fn info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -132,7 +136,7 @@ impl User {
     }
 }
 
-/// The node that is called so: `system:node:NAME`, where `NAME` is a DNS subdomain.
+/// Returns the node of a user name: `NAME` of `system:node:NAME`, if it is a DNS subdomain.
 pub(crate) fn node_name(user_name: &str) -> Option<&str> {
     user_name.strip_prefix(NODE_PREFIX).filter(|it| names::dns_subdomain(it).is_empty())
 }
@@ -145,7 +149,7 @@ pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// Namespace and name of the service account that is called so.
+/// Returns namespace and name of the service account with this user name.
 pub(crate) fn account_of(user_name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user_name.strip_prefix(ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))

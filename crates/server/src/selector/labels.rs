@@ -1,14 +1,16 @@
-//! Label selectors: `a=b, c!=d, e in (f,g), h notin (i), j, !k, l>1`. What cannot be read is told in upstream's words.
+//! Parses label selectors: `a=b, c!=d, e in (f,g), h notin (i), j, !k, l>1`. Syntax errors have upstream's
+//! messages.
 
 use crate::validation::{FieldError, names};
 
-/// What one label must be.
+/// One requirement of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) key: String,
     must: Must,
 }
 
+/// The operator of a requirement with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Must {
     Exist,
@@ -27,7 +29,7 @@ impl Label {
             Must::Exist => value.is_some(),
             Must::NotExist => value.is_none(),
             Must::BeIn(values) => among(values),
-            // A missing label is not among any values.
+            // An absent label also satisfies `notin`.
             Must::NotBeIn(values) => !among(values),
             Must::BeMoreThan(bound) => number().is_some_and(|it| *bound < it),
             Must::BeLessThan(bound) => number().is_some_and(|it| it < *bound),
@@ -111,11 +113,11 @@ fn requirement(tokens: &mut SelectorLexer) -> Result<Label, String> {
 }
 
 fn joined(causes: &[FieldError]) -> String {
-    let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
-    if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) }
+    let messages: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+    if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) }
 }
 
-/// `(a,b)`, in which nothing between two commas is the empty value.
+/// Parses `(a,b)`, where an empty item is the empty value.
 fn set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != Token::Symbol("(") {
@@ -148,7 +150,7 @@ fn set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
         },
         other => return Err(format!("found '{other}', expected: ',', ')' or identifier")),
     }
-    // The parenthesis that was seen to close it.
+    // The closing parenthesis.
     tokens.next();
     values.sort_unstable();
     values.dedup();
@@ -183,6 +185,7 @@ impl std::fmt::Display for Token {
     }
 }
 
+/// The tokens of a selector, with the position of the parser.
 struct SelectorLexer {
     tokens: Vec<Token>,
     at: usize,

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields, and since when.
+//! `metadata.managedFields`: which manager owns which fields, and since when.
 
 use std::borrow::Cow;
 
@@ -8,25 +8,27 @@ use super::path::write_json;
 use super::set::Set;
 use super::typed::Comparison;
 
-/// Most entries of managers that updated the object: older ones become one. Upstream: `DefaultMaxUpdateManagers`.
+/// Most entries with the operation Update: the oldest ones are merged. Upstream: `DefaultMaxUpdateManagers`.
 const UPDATERS_MAX: usize = 10;
 
-/// The manager of what was changed so long ago that no one remembers by whom.
+/// The manager of the merged oldest entries, as upstream names it.
 const ANCIENT: &str = "ancient-changes";
 
+/// The decoded `managedFields` of an object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
 
+/// One entry of `managedFields`.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<'a> {
     pub(super) who: FieldManager<'a>,
     pub(super) version: Cow<'a, str>,
-    /// As it is written, which is also how it is ordered.
+    /// As text: entries are sorted by it.
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) fields: Set<'a>,
 }
 
-/// Whose entry it is. Someone who updates in two versions has two, someone who applies has one.
+/// Identity of an entry. A manager that updates in two versions has two entries; one that applies has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {
     pub(super) manager: Cow<'a, str>,
@@ -40,7 +42,7 @@ pub(super) enum ManagedOperation<'a> {
     Update { version: Cow<'a, str> },
 }
 
-/// A field that someone else owns and that an apply would change.
+/// Fields of another manager that an apply would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflict<'a> {
     pub(super) who: FieldManager<'a>,
@@ -61,7 +63,7 @@ impl<'a> FieldManager<'a> {
         self.operation != ManagedOperation::Apply
     }
 
-    /// What upstream knows a manager by, and sorts managers by.
+    /// Upstream's identifier of a manager, by which managers are sorted.
     pub(super) fn id(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
@@ -85,7 +87,7 @@ impl<'a> FieldManager<'a> {
         id
     }
 
-    /// As a conflict names it.
+    /// The manager as conflict messages name it.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -103,7 +105,7 @@ fn named(manager: &str) -> Cow<'_, str> {
 }
 
 impl<'a> Managed<'a> {
-    /// Nothing where the entries make no sense.
+    /// Returns `None` if an entry is invalid.
     pub(super) fn decode(entries: &'a Value) -> Option<Self> {
         let mut all = Self::default();
         for entry in entries.as_array().into_iter().flatten() {
@@ -148,12 +150,12 @@ impl<'a> Managed<'a> {
         Some(self.0.remove(at))
     }
 
-    /// All that anyone owns.
+    /// The union of all managers' fields.
     pub(super) fn fields(&self) -> Set<'a> {
         self.0.iter().fold(Set::default(), |all, it| all.union(&it.fields))
     }
 
-    /// Takes what changed from everyone but `who`, or names the conflicts that this would be.
+    /// Removes the changed fields from all managers except `who`. Without `force` it returns conflicts instead.
     pub(super) fn take(
         &mut self,
         changes: &Comparison<'a>,
@@ -171,15 +173,15 @@ impl<'a> Managed<'a> {
                 return Err(conflicts);
             }
         }
-        let lost = changed.union(&changes.removed);
+        let removed = changed.union(&changes.removed);
         for entry in self.0.iter_mut().filter(|it| is_other(it)) {
-            entry.fields = entry.fields.difference(&lost);
+            entry.fields = entry.fields.difference(&removed);
         }
         self.0.retain(|it| !it.fields.is_empty());
         Ok(())
     }
 
-    /// Rule: of the managers that updated an object at most ten are remembered by name; the oldest become one.
+    /// Rule: an object has at most ten entries with the operation Update; the oldest ones are merged into one.
     /// Upstream: `capUpdateManagers`.
     pub(super) fn cap_updaters(&mut self) {
         let mut updaters: Vec<_> =
@@ -188,14 +190,14 @@ impl<'a> Managed<'a> {
             return;
         };
         updaters.sort();
-        // The oldest of each version, which becomes the first of its bucket.
+        // The oldest entry of each version, which becomes the bucket for the others.
         let mut firsts: Vec<(Cow<'a, str>, String)> = Vec::new();
         for (_, id) in updaters {
             if surplus == 0 {
                 break;
             }
             let find = |all: &[Entry<'_>], id: &str| all.iter().position(|it| it.who.id() == id);
-            let at = find(&self.0, &id).expect("it was just listed");
+            let at = find(&self.0, &id).expect("the entry was just listed");
             let (fields, version, time) =
                 (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
             let Some((_, first)) = firsts.iter().find(|it| it.0 == version) else {
@@ -208,13 +210,13 @@ impl<'a> Managed<'a> {
                 subresource: "".into(),
             };
             if self.get(&bucket).is_none() {
-                let first = find(&self.0, first).expect("it goes only into the bucket");
+                let first = find(&self.0, first).expect("the first entry is still there");
                 self.0[first].who = bucket.clone();
             }
-            let bucket = self.0.iter_mut().find(|it| it.who == bucket).expect("just made sure");
+            let bucket = self.0.iter_mut().find(|it| it.who == bucket).expect("the bucket exists");
             bucket.fields = fields.union(&bucket.fields);
             bucket.time = time;
-            let at = find(&self.0, &id).expect("it is still there");
+            let at = find(&self.0, &id).expect("the entry is still there");
             self.0.remove(at);
             surplus -= 1;
         }

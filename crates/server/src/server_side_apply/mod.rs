@@ -1,7 +1,7 @@
-//! FieldManager set which field: `metadata.managedFields`, and server-side apply.
+//! Managed fields and server-side apply. Upstream: `structured-merge-diff`.
 //!
-//! `path` is a step to a field, `set` a set of fields, `typed` what a value owns and how values differ and merge,
-//! `managed` the entries of an object. Here is what a write makes of them.
+//! `path` has path elements, `set` sets of fields, `typed` the field set, comparison and merge of typed values,
+//! `managed` the entries of an object. This module applies them to writes.
 
 mod managed;
 mod path;
@@ -27,19 +27,19 @@ use crate::subresource::Subresource;
 use crate::types::{self, Shape};
 use crate::unstructured::{self, map_mut, str_at};
 
-/// Where `kubectl apply` keeps what it applied, so that it can tell later what was taken out of it.
+/// Annotation in which `kubectl apply` keeps the applied configuration, to find removed fields later.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Most bytes that the annotations of an object may have. Upstream: `TotalAnnotationSizeLimitB`.
+/// Most bytes of all annotations of an object. Upstream: `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// The manager of the fields that an object had before anyone cared.
+/// The manager of the fields that an object had before its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The manager whose applies take over from its client-side ones.
+/// The manager whose server-side applies take over fields from its client-side applies.
 const KUBECTL: &str = "kubectl";
 
-/// What no one ever owns: an object is what it is called, and the rest is the server's.
+/// Fields that no manager owns: the object's identity and server-owned fields.
 const NEVER_OWNED: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -55,16 +55,16 @@ const NEVER_OWNED: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Notes that `context.manager()` made `new` of `old`; there is no `old` where the object is created. Cannot fail:
-/// a write goes through even if the managed fields that came with it make no sense.
+/// Updates the managed fields of `new` after an update by `context`'s field manager. `old` is `None` on create.
+/// Never fails: if the managed fields in the request are invalid, the write still succeeds.
 pub(crate) fn updated(context: &Context, target: &Target, new: &mut Value, old: Option<&Value>) {
     let Some(write) = FieldsWrite::of(context, target) else { return };
     let managed = write.update(&write.shown(new), old.map(|it| write.shown(it)).as_deref());
     set_managed(new, managed.ok());
 }
 
-/// Server-side apply: what `old`, which is as stored, or a new object becomes if its manager wants `applied`. The answer is in the
-/// version of `applied`, which is that of the target.
+/// Server-side apply: merges `applied` into `old`, the stored object, or into an empty one. The result is in
+/// the version of `applied`, which is the version of the target.
 pub(crate) fn applied(
     context: &Context,
     target: &Target,
@@ -76,9 +76,9 @@ pub(crate) fn applied(
     let Some(write) = FieldsWrite::of(context, target) else {
         return Err(ApiError::failed(format!("{} has no type to apply by", kind.kind)));
     };
-    let said = (str_at(applied, "apiVersion"), str_at(applied, "kind"));
-    if said != (&kind.api_version(), kind.kind) {
-        return Err(ApiError::bad_request(format!("invalid object type: {}", group_version_kind(said))));
+    let type_meta = (str_at(applied, "apiVersion"), str_at(applied, "kind"));
+    if type_meta != (&kind.api_version(), kind.kind) {
+        return Err(ApiError::bad_request(format!("invalid object type: {}", group_version_kind(type_meta))));
     }
     if applied["metadata"]["managedFields"].is_array() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
@@ -88,7 +88,7 @@ pub(crate) fn applied(
             "failed to create typed patch object ({}/{}; {}): {why}",
             str_at(applied, "metadata.namespace"),
             str_at(applied, "metadata.name"),
-            group_version_kind(said)
+            group_version_kind(type_meta)
         )));
     }
     let zero = typed::zero(write.shape);
@@ -101,14 +101,14 @@ pub(crate) fn applied(
     Ok(new)
 }
 
-/// A write in the light of the fields it sets. Objects and sets of fields are compared in the version of the write; entries of
-/// other versions keep theirs.
+/// Field management of one write. Objects and field sets are compared in the version of the write; entries of
+/// other versions keep their version.
 struct FieldsWrite<'a> {
     kind: &'static Kind,
     shape: Shape,
     version: String,
     subresource: &'a str,
-    /// What this write does not change, whatever it says.
+    /// Fields that this write resets to their stored value.
     resets: Set<'static>,
     manager: Cow<'a, str>,
     now: String,
@@ -128,7 +128,7 @@ impl<'a> FieldsWrite<'a> {
         })
     }
 
-    /// A stored object in the version of this write, and the fields of every entry too, whatever version it has.
+    /// Converts a stored object to the version of this write, with the field sets of all entries.
     fn shown<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
         if self.kind.conversion.is_none()
@@ -143,7 +143,7 @@ impl<'a> FieldsWrite<'a> {
         Cow::Owned(shown)
     }
 
-    /// The entries as they are stored: the fields of each as its version has them.
+    /// Encodes the entries for storage, each field set in the version of its entry.
     fn encode(&self, managed: Managed<'_>) -> Value {
         let mut entries = managed.encode();
         self.translate(&mut entries, |other, fields| {
@@ -152,7 +152,7 @@ impl<'a> FieldsWrite<'a> {
         entries
     }
 
-    /// Does `change` to the fields of each entry of another version.
+    /// Calls `change` on the field set of each entry of another version.
     fn translate(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
@@ -181,7 +181,7 @@ impl<'a> FieldsWrite<'a> {
         } else if is_reset(sent) {
             Managed::default()
         } else {
-            // Clients that do not know of managed fields must not lose them.
+            // A client that does not send managed fields must not remove them.
             Managed::decode(sent).filter(|it| !it.0.is_empty()).unwrap_or_else(of_live)
         };
         if managed.0.is_empty() && old.is_some() {
@@ -212,7 +212,7 @@ impl<'a> FieldsWrite<'a> {
         Ok(managed)
     }
 
-    /// Upstream: `FieldManager.Apply`. Gives the object, without its managed fields, and those.
+    /// Upstream: `FieldManager.Apply`. Returns the object without its managed fields, and the managed fields.
     fn apply(&self, live: &Value, applied: &Value, force: bool) -> Result<(Value, Value), ApiError> {
         let zero;
         let mut managed = Managed::decode(&live["metadata"]["managedFields"])
@@ -236,12 +236,12 @@ impl<'a> FieldsWrite<'a> {
         let changes = Comparison::of(self.shape, live, &new).map_err(unreadable)?.without(&self.resets);
         if let Err(conflicts) = managed.take(&changes, Some(&who), force) {
             let may_take = || self.manager == KUBECTL;
-            let left = match may_take().then(|| self.owned_by_client_side_apply(live)).flatten() {
+            let remaining = match may_take().then(|| self.owned_by_client_side_apply(live)).flatten() {
                 Some(allowed) => without_allowed(&conflicts, &allowed),
                 None => conflicts,
             };
-            if !left.is_empty() {
-                return Err(refuse_conflicts(left));
+            if !remaining.is_empty() {
+                return Err(refuse_conflicts(remaining));
             }
             managed.take(&changes, Some(&who), true).expect("force leaves no conflict");
         }
@@ -259,7 +259,8 @@ impl<'a> FieldsWrite<'a> {
         Ok((new, managed))
     }
 
-    /// Rule: what a manager applied before and does not apply now goes, unless someone else owns it too.
+    /// Rule: a field that a manager applied before and does not apply now is removed, unless another manager
+    /// owns it too.
     /// Upstream: `Updater.prune`.
     fn prune(&self, merged: Value, managed: &Managed<'_>, last: &Set<'_>) -> Result<Value, Misfit> {
         if last.is_empty() {
@@ -272,12 +273,12 @@ impl<'a> FieldsWrite<'a> {
         let pruned = typed::without(shape, merged.clone(), &last);
         let kept = named(&typed::fields_of(shape, &pruned)?).union(&named(&managed.fields()));
         let pruned = typed::without(shape, merged.clone(), &all.difference(&kept));
-        // Whatever else went with it was never the manager's.
+        // Restore other fields that were removed together with them: the manager never owned those.
         let kept = named(&typed::fields_of(shape, &pruned)?);
         Ok(typed::without(shape, merged, &all.difference(&kept).intersection(&last)))
     }
 
-    /// What a client-side apply set and no one changed since: a server-side apply may take it over.
+    /// Fields that a client-side apply set and nobody changed since: a server-side apply may take them over.
     fn owned_by_client_side_apply(&self, live: &Value) -> Option<Set<'static>> {
         let text = last_applied(live);
         if text.is_empty() {
@@ -291,11 +292,12 @@ impl<'a> FieldsWrite<'a> {
         typed::check(self.shape, &last, false).ok()?;
         let changes = Comparison::of(self.shape, &last, live).ok()?;
         let all = typed::fields_of(self.shape, &last).ok()?;
-        let left = all.difference(&changes.modified).difference(&changes.added).difference(&changes.removed);
-        Some(left.into_owned())
+        let unchanged =
+            all.difference(&changes.modified).difference(&changes.added).difference(&changes.removed);
+        Some(unchanged.into_owned())
     }
 
-    /// Only what is of a version that is served, and as the types have it.
+    /// Keeps the entries of served versions, with field sets that fit the schema.
     fn fitted<'b>(&self, managed: Managed<'b>) -> Managed<'b> {
         let is_served = |it: &str| it == self.version || self.kind.in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
@@ -304,8 +306,9 @@ impl<'a> FieldsWrite<'a> {
 }
 
 fn without_allowed<'a>(conflicts: &[Conflict<'a>], allowed: &Set<'a>) -> Vec<Conflict<'a>> {
-    let left = |it: &Conflict<'a>| Conflict { who: it.who.clone(), fields: it.fields.difference(allowed) };
-    conflicts.iter().map(left).filter(|it| !it.fields.is_empty()).collect()
+    let remaining =
+        |it: &Conflict<'a>| Conflict { who: it.who.clone(), fields: it.fields.difference(allowed) };
+    conflicts.iter().map(remaining).filter(|it| !it.fields.is_empty()).collect()
 }
 
 fn unreadable(Misfit(why): Misfit) -> ApiError {
@@ -318,14 +321,14 @@ fn never_owned() -> Set<'static> {
     all
 }
 
-/// Upstream: `GetResetFields` of the kind's strategy.
+/// Fields that this write resets. Upstream: `GetResetFields` of the kind's strategy.
 fn resets(kind: &Kind, subresource: Subresource) -> Set<'static> {
     let mut all = Set::default();
     kind.keeps(subresource).for_each(|it| all.insert(it));
     all
 }
 
-/// A client empties the managed fields by a list that has nothing to say.
+/// Whether the client clears the managed fields, by an empty list or a list with one empty entry.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -348,7 +351,7 @@ fn last_applied(object: &Value) -> &str {
     object["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default()
 }
 
-/// Keeps the annotation of the client-side apply true, so that one can go back to it.
+/// Updates the annotation of client-side apply, so that a user can switch back.
 fn set_last_applied(object: &mut Value, applied: &Value) {
     let mut applied = applied.clone();
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -386,7 +389,7 @@ fn refuse_conflicts(mut conflicts: Vec<Conflict<'_>>) -> ApiError {
     ApiError::apply_conflict(message, all.iter().map(cause).collect())
 }
 
-/// As Go prints it: `apps/v1, Kind=DaemonSet`, and `/v1, Kind=Pod` in the core group.
+/// Go's format of a kind: `apps/v1, Kind=DaemonSet`, and `/v1, Kind=Pod` in the core group.
 fn group_version_kind((version, kind): (&str, &str)) -> String {
     let slash = if version.contains('/') { "" } else { "/" };
     format!("{slash}{version}, Kind={kind}")

@@ -1,4 +1,4 @@
-//! One step from a value to a part of it, and how steps are written and ordered.
+//! Path elements: one step from a value to a part of it, with upstream's text form and order.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -6,27 +6,29 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// The order of the variants is upstream's order of steps.
+/// One element of a field path. The order of the variants is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Element<'a> {
-    /// The field of an object or the entry of a map.
+    /// A field of an object, or an entry of a map.
     Field(Cow<'a, str>),
-    /// The item of a list that has these values in these fields, ordered by name.
+    /// The item of an associative list whose key fields, ordered by name, have these values.
     Key(Vec<(Cow<'a, str>, Item<'a>)>),
-    /// The item of a set.
+    /// The item of a set with this value.
     Value(Item<'a>),
     Index(i64),
 }
 
-/// A JSON value in upstream's order of values.
+/// A JSON value with upstream's ordering.
 #[derive(Debug, Clone)]
 pub(super) struct Item<'a>(pub(super) Cow<'a, Value>);
 
+/// A name in `fieldsV1` that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadElement;
 
 impl<'a> Element<'a> {
-    /// From a name in `fieldsV1`. Kinds of steps that only a later version knows are nothing, not an error.
+    /// Parses a name in `fieldsV1`. Returns `None` for an unknown kind of element, which a later version may
+    /// have added.
     pub(super) fn parse(text: &'a str) -> Result<Option<Self>, BadElement> {
         let Some((kind, rest)) = text.split_at_checked(2) else { return Err(BadElement) };
         match kind {
@@ -88,7 +90,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// As conflicts name it: `.spec.containers[name="c"].image`.
+/// Text in conflict messages: `.spec.containers[name="c"].image`.
 impl fmt::Display for Element<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,7 +150,7 @@ impl PartialEq for Item<'_> {
 
 impl Eq for Item<'_> {}
 
-/// Upstream's order of values of any kind, in which `1` and `1.0` are the same.
+/// Compares values of any type in upstream's order, in which `1` and `1.0` are equal.
 pub(super) fn order(left: &Value, right: &Value) -> Ordering {
     let rank = |it: &Value| match it {
         Value::Number(it) if it.is_f64() => 0,
@@ -183,17 +185,17 @@ fn order_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering
     first.unwrap_or_else(|| left.len().cmp(&right.len()))
 }
 
-/// Whatever follows the value is ignored, as upstream does.
+/// Parses JSON. Trailing text is ignored, as upstream does.
 fn json(text: &str) -> Result<Value, BadElement> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     values.next().and_then(Result::ok).ok_or(BadElement)
 }
 
-/// As Go writes it.
+/// Writes JSON as Go's `encoding/json` does.
 pub(super) fn write_json(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => write_text(out, text),
-        // Numbers that were read are floats to Go, and it writes whole ones without a point.
+        // Go decodes numbers as floats, and writes whole ones without a decimal point.
         Value::Number(number) => match number.as_f64() {
             Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e15 => {
                 out.push_str(&format!("{whole:.0}"));
@@ -226,7 +228,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Go makes JSON safe to put into HTML.
+/// Go escapes characters that are special in HTML.
 fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {

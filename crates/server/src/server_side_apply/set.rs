@@ -1,4 +1,4 @@
-//! Sets of fields, as tries of the steps that lead to them.
+//! Sets of field paths, as tries of path elements.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -9,16 +9,17 @@ use super::path::{BadElement, Element};
 use super::typed::Grain;
 use crate::types::Shape;
 
+/// A set of field paths. Upstream: `fieldpath.Set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Set<'a> {
-    /// Ordered, and none of them empty.
+    /// Sorted by element; no node is empty.
     nodes: Vec<Node<'a>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node<'a> {
     element: Element<'a>,
-    /// Whether the field itself is in the set, and not only something below it.
+    /// Whether the field itself is in the set, and not only a field below it.
     is_member: bool,
     below: Set<'a>,
 }
@@ -28,7 +29,7 @@ impl<'a> Set<'a> {
         self.nodes.is_empty()
     }
 
-    /// Adds what comes after everything that is there already.
+    /// Appends an element that is greater than all elements in the set.
     pub(super) fn push(&mut self, element: Element<'a>, is_member: bool, below: Set<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
@@ -36,7 +37,7 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// Adds the field that these names lead to.
+    /// Adds the field at this path of names.
     pub(super) fn insert(&mut self, path: &[&'a str]) {
         let [name, rest @ ..] = path else { return };
         let element = Element::Field((*name).into());
@@ -52,7 +53,7 @@ impl<'a> Set<'a> {
         self.find(element).is_some_and(|it| it.is_member)
     }
 
-    /// What the set has below this step.
+    /// The subset below this element.
     pub(super) fn below(&self, element: &Element<'_>) -> Option<&Set<'a>> {
         self.find(element).map(|it| &it.below).filter(|it| !it.is_empty())
     }
@@ -79,7 +80,7 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// A field stays although one below it goes, and goes although one below it stays.
+    /// Removes the fields of `other`. Fields below or above a removed field stay.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.combine(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.below.clone())),
@@ -89,7 +90,7 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// With each field of `other` goes all that is below it.
+    /// Removes the fields of `other` and everything below them.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |left, right| match (left?, right) {
             (left, None) => Some((left.is_member, left.below.clone())),
@@ -98,7 +99,7 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// Walks both in order, and keeps what `of` says of each step.
+    /// Walks both sets in order and keeps what `of` returns for each element.
     fn combine(
         &self,
         other: &Self,
@@ -115,15 +116,15 @@ impl<'a> Set<'a> {
             };
             let left = if order.is_le() { left.next() } else { None };
             let right = if order.is_ge() { right.next() } else { None };
-            let one = left.or(right).expect("one of the two is there");
+            let one = left.or(right).expect("one of the two is set");
             if let Some((is_member, below)) = of(left, right) {
                 all.push(one.element.clone(), is_member, below);
             }
         }
     }
 
-    /// With every named field that leads to a member as a member too. Entries of maps and items of lists are
-    /// not named by the type, so they are left as they are.
+    /// Adds every named field on the path to a member as a member. Map entries and list items are not named by
+    /// the type and stay as they are. Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn with_named_fields(&self, shape: Option<Shape>) -> Self {
         let grain = shape.map(Grain::of);
         let with_named = |it: &Node<'a>| {
@@ -141,7 +142,7 @@ impl<'a> Set<'a> {
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
-    /// Where the type owns a value as a whole, an entry below it becomes one of the value.
+    /// Replaces fields below an atomic value by the value itself. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn fitted(self, shape: Shape) -> Self {
         let grain = Grain::of(shape);
         let fit = |it: Node<'a>| match grain.below(&it.element) {
@@ -163,7 +164,7 @@ impl<'a> Set<'a> {
         Set { nodes: self.nodes.into_iter().map(own).collect() }
     }
 
-    /// Every member's path as conflicts name it: what is nearer to the top first.
+    /// The paths of all members as conflict messages name them, shorter ones first.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.write_paths(&mut String::new(), &mut all);
@@ -174,13 +175,13 @@ impl<'a> Set<'a> {
         all.extend(self.nodes.iter().filter(|it| it.is_member).map(|it| format!("{prefix}{}", it.element)));
         for node in &self.nodes {
             let end = prefix.len();
-            write!(prefix, "{}", node.element).expect("a string takes everything");
+            write!(prefix, "{}", node.element).expect("writing to a String cannot fail");
             node.below.write_paths(prefix, all);
             prefix.truncate(end);
         }
     }
 
-    /// `fieldsV1`.
+    /// Encodes the set as `fieldsV1`.
     pub(super) fn to_json(&self) -> Map<String, Value> {
         self.nodes
             .iter()
@@ -194,6 +195,7 @@ impl<'a> Set<'a> {
             .collect()
     }
 
+    /// Decodes a set from `fieldsV1`.
     pub(super) fn of_json(fields: &'a Value) -> Result<Self, BadElement> {
         let fields = match fields {
             Value::Null => return Ok(Self::default()),
@@ -208,7 +210,7 @@ impl<'a> Set<'a> {
             nodes.push(Node { element, is_member, below });
         }
         nodes.sort_by(|left, right| left.element.cmp(&right.element));
-        // Two ways to write the same step are one step; the later one counts.
+        // Two spellings of the same element are one element; the later one wins.
         nodes.dedup_by(|later, kept| {
             let is_same = later.element == kept.element;
             if is_same {

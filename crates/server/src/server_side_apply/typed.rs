@@ -1,7 +1,6 @@
-//! Values in the light of their types: what they own, how two of them differ, and how one is merged into another.
+//! Typed values: their field sets, comparison and merge. Upstream: `typed.TypedValue`.
 //!
-//! An absent value is not a null: a null holds its place, and what is merged or compared with it is
-//! what would stand there.
+//! An absent value is not null: null is a value, which is merged and compared like any other.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,15 +14,15 @@ use super::set::Set;
 use crate::go_format;
 use crate::types::{Field, Keys, MapKind, Presence, Shape, Type};
 
-/// How a shape is owned.
+/// Granularity of ownership of a shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Grain {
     Scalar,
-    /// An object, a map or a list that is one value.
+    /// An object, map or list that is owned as one value.
     Whole,
     Fields(&'static Type),
     Entries(Shape),
-    /// `Keys` are not atomic.
+    /// A list whose items are owned separately; its `Keys` are not atomic.
     Items(Shape, Keys),
 }
 
@@ -48,7 +47,7 @@ impl Grain {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
-    /// The shape of what the step leads to.
+    /// The shape of the value at this element.
     pub(super) fn below(self, element: &Element<'_>) -> Option<Shape> {
         match (self, element) {
             (Self::Fields(it), Element::Field(name)) => it.field(name).map(|it| it.shape),
@@ -58,11 +57,11 @@ impl Grain {
     }
 }
 
-/// An object that does not fit its type: where, and why.
+/// A value does not fit its type: path and reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misfit(pub(super) String);
 
-/// What Go writes of a value that no one set.
+/// The value that Go serializes for an unset field.
 pub(super) fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Bool => Value::Bool(false),
@@ -81,7 +80,7 @@ pub(super) fn zero(shape: Shape) -> Value {
     }
 }
 
-/// Every field of a value, with the items of its lists and the entries of its maps.
+/// Returns the set of all fields of a value, with list items and map entries.
 pub(super) fn fields_of(shape: Shape, value: &Value) -> Result<Set<'_>, Misfit> {
     let mut all = Set::default();
     match (Grain::of(shape), value) {
@@ -97,7 +96,7 @@ pub(super) fn fields_of(shape: Shape, value: &Value) -> Result<Set<'_>, Misfit> 
         }
         (Grain::Items(of, keys), Value::Array(items)) => {
             for (element, same) in by_element(of, keys, items)? {
-                // Items that cannot be told apart are owned together.
+                // Duplicate items are owned together.
                 let below = if let [one] = same[..] { fields_of(of, one)? } else { Set::default() };
                 all.push(element, true, below);
             }
@@ -111,7 +110,7 @@ fn is_leaf(shape: Shape) -> bool {
     matches!(Grain::of(shape), Grain::Scalar | Grain::Whole)
 }
 
-/// What happened to the fields of a value. No field is in more than one of the three.
+/// The fields that differ between two values. No field is in more than one of the three sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
     pub(super) removed: Set<'a>,
@@ -119,7 +118,7 @@ pub(super) struct Comparison<'a> {
     pub(super) added: Set<'a>,
 }
 
-/// What happened to the value itself, all that is below it aside.
+/// How the value itself differs, apart from everything below it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Fate {
     removed: bool,
@@ -215,8 +214,9 @@ fn leaf_fate(old: Option<&Value>, new: Option<&Value>) -> Fate {
     }
 }
 
-/// Compares the items of two lists that one key leads to: most often one and one. Several are owned as a whole,
-/// so where several become one or one becomes several, all of the old is removed and all of the new is added.
+/// Compares the items of two lists that have the same key: usually one in each. Duplicates are owned together,
+/// so where one item replaces several or several replace one, all old ones are removed and all new ones are
+/// added.
 fn compare_same<'a>(
     shape: Shape,
     old: &[&'a Value],
@@ -245,7 +245,7 @@ pub(super) fn is_same(left: &Value, right: &Value) -> bool {
     left == right || order(left, right).is_eq()
 }
 
-/// What `old` becomes if `new` has its say: nothing of `old` goes, and what both say is as `new` says it.
+/// Merges `new` into `old`: nothing of `old` is removed, and where both have a value the new one wins.
 pub(super) fn merge(shape: Shape, old: Option<&Value>, new: Option<&Value>) -> Result<Option<Value>, Misfit> {
     let leaf = || new.or(old).cloned();
     match Grain::of(shape) {
@@ -275,15 +275,15 @@ pub(super) fn merge(shape: Shape, old: Option<&Value>, new: Option<&Value>) -> R
     }
 }
 
-/// Items that both lists have stand in the order of the new list; what only the old list has stays as near to its
-/// old neighbours as that allows.
+/// Merges two lists. Items in both lists have the order of the new list; items of the old list only stay as
+/// near to their neighbours as possible.
 fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, Misfit> {
     let elements = |items: &[Value]| -> Result<Vec<Element<'static>>, Misfit> {
         items.iter().map(|it| element_of(of, keys, it).map(Element::into_owned)).collect()
     };
     let (before, after) = (elements(old)?, elements(new)?);
     let in_new: BTreeMap<_, _> = after.iter().zip(new).collect();
-    // An item that is there twice merges with nothing: a null stands for it.
+    // A duplicate item cannot be merged: null replaces it.
     let mut in_old: BTreeMap<&Element<'_>, &Value> = BTreeMap::new();
     for (element, item) in before.iter().zip(old) {
         in_old.entry(element).and_modify(|it| *it = &Value::Null).or_insert(item);
@@ -302,7 +302,7 @@ fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Ve
                 next_shared = shared.next();
                 continue;
             }
-            // It has its place in the new order, and that place is not here.
+            // The new list has this item at another position.
             if in_new.contains_key(left) && next_shared.is_some_and(|it| it != left) {
                 o += 1;
                 continue;
@@ -330,7 +330,7 @@ fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Ve
     Ok(out)
 }
 
-/// The value without these fields. A map or a list that loses its last is null.
+/// Removes these fields from a value. A map or a list without a remaining entry becomes null.
 pub(super) fn without(shape: Shape, value: Value, fields: &Set<'_>) -> Value {
     match (Grain::of(shape), value) {
         (Grain::Scalar, value) => value,
@@ -368,7 +368,7 @@ pub(super) fn without(shape: Shape, value: Value, fields: &Set<'_>) -> Value {
     }
 }
 
-/// Refuses a value that is not of its shape.
+/// Checks that a value has its shape.
 pub(super) fn check(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), Misfit> {
     let mut check = TypeCheck { may_repeat, path: String::new(), wrong: Vec::new() };
     check.at(shape, value);
@@ -379,6 +379,7 @@ pub(super) fn check(shape: Shape, value: &Value, may_repeat: bool) -> Result<(),
     }
 }
 
+/// Collects the schema errors of a value.
 struct TypeCheck {
     may_repeat: bool,
     path: String,
@@ -397,7 +398,7 @@ impl TypeCheck {
                         self.path.push_str(name);
                         self.say("field not declared in schema");
                         self.path.truncate(here);
-                        // Upstream looks no further here either.
+                        // Upstream also stops at the first unknown field.
                         return;
                     };
                     self.below(&format!(".{name}"), field.shape, value);
@@ -461,12 +462,12 @@ impl TypeCheck {
     }
 }
 
-/// How Go prints the value together with what holds it.
+/// Go's format of a value in its wrapper.
 fn held(value: &Value) -> String {
     format!("&{{{}}}", go_format::text(value))
 }
 
-/// The items of a list by what tells them apart, in the order of their keys. What cannot be told apart is together.
+/// Groups the items of a list by their element, in the order of the elements. Duplicates are grouped together.
 fn by_element<'a>(
     of: Shape,
     keys: Keys,
@@ -481,26 +482,30 @@ fn by_element<'a>(
     Ok(all)
 }
 
-/// What leads to an item of a list.
+/// Returns the path element of a list item.
 fn element_of(of: Shape, keys: Keys, item: &Value) -> Result<Element<'_>, Misfit> {
-    let misfit = |why: &str| Err(Misfit(why.to_owned()));
+    let schema_error = |why: &str| Err(Misfit(why.to_owned()));
     let Keys::Fields(keys) = keys else {
         return match item {
-            Value::Object(_) => misfit("associative list without keys has an element that's a map type"),
-            Value::Array(_) => misfit("not supported: associative list with lists as elements"),
-            Value::Null => misfit("associative list without keys has an element that's an explicit null"),
+            Value::Object(_) => {
+                schema_error("associative list without keys has an element that's a map type")
+            }
+            Value::Array(_) => schema_error("not supported: associative list with lists as elements"),
+            Value::Null => {
+                schema_error("associative list without keys has an element that's an explicit null")
+            }
             plain => Ok(Element::Value(Item(Cow::Borrowed(plain)))),
         };
     };
     let entries = match item {
         Value::Object(entries) => entries,
-        Value::Null => return misfit("associative list with keys may not have a null element"),
-        _ => return misfit("associative list with keys may not have non-map elements"),
+        Value::Null => return schema_error("associative list with keys may not have a null element"),
+        _ => return schema_error("associative list with keys may not have non-map elements"),
     };
     let default = |name: &str| {
         let Shape::Object(of) = of else { return None };
         let field = of.field(name)?;
-        // What Go always writes, an item that leaves it out has as zero.
+        // An absent key field has Go's zero value if Go always serializes it.
         let is_always = field.presence == Presence::Always;
         field.default_value().or_else(|| is_always.then(|| zero(field.shape))).map(Cow::Owned)
     };
@@ -535,7 +540,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The entries of two maps side by side, in the order of their names.
+/// Iterates over the entries of two maps in the order of their names.
 fn zip<'a>(
     left: &'a Map<String, Value>,
     right: &'a Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Every write to the store goes through here.
+//! Commits of objects to the store: every write goes through here.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::request::{Context, MASTERS, Target};
 use crate::subresource::Subresource;
 
-/// Most bytes of an object as it is stored. Upstream: etcd takes requests of 1.5 MiB, and an object is most of one.
+/// Most bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
 /// Most digits of a resourceVersion, a number of 64 bits.
@@ -27,13 +27,14 @@ pub(crate) enum Commit<'a> {
     /// A new object, in a namespace that must still be at this revision.
     New(&'a Value, Option<(String, Revision)>),
     Put(&'a Value),
-    /// The object with the fields of a deletion that is pending.
+    /// An object that is marked for deletion.
     Mark(&'a Value),
     Delete,
 }
 
 impl ObjectStorage {
-    /// Returns the stored object when it is durable, or the last one if it was deleted. `None` if another write came first.
+    /// Returns the stored object once it is durable, or the last one if it was deleted. Returns `None` if a
+    /// concurrent write came first.
     pub(crate) async fn commit(
         &self,
         context: &Context,
@@ -56,7 +57,7 @@ impl ObjectStorage {
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
         let commit = muster_store::Commit { key: target.key(), expect, within, class, write };
-        // The client may have disconnected meanwhile: the write is completed all the same.
+        // The write completes even if the client disconnects.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
         self.is_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
@@ -75,8 +76,8 @@ impl ObjectStorage {
         }
     }
 
-    /// Rule: an object of more than 1.4 MiB is not stored; one that is there already, from before there was a limit, may become smaller,
-    /// stay as it is, and be deleted.
+    /// Rule: an object of more than 1.4 MiB is not stored. An object that is larger already, from before this
+    /// limit, may shrink, stay as it is or be deleted.
     fn small(&self, target: &Target, object: &Value) -> Result<Draft, ApiError> {
         let draft = draft(object);
         let bytes = draft.head.len() + VERSION_BYTES_MAX + draft.tail.len();
@@ -93,7 +94,7 @@ impl ObjectStorage {
         Ok(draft)
     }
 
-    /// The objects that are larger than what is stored today, with their sizes.
+    /// Stored objects above the size limit, with their sizes.
     pub(crate) fn oversized(&self) -> Vec<(String, usize)> {
         let store = self.store();
         let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
@@ -101,8 +102,8 @@ impl ObjectStorage {
     }
 }
 
-/// Rule: the reserved part of the store is for Nodes, the namespaces of the cluster itself (leases of nodes and leaders among them),
-/// the status of pods as their nodes report it, and `system:masters`.
+/// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster itself (with the leases
+/// of nodes and leaders), for pod status as nodes report it, and for `system:masters`.
 fn class_of(context: &Context, target: &Target) -> Class {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
@@ -118,8 +119,8 @@ fn class_of(context: &Context, target: &Target) -> Class {
     }
 }
 
-/// The object as the store takes it, without its resourceVersion. `apiVersion` and `kind` come first, so that a list can leave them out
-/// of its items without parsing the rest.
+/// Serializes the object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can
+/// omit them from its items without parsing the rest.
 fn draft(object: &Value) -> Draft {
     let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
     let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");

@@ -1,4 +1,4 @@
-//! The data file: where it is, and what to do when something is wrong with it.
+//! The data directory: database and marker file, and advice for errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,34 +7,34 @@ use muster_store::{Directory, Guard, Keys, Limits, LogError, Opened, Revision, S
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How often it is checked that the files of the data directory are still those that are open.
+/// Interval of the check that the open files of the data directory were not removed or replaced.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Files that only a data directory with a cluster has: the database is created before them.
 const OF_A_CLUSTER: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
-/// The store of a server whose data directory this is.
+/// Path of the database in a data directory.
 pub(crate) fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("muster.db")
 }
 
-/// Says which cluster the data directory is of.
+/// Path of the marker file, which identifies the cluster of the data directory.
 fn marker(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
 
-/// What may be chosen of the store.
+/// Options of the store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// Begin a new cluster where the database of the old one is lost or damaged.
+    /// Start a new cluster if the database of the old one is lost or damaged.
     pub new_cluster: bool,
-    /// How many bytes all objects may have together.
+    /// Most bytes of all objects together.
     pub bytes_max: usize,
-    /// Secrets are encrypted with the first of these.
+    /// Encryption keys for Secrets; the first one encrypts.
     pub keys: Option<Keys>,
 }
 
-/// Upstream: etcd's `--quota-backend-bytes`. All of it is in memory.
+/// Default size limit of the store, which is in memory. Upstream: etcd's `--quota-backend-bytes`.
 pub const STORE_BYTES_MAX: usize = 2 << 30;
 
 impl Default for StoreOptions {
@@ -49,6 +49,7 @@ impl StoreOptions {
     }
 }
 
+/// An error of the store, with advice for the administrator.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", self.advice())]
 pub struct DataError {
@@ -105,8 +106,8 @@ fn directory(data_dir: &Path, new_cluster: bool) -> Directory {
     Directory { marker: marker(data_dir), had_cluster, new_cluster }
 }
 
-/// Encrypts the Secrets of a data directory that no server uses with the first of `write`, or decrypts them without; `read` are the keys
-/// that they are encrypted with. Gives their number.
+/// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if it is `None`.
+/// `read` has the keys they are encrypted with. No server may use the directory. Returns the number of Secrets.
 pub fn convert_secrets(
     data_dir: &Path,
     read: Option<&Keys>,
@@ -115,7 +116,8 @@ pub fn convert_secrets(
     Ok(muster_store::convert(&file(data_dir), &directory(data_dir, false), read, write)?)
 }
 
-/// Opens the store of a data directory. It comes before the certificates: a directory that has those had a cluster.
+/// Opens the store of a data directory. This comes before the certificates: a directory that has certificates
+/// had a cluster.
 pub(crate) fn open(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
@@ -135,7 +137,7 @@ pub(crate) fn open(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, Da
     Ok(log)
 }
 
-/// Until `stop`: ends the server when a file of its data directory was removed or replaced.
+/// Reports an error when a file of the data directory was removed or replaced. Runs until `stop`.
 pub(crate) async fn keep_watch(
     guard: Option<Guard>,
     gone: oneshot::Sender<DataError>,
@@ -153,18 +155,19 @@ pub(crate) async fn keep_watch(
     }
 }
 
-/// Copies the store of a data directory to `to`, also while a server writes it. Says at which revision.
+/// Copies the store of a data directory to `to`, also while a server is running. Returns the revision of the
+/// copy.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&file(data_dir), to)?)
 }
 
-/// Puts a backup in the place of the store of a data directory, which no server may be using. Says at which revision it
-/// goes on.
+/// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision
+/// that it continues from.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&Keys>) -> Result<Revision, DataError> {
     Ok(muster_store::restore(from, &file(data_dir), &marker(data_dir), keys)?)
 }
 
-/// Whether the data directory has a store already, or the write-ahead log of one.
+/// Whether the data directory has a database or a write-ahead log.
 pub fn has_store(data_dir: &Path) -> bool {
     file(data_dir).exists() || file(data_dir).with_extension("db-wal").exists()
 }

@@ -16,19 +16,23 @@ use crate::request::{Context, Target};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
-/// The history that watches may begin in. Five thousand nodes that renew their leases every ten seconds write 500 small
-/// commits a second: this holds some two minutes of them, and of a quiet cluster everything young enough.
+/// The history that a watch can resume from. Five thousand nodes that renew their leases every ten seconds make
+/// 500 small commits a second: this holds some two minutes of them, and in a quiet cluster everything within
+/// `HISTORY_AGE`.
 pub(crate) const WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// History older than this is compacted even if there is room. A client that was away for longer must list again.
+/// Older history is compacted even if there is space. A client that was disconnected for longer must list
+/// again.
 const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
 
-/// So many commits stay in the history whatever their age: in a quiet cluster watches can resume after hours.
+/// Number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume after
+/// hours.
 const HISTORY_MIN: usize = 1024;
 
 const ROUND_EVERY: Duration = Duration::from_secs(10);
 
-/// Most objects that are deleted at once. An hour after a burst of events as many expire, and other clients write too.
+/// Most expired objects that are deleted in one batch: an hour after a burst of events as many expire, and
+/// other clients need to write.
 const EXPIRE_MAX: usize = 256;
 
 pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
@@ -42,7 +46,7 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// `marks` are revisions of the store and their times.
+    /// Compacts history older than `HISTORY_AGE`. `marks` are past revisions with their times.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
@@ -61,7 +65,7 @@ impl ObjectStorage {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<_> = self.store().expired(now_s).take(EXPIRE_MAX).cloned().collect();
         let context = Context::of_server("delete", now);
-        // Concurrently, so that they share a sync. An object that was updated meanwhile stays.
+        // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
         let all = expired.iter().filter_map(|record| {
             let target = target_of(&self.kinds, record)?;
             let (context, expect) = (&context, Expect::At(record.modified));
@@ -69,7 +73,7 @@ impl ObjectStorage {
         });
         let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
         if 0 < refused {
-            tracing::warn!(refused, "delete objects that have expired");
+            tracing::warn!(refused, "cannot delete some expired objects");
         }
         // After a failure the next round tries again.
         if refused == 0 { expired.len() } else { 0 }

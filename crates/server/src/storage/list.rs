@@ -1,4 +1,4 @@
-//! Reading many objects at once: all of them or page by page, as they are or as they were.
+//! Lists: all objects or pages of them, of the current or of a past revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::selector::Selector;
 #[derive(Debug, Default)]
 pub(crate) struct ListOptions {
     pub(crate) selector: Selector,
-    /// Most objects in a page; 0 if there is but one.
+    /// Most objects in a page; 0 for no limit.
     pub(crate) limit: usize,
     pub(crate) from: ListStart,
 }
 
-/// Which state, and from where in it.
+/// Which state a list reads, and where in it the page starts.
 #[derive(Debug, Default)]
 pub(crate) enum ListStart {
     #[default]
     Now,
-    /// The state as the commit at this revision left it.
+    /// The state at this revision.
     At(Revision),
     Page(Continue),
 }
 
-/// Where the last page ended. Clients carry it, and may make up what they like.
+/// Where the next page starts. A client sends it back and may have forged it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Continue {
-    /// The revision of the first page; without one the rest is told as it is now.
+    /// The revision of the first page; `None` reads the rest from the current state.
     at: Option<Revision>,
-    /// The first key that may come, without what all keys of the list begin with.
+    /// The first key of the page, without the common prefix of the list.
     start: String,
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Listed {
 #[derive(Debug)]
 pub(crate) struct ListMeta {
     pub(crate) revision: Revision,
-    /// Empty if this was the last page.
+    /// Continue token of the next page; empty if this is the last one.
     pub(crate) next: String,
-    /// How many objects are still to come, where it is known.
+    /// Number of objects in later pages, if it is known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl ObjectStorage {
-    /// All objects of a kind that are chosen, as they are now.
+    /// Returns all matching objects of a kind in the current state.
     pub(crate) fn list(
         &self,
         kind: &Kind,
@@ -75,7 +75,7 @@ impl ObjectStorage {
     ) -> (Vec<Arc<Record>>, Revision) {
         let prefix = prefix(kind, namespace);
         let store = self.store();
-        // Whoever looks for one object by its name does not look at the others.
+        // A selector for one name is a lookup by key.
         if let (Some(name), true) =
             (selector.exactly("metadata.name"), !kind.namespaced || namespace.is_some())
         {
@@ -86,8 +86,9 @@ impl ObjectStorage {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
-    /// The next records of the state at `revision`, from the key `start` on, and the key to go on from. No more than `records_max` of
-    /// them, and none after `bytes_max` bytes. Whoever reads slowly holds no record: the history does, as long as it goes back so far.
+    /// Returns the next records of the state at `revision` from the key `start` on, and the key to continue
+    /// from: at most `records_max` of them, and none after `bytes_max` bytes. A slow reader holds no records
+    /// itself: the history holds them until it is compacted.
     pub(crate) fn some_at(
         &self,
         revision: Revision,
@@ -149,23 +150,23 @@ impl ObjectStorage {
         };
         let last = page.last().filter(|_| is_more);
         let next = last.map_or_else(String::new, |(_, last)| {
-            // The first key that can follow the last one.
+            // The smallest key that is greater than the last one.
             let start = format!("{}\0", last.key.strip_prefix(&*prefix).unwrap_or_default());
             Continue { at: Some(revision), start }.token()
         });
-        // Of those to come nobody has asked yet whether they are chosen.
+        // Later objects were not matched against the selector, so with one the number is unknown.
         let remaining = last.filter(|_| selector.is_empty()).map(|(last, _)| records.len() - last - 1);
         let objects = page.into_iter().map(|(_, it)| it.value.clone()).collect();
         Ok(Listed { objects, meta: ListMeta { revision, next, remaining } })
     }
 }
 
-/// What the keys of a list begin with. Those of objects without a namespace have an empty one.
+/// Key prefix of a list. Cluster-scoped objects have an empty namespace in their key.
 fn prefix(kind: &Kind, namespace: Option<&str>) -> String {
     kind.prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
-/// The records from `start` on as they were at `revision`, in the order of their keys.
+/// Returns the records from `start` on in the state at `revision`, in the order of their keys.
 fn past<'a>(
     store: &'a Store,
     prefix: &'a str,
@@ -193,12 +194,12 @@ impl Continue {
     const VERSION: &str = "meta.k8s.io/v1";
 
     fn token(&self) -> String {
-        // Upstream's: -1 is "as it is now".
+        // Upstream encodes the current state as -1.
         let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
         BASE64.encode(json!({"v": Self::VERSION, "rv": at, "start": self.start}).to_string())
     }
 
-    /// No token leads out of the list that it is used with: `start` only narrows it.
+    /// Decodes a continue token. A forged token cannot leave its list: `start` only narrows it.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
         const INVALID: &str = "continue key is not valid";
         let json = BASE64.decode(token).map_err(|error| {
@@ -208,9 +209,10 @@ impl Continue {
             };
             format!("{INVALID}: illegal base64 data at input byte {at}")
         })?;
-        let said: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
-        let (version, at) = (said["v"].as_str().unwrap_or_default(), said["rv"].as_i64().unwrap_or_default());
-        let start = said["start"].as_str().unwrap_or_default();
+        let fields: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
+        let (version, at) =
+            (fields["v"].as_str().unwrap_or_default(), fields["rv"].as_i64().unwrap_or_default());
+        let start = fields["start"].as_str().unwrap_or_default();
         if version != Self::VERSION {
             return Err(format!("{INVALID}: server does not recognize this encoded version {version}"));
         }

@@ -27,14 +27,14 @@ pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListStart, Listed};
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Commits that may wait for the disk: far more than clients may have in flight.
+/// Most commits that wait for the disk: far more than clients may have in flight.
 const QUEUE_MAX: usize = 4096;
 
-/// The objects of the cluster. Reads see what is durable; a commit is durable when it returns.
+/// The objects of the cluster. Reads return durable state only; a commit is durable when it returns.
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
-    /// The store may have this many bytes.
+    /// Capacity of the store.
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
     notifier: Arc<WatchNotifier>,
@@ -54,8 +54,8 @@ impl ObjectStorage {
     ) -> Result<Self, LogError> {
         let kinds = KindRegistry::builtin();
         let notifier = Arc::new(WatchNotifier::new(&kinds));
-        let awake = notifier.clone();
-        let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
+        let commit_notifier = notifier.clone();
+        let on_commit = Box::new(move |batch: &[Arc<Event>]| commit_notifier.advance(batch));
         let db = open(Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
         notifier.begin(db.read().revision());
         Ok(Self {
@@ -68,13 +68,13 @@ impl ObjectStorage {
         })
     }
 
-    /// Returns when every queued write is stored and nothing writes to the store any more.
+    /// Returns when every queued write is stored and the store is closed.
     pub(crate) fn close(&self) {
         self.db.close();
     }
 
-    /// Returns when reads include every write that any server acknowledged before this call. Requests wait here once, at their entry;
-    /// reads behind it do not.
+    /// Returns when reads include every write that any server acknowledged before this call. A request waits
+    /// here once, before its first read.
     pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.fresh(move |it| drop(done.send(it)));
@@ -89,17 +89,17 @@ impl ObjectStorage {
         Ok(self.stored(target)?.value.clone())
     }
 
-    /// The object as it is stored, if there is one.
+    /// Returns the stored object, if there is one.
     pub(crate) fn peek(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
         Some(self.store().get(&kind.key(namespace, name))?.value.clone())
     }
 
-    /// How many bytes the store has, and how many it may have.
+    /// Used bytes and capacity of the store.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         (self.store().usage().bytes(), self.bytes_max)
     }
 
-    /// The namespaces with most bytes.
+    /// The namespaces with the most bytes.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
         let store = self.store();
         store.usage().largest(count).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
@@ -109,32 +109,33 @@ impl ObjectStorage {
         self.store().revision()
     }
 
-    /// How many objects of the kind there are.
+    /// Number of objects of the kind.
     pub(crate) fn count(&self, kind: &Kind) -> usize {
         self.store().list(&kind.prefix(None)).count()
     }
 
-    /// The revision of the last commit.
+    /// Follows the revision of the last commit.
     pub(crate) fn commits(&self) -> watch::Receiver<Revision> {
         self.notifier.all.subscribe()
     }
 
-    /// The revision of the last commit to one kind, as of now.
+    /// Revision of the last commit to one kind.
     pub(crate) fn last_commit_to(&self, kind: &Kind) -> Revision {
         *self.notifier.of_kind(kind).borrow()
     }
 
-    /// The revision of the last commit to one kind.
+    /// Follows the revision of the last commit to one kind.
     pub(crate) fn commits_to(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.of_kind(kind).subscribe()
     }
 
-    /// What a watch of a kind sleeps on: of one object alone, if it has a `key`, or of what the selector narrows it to.
+    /// Subscribes a watch to the commits of a kind: of one object if there is a `key`, or of the part that the
+    /// selector narrows it to.
     pub(crate) fn subscribe(&self, kind: &Kind, key: Option<&str>, selector: &Selector) -> Subscription {
         self.notifier.of_watch(kind, key, selector)
     }
 
-    /// The commits after `after`, and the revision up to which these are all.
+    /// Returns the commits after `after`, and the revision up to which they are complete.
     pub(crate) fn since(
         &self,
         prefix: &str,
@@ -143,7 +144,7 @@ impl ObjectStorage {
         self.some_since(prefix, after, usize::MAX)
     }
 
-    /// The same, but no more than `events_max` of them at once.
+    /// Like `since`, with at most `events_max` commits.
     pub(crate) fn some_since(
         &self,
         prefix: &str,
@@ -159,12 +160,12 @@ impl ObjectStorage {
         Ok((events, revision))
     }
 
-    /// The record of an object, or `NotFound`.
+    /// Returns the record of an object, or `NotFound`.
     pub(crate) fn stored(&self, target: &Target) -> Result<Arc<Record>, ApiError> {
         self.store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 
-    /// Durable state and history. Commits wait while the guard is held.
+    /// Read access to the state and its history. Commits wait while the guard is held.
     pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
     }

@@ -1,7 +1,7 @@
-//! How far the store has come: watchers sleep here, each on what concerns it.
+//! Wakes watches after commits, each only for commits that may concern it.
 //!
-//! A watch of one object, or of the pods of one node, is woken by nothing else. The agents of thousands of nodes hold one of
-//! each, and if every pod woke them all, a rollout would cost the square of the cluster.
+//! A watch of one object, or of the pods of one node, is woken by nothing else. Thousands of node agents have
+//! one of each: if every pod woke them all, a rollout would cost the square of the cluster's size.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,28 @@ use tokio::sync::watch;
 use crate::kinds::{Kind, KindRegistry};
 use crate::selector::Selector;
 
-/// Of this kind many clients watch a part each: those with the same value of this field.
+/// The kind and field by which watches are sharded: many clients each watch the objects with one value of the
+/// field.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
-/// Commits that a topic remembers. A watcher that has fallen further behind walks over the history of its kind.
+/// Number of commits that a topic keeps. A watch that is further behind reads the history of its kind.
 const COMMITS_MAX: usize = 16;
 
+/// Wakes the watches of a kind, of an object or of a shard after a commit.
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
     pub(super) all: watch::Sender<Revision>,
-    /// By resource, which is how keys begin.
+    /// By resource, the first segment of keys.
     kinds: HashMap<String, watch::Sender<Revision>>,
     topics: Mutex<Topics>,
 }
 
-/// What someone watches that is narrower than a kind.
+/// The watched topics: single objects and shards of a kind.
 #[derive(Debug, Default)]
 struct Topics {
-    /// By the key of an object, or by what [`part`] calls a part of a kind.
+    /// By the key of an object, or by the name of a [`shard_topic`].
     by_name: HashMap<String, Topic>,
-    /// Topics were notified of all commits up to this revision.
+    /// All topics were notified of the commits up to this revision.
     notified: Revision,
 }
 
@@ -41,14 +43,14 @@ struct Topic {
     watchers: usize,
 }
 
-/// The last commits to a topic: all of those after `since`.
+/// The last commits to a topic, complete after `since`.
 #[derive(Debug)]
 struct Commits {
     since: Revision,
     revisions: VecDeque<Revision>,
 }
 
-/// What a watcher sleeps on.
+/// What a watch waits on.
 #[derive(Debug)]
 pub(crate) struct Subscription(SubscribedTo);
 
@@ -68,7 +70,7 @@ impl WatchNotifier {
         }
     }
 
-    /// Where the store stands when it is opened.
+    /// Sets the revision of the store when it is opened.
     pub(super) fn begin(&self, revision: Revision) {
         self.topics().notified = revision;
         self.all.send_replace(revision);
@@ -78,7 +80,7 @@ impl WatchNotifier {
         self.kinds.get(&kind.stored().resource()).unwrap_or(&self.all)
     }
 
-    /// What a watch of this kind sleeps on. `key` is the object's, if it is of one alone.
+    /// Subscribes a watch of this kind. `key` is set for a watch of one object.
     pub(super) fn of_watch(
         self: &Arc<Self>,
         kind: &Kind,
@@ -103,7 +105,7 @@ impl WatchNotifier {
         Subscription(SubscribedTo::Topic { notifier: self.clone(), name, commits })
     }
 
-    /// Each kind is woken once for a batch, with the last of its commits.
+    /// Notifies topics and kinds of a batch of commits. Each kind is woken once, with the last of its commits.
     pub(super) fn advance(&self, batch: &[Arc<Event>]) {
         let Some(last) = batch.last() else { return };
         let mut topics = self.topics();
@@ -126,7 +128,7 @@ impl WatchNotifier {
                 kind.send_replace(revision);
             }
         }
-        // Last, so that no topic lacks what is told here.
+        // Last, so that every topic has been notified of the revision that is published here.
         self.all.send_replace(last.revision);
     }
 
@@ -150,7 +152,7 @@ impl Topics {
                 Change::Put { now, .. } => Some(shard_of(now)),
                 Change::Delete { .. } => None,
             };
-            // Whoever moves from one to the other concerns both.
+            // An object that moves between shards concerns both.
             before.iter().for_each(|it| notify(it));
             now.iter().filter(|it| before.as_ref() != Some(it)).for_each(|it| notify(it));
         }
@@ -174,7 +176,7 @@ impl Subscription {
         }
     }
 
-    /// `None` when nothing can come any more.
+    /// Waits for a commit. Returns `None` if the store is closed.
     pub(crate) async fn changed(&mut self) -> Option<()> {
         match &mut self.0 {
             SubscribedTo::Kind(head) => head.changed().await.ok(),
@@ -182,10 +184,10 @@ impl Subscription {
         }
     }
 
-    /// How far a watcher that has seen everything up to `seen` may go on without a look, because nothing in between concerns it.
+    /// Returns the revision up to which a watch that has seen `seen` can skip commits that do not concern it.
     pub(crate) fn skip(&self, seen: Revision) -> Revision {
         let SubscribedTo::Topic { notifier, commits, .. } = &self.0 else { return seen };
-        // Read first: what is told of here, the topic has been told of already.
+        // Read first: topics have been notified of every commit up to this revision.
         let notified = *notifier.all.borrow();
         let commits = commits.borrow();
         if seen < commits.since {
@@ -215,7 +217,7 @@ fn resource_of(event: &Event) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 
-/// No key looks like it: a resource has no such sign in it.
+/// Name of the topic of a shard. It differs from all keys, since no resource contains a question mark.
 fn shard(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }

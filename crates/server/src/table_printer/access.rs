@@ -1,4 +1,4 @@
-//! The rows of configuration, and of who may do what.
+//! Table columns of ConfigMaps, Secrets, role bindings and certificate signing requests.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn subjects(binding: &Value, kind: &str) -> String {
 
 fn csr_condition(request: &Value) -> String {
     let has = |kind: &str| list(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
-    let mut said = if has("Denied") {
+    let mut text = if has("Denied") {
         "Denied"
     } else if has("Approved") {
         "Approved"
@@ -75,12 +75,12 @@ fn csr_condition(request: &Value) -> String {
     }
     .to_owned();
     if has("Failed") {
-        said.push_str(",Failed");
+        text.push_str(",Failed");
     }
     if is_set(&request["status"]["certificate"]) {
-        said.push_str(",Issued");
+        text.push_str(",Issued");
     }
-    said
+    text
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rows of nodes, namespaces, events, and of what rules them.
+//! Table columns of namespaces, nodes, events, leases, priority and runtime classes, and resource quotas.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(crate) const EVENT: &[Column] = &[
     })
     .wide(),
     text("Count", Field("count"), |it, _| {
-        // A single event of the newer API has no count.
+        // A single event of `events.k8s.io` has no count.
         match &it["series"] {
             Value::Null => json!(it["count"].as_i64().filter(|it| *it != 0).unwrap_or(1)),
             series => count(&series["count"]),
@@ -152,18 +152,18 @@ fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
-/// `cpu: 1/2, pods: 3/10`: what is used of what may be, of the limits or of all else.
+/// `cpu: 1/2, pods: 3/10`: used and hard amounts, either of `limits.*` resources or of all others.
 fn quota(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();
-    let said: Vec<_> = hard
+    let usage: Vec<_> = hard
         .filter(|(name, _)| name.starts_with("limits.") == of_limits)
         .map(|(name, hard)| {
             let used = or(status["used"][name].as_str().unwrap_or_default(), "0");
             format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
         })
         .collect();
-    said.join(", ")
+    usage.join(", ")
 }
 
 fn first_set<'a>(object: &'a Value, names: &[&str]) -> &'a Value {

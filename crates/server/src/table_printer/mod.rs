@@ -1,4 +1,4 @@
-//! The columns that `kubectl get` prints of each kind. Upstream: `printers/internalversion`.
+//! Table columns of `kubectl get` for each kind. Upstream: `printers/internalversion`.
 
 mod access;
 mod cluster;
@@ -17,13 +17,14 @@ pub(crate) use access::{
 };
 pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS};
 pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
-pub(crate) use pod::{POD, is_over as pod_is_over};
+pub(crate) use pod::{POD, is_over as completed_pod_condition};
 pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};
 
+/// A column of a table.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    /// The OpenAPI type of the cells: kubectl aligns and sorts by it.
+    /// The OpenAPI type of the cells, by which kubectl aligns and sorts.
     pub(crate) cells: &'static str,
     /// Shown only with `-o wide`.
     pub(crate) wide: bool,
@@ -31,18 +32,18 @@ pub(crate) struct Column {
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
-/// What a column is said to show.
+/// Source of a column's description.
 #[derive(Debug, Clone, Copy)]
 enum Doc {
     Says(&'static str),
-    /// What the field of the object is said to be.
+    /// The description of this field of the object.
     Field(&'static str),
 }
 
 use Doc::{Field, Says};
 
 impl Column {
-    /// What the column shows of the objects of `stored`, the kind in its storage version.
+    /// The description of the column. `stored` is the kind in its storage version.
     pub(crate) fn description(&self, stored: GroupVersionKind<'_>) -> &'static str {
         match self.doc {
             Says(text) => text,
@@ -89,7 +90,7 @@ const AGE: Column = text("Age", Field("metadata.creationTimestamp"), |it, now| {
 
 pub(crate) const NAME_AND_AGE: &[Column] = &[NAME, AGE];
 
-/// What upstream shows of a kind that it has no columns for.
+/// The default columns of a kind without columns of its own.
 pub(crate) const NAME_AND_CREATED: &[Column] = &[
     NAME,
     Column {
@@ -100,7 +101,7 @@ pub(crate) const NAME_AND_CREATED: &[Column] = &[
     },
 ];
 
-/// Upstream: metrics-server's.
+/// Columns of resource metrics. Upstream: metrics-server.
 pub(crate) const RESOURCE_METRICS: &[Column] = &[
     Column { doc: Says("Name of the resource"), ..NAME },
     text("CPU", Says("Processor time that is used"), |it, _| total_used(it, "cpu")),
@@ -108,7 +109,7 @@ pub(crate) const RESOURCE_METRICS: &[Column] = &[
     text("Window", Says("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// What `kubectl get nodes.metrics.k8s.io` shows: all containers together.
+/// Usage of a node, or of all containers of a pod together.
 pub(crate) fn total_used(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -120,7 +121,7 @@ pub(crate) fn total_used(object: &Value, resource: &str) -> Value {
     json!(format!("{sum}{suffix}"))
 }
 
-/// How long ago, as kubectl says it.
+/// Time since `since` as kubectl prints it.
 fn age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
@@ -128,7 +129,7 @@ fn age(since: &Value, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.duration_since(since).as_secs()))
 }
 
-/// At most two units, and the second only while it matters. Upstream: `duration.HumanDuration`.
+/// Prints a duration with at most two units. Upstream: `duration.HumanDuration`.
 fn human_duration(s: i64) -> String {
     let (m, h, d) = (s / 60, s / 3600, s / 86400);
     let two = |much: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
@@ -136,7 +137,7 @@ fn human_duration(s: i64) -> String {
         rest => format!("{much}{unit}{rest}{rest_unit}"),
     };
     match () {
-        // A clock that is a little behind is no news.
+        // Small clock skew is ignored.
         () if s < -1 => "<invalid>".to_owned(),
         () if s < 0 => "0s".to_owned(),
         () if s < 120 => format!("{s}s"),
@@ -165,17 +166,17 @@ fn selector(selector: &Value) -> String {
         let mut values: Vec<_> = list(it, "values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();
         let (key, values) = (str_at(it, "key"), values.join(","));
-        let said = match str_at(it, "operator") {
+        let text = match str_at(it, "operator") {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "DoesNotExist" => format!("!{key}"),
             _ => key.to_owned(),
         };
-        (key, said)
+        (key, text)
     });
     let mut all: Vec<_> = labels.chain(expressions).collect();
     all.sort_by_key(|(key, _)| *key);
-    let all: Vec<_> = all.into_iter().map(|(_, said)| said).collect();
+    let all: Vec<_> = all.into_iter().map(|(_, text)| text).collect();
     or(&all.join(","), "<none>").to_owned()
 }
 
@@ -185,7 +186,7 @@ fn containers(template: &Value, field: &str) -> String {
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
 }
 
-/// The first three, and how many more there are.
+/// Prints the first three items, and the number of the others.
 fn at_most_three(mut all: Vec<String>) -> String {
     const MAX: usize = 3;
     let more = all.len().saturating_sub(MAX);

@@ -1,4 +1,4 @@
-//! The rows of services and of what stands behind them.
+//! Table columns of Services, Endpoints and EndpointSlices.
 
 use std::collections::BTreeSet;
 

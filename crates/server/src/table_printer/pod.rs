@@ -1,4 +1,4 @@
-//! A pod in one row: the one word for how it is, and how often it was restarted.
+//! Table columns of pods: status, readiness and restarts.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(crate) const POD: &[Column] = &[
     text("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
 ];
 
-/// A client may leave out what has ended.
+/// The row condition of a completed pod, by which a client can filter it.
 pub(crate) fn is_over(pod: &Value) -> Option<Value> {
     let (reason, message) = match str_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -52,6 +52,7 @@ pub(crate) fn is_over(pod: &Value) -> Option<Value> {
     Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
 }
 
+/// Status, readiness and restarts of a pod, as its columns show them.
 struct Summary {
     status: String,
     ready: usize,
@@ -61,7 +62,8 @@ struct Summary {
 }
 
 impl Summary {
-    /// The reason of the first thing that keeps the pod from running, else its phase.
+    /// Summarizes a pod. The status is the reason of the first container that is not running, or else the pod's
+    /// phase.
     fn of(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
@@ -94,7 +96,7 @@ impl Summary {
         summary
     }
 
-    /// Whether one of them still has to end.
+    /// Adds the init containers. Returns whether one of them has not completed.
     fn of_init_containers(&mut self, pod: &Value) -> bool {
         let specs = list(&pod["spec"], "initContainers");
         for (at, status) in list(&pod["status"], "initContainerStatuses").iter().enumerate() {
@@ -119,7 +121,7 @@ impl Summary {
     }
 
     fn of_containers(&mut self, pod: &Value) {
-        // Once the pod is initialized, what happened before does not count; sidecars run on.
+        // Once the pod is initialized, restarts of init containers do not count, except for sidecars.
         (self.restarts, self.restarted_at) = (0, None);
         let specs = list(&pod["spec"], "initContainers");
         for status in list(&pod["status"], "initContainerStatuses") {

@@ -1,4 +1,4 @@
-//! The rows of what makes pods, and of what limits their disruption.
+//! Table columns of DaemonSets, pod templates, controller revisions and disruption budgets.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn owner_name(owner: &Value) -> String {
     format!("{}/{}", kind.to_lowercase(), str_at(owner, "name"))
 }
 
-/// A number or a percentage.
+/// Prints a number or a percentage.
 fn share(value: &Value) -> String {
     match value {
         Value::Null => "N/A".to_owned(),

@@ -1,7 +1,6 @@
-//! The one table of types: what fields an object has, and how each is decoded, merged, owned and explained.
+//! The type table: the fields of every type, and how each is decoded, merged, owned and explained.
 //!
-//! Strict decoding, pruning, strategic merge, server-side apply, OpenAPI and the protobuf decoder all read it,
-//! and nothing else knows a field by type.
+//! Strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf decoder use it.
 
 #[rustfmt::skip]
 mod generated;
@@ -14,12 +13,12 @@ pub(crate) struct GroupVersionKind<'a> {
     pub(crate) kind: &'a str,
 }
 
-/// The type of the objects of a kind, if it is known.
+/// Returns the type of a kind, if it is in the table.
 pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let (group, version) = match (group, version, kind) {
-        // Every group has these.
+        // These are the same in every group.
         (_, _, "DeleteOptions" | "Status") => ("meta.k8s.io", "v1"),
-        // The same in both versions.
+        // The same type in both versions.
         ("policy", "v1beta1", "Eviction") => ("policy", "v1"),
         _ => (group, version),
     };
@@ -28,7 +27,7 @@ pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type
     Some(generated::KINDS[known].3)
 }
 
-/// Every kind with its type: group, version, kind.
+/// Returns every kind with its type: group, version, kind.
 pub(crate) fn kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
     generated::KINDS
 }
@@ -45,6 +44,7 @@ pub(crate) struct Type {
     pub(crate) atomic: bool,
 }
 
+/// A field of a type.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -52,32 +52,33 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) required: bool,
     pub(crate) presence: Presence,
-    /// What an absent field means where it is part of a list's key, as JSON: `"TCP"` in quotes.
+    /// Default of an absent field, as JSON (`"TCP"` with quotes); matters if the field is a key of a list.
     pub(crate) default: Option<&'static str>,
-    /// How a strategic merge patch changes it.
+    /// Merge strategy of strategic merge patch.
     pub(crate) patch: Patch,
-    /// The field numbers that lead to it in protobuf: more than one where Go embeds a struct that the wire
-    /// nests; none where protobuf does not carry it.
+    /// The protobuf field numbers that lead to the field: several if Go embeds a struct, none if protobuf does
+    /// not have the field.
     pub(crate) proto: &'static [u32],
-    /// The struct that Go embeds it with: errors name it.
+    /// The embedded Go struct that contains the field, for error messages.
     pub(crate) embedded: Option<&'static str>,
-    /// What Go calls its type, where that is not what JSON calls it: `v1.RestartPolicy`.
+    /// Go's name of the type, if it is a named type: `v1.RestartPolicy`.
     pub(crate) go_type: Option<&'static str>,
 }
 
-/// When Go writes a field, which is when our objects have it.
+/// When Go serializes a field, and thus when a stored object has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Unless it is zero or empty.
+    /// Unless it is zero or empty (`omitempty`).
     NotEmpty,
-    /// When it was set, be it to zero.
+    /// If it was set, even to zero (a pointer with `omitempty`).
     Set,
-    /// Always: `{}`, `0`, `""`, or `null` for a list, a map or a time that is not there.
+    /// Always: `{}`, `0`, `""`, or `null` for an absent list, map or time.
     Always,
-    /// Always, as `null` when it was not set.
+    /// Always, as `null` if it is unset.
     OrNull,
 }
 
+/// The shape of a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     Bool,
@@ -90,27 +91,28 @@ pub(crate) enum Shape {
     MicroTime,
     Quantity,
     IntOrString,
-    /// Any JSON at all: `RawExtension`.
+    /// Any JSON value: `RawExtension`.
     Any,
-    /// The set of fields of a manager: any object.
+    /// The field set of a manager: any object.
     FieldsV1,
     Object(&'static Type),
     List(&'static Shape, Keys),
-    /// From names to values. `atomic` maps are owned and replaced as a whole.
+    /// A map with string keys.
     Map(&'static Shape, MapKind),
 }
 
-/// How the items of a list are told apart by server-side apply.
+/// How server-side apply identifies the items of a list. Upstream: `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// They are not: the list is one value.
+    /// It does not: the list is one value.
     Atomic,
     /// By their value.
     Set,
-    /// By these fields.
+    /// By the values of these fields.
     Fields(&'static [&'static str]),
 }
 
+/// Whether a map is owned by entry or as a whole. Upstream: `x-kubernetes-map-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
     Granular,
@@ -120,18 +122,18 @@ pub(crate) enum MapKind {
 /// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may differ from [`Keys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patch {
-    /// Objects and maps merge, all else is replaced.
+    /// Default: objects and maps are merged, other values are replaced.
     Plain,
-    /// `merge`: a list is merged by this key, or as a set of values where there is none.
+    /// `merge`: a list is merged by this key, or as a set of values without one.
     Merge(Option<&'static str>),
-    /// `replace`: an object that does not merge.
+    /// `replace`: an object is replaced as a whole.
     Replace,
-    /// `merge,retainKeys`: besides, what `$retainKeys` does not name goes.
+    /// `merge,retainKeys`: like `merge`, and fields that `$retainKeys` does not list are removed.
     MergeRetainKeys(&'static str),
 }
 
 impl Shape {
-    /// The name and the description of a type that JSON does not write as an object with fields.
+    /// Name and description of a type whose JSON is not an object with fields, such as `Quantity`.
     pub(crate) fn special(&self) -> Option<(&'static str, &'static str)> {
         let name = match self {
             Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
@@ -151,7 +153,7 @@ impl Type {
         Some(&self.fields[self.position(name)?])
     }
 
-    /// The place of a field among the fields.
+    /// Index of a field in `fields`.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
