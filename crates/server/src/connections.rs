@@ -82,7 +82,7 @@ pub(crate) struct Permit {
     pub(crate) connection: Arc<Connection>,
 }
 
-/// Where a request comes from; an extension of the request.
+/// The client of a request: address, connection and certificate. An extension of the request.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) address: IpAddr,
@@ -124,9 +124,10 @@ impl Connections {
         }
     }
 
-    /// Rule: when its address or the server has too many connections, a new connection evicts another one: the unauthenticated
-    /// connection that has been idle longest; if there is none, the longest idle connection of the user with the most connections,
-    /// unless that user is trusted or has few; else the new one is refused. Too many TLS handshakes evict the oldest handshake.
+    /// Rule: when its address or the server has too many connections, a new connection evicts another one: the
+    /// unauthenticated connection that has been idle longest; if there is none, the longest idle connection of
+    /// the user with the most connections, unless that user is trusted or has few; else the new one is refused.
+    /// Too many TLS handshakes evict the oldest handshake.
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.of_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {

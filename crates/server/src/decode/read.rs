@@ -19,13 +19,13 @@ const NOTES_MAX: usize = 100;
 /// MiB.
 pub(crate) const VALUES_BYTES_MAX: usize = 40 << 20;
 
-/// A node of the map in which serde_json keeps an object has space for eleven entries.
+/// Estimated memory of an object: a node of serde_json's map has space for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
-/// The name of a map entry, on the heap.
+/// Estimated memory of a field name on the heap.
 const ENTRY_BYTES: usize = 48;
 
-/// A value has 32 bytes, twice that while the list grows.
+/// Estimated memory of a list item: 32 bytes, twice while the list grows.
 const ITEM_BYTES: usize = 64;
 
 pub(super) const TOO_MANY: &str = "the body has too many values";

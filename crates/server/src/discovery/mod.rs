@@ -57,23 +57,23 @@ pub(crate) fn paths() -> Value {
 
 /// Discovery of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core(accept: &str) -> &'static Document {
-    static PLAIN: LazyLock<Document> = LazyLock::new(|| {
+    static UNAGGREGATED: LazyLock<Document> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
         Document::new(JSON, versions.to_string())
     });
-    static WHOLE: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
-    wanted(accept, &PLAIN, &WHOLE)
+    static AGGREGATED: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
+    wanted(accept, &UNAGGREGATED, &AGGREGATED)
 }
 
 /// Discovery of all other groups (`/apis`).
 pub(crate) fn groups(accept: &str) -> &'static Document {
-    static PLAIN: LazyLock<Document> = LazyLock::new(|| {
+    static UNAGGREGATED: LazyLock<Document> = LazyLock::new(|| {
         let groups: Vec<_> = named_groups().into_iter().filter_map(group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
         Document::new(JSON, list.to_string())
     });
-    static WHOLE: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&named_groups()));
-    wanted(accept, &PLAIN, &WHOLE)
+    static AGGREGATED: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&named_groups()));
+    wanted(accept, &UNAGGREGATED, &AGGREGATED)
 }
 
 pub(crate) fn group(name: &str) -> Option<Value> {
@@ -134,21 +134,25 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
 }
 
 /// Returns the document of the first media type in `accept` that the server can serve.
-fn wanted(accept: &str, plain: &'static Document, whole: &'static [Document; 2]) -> &'static Document {
-    let reads = |it: &str| {
+fn wanted(
+    accept: &str,
+    unaggregated: &'static Document,
+    aggregated: &'static [Document; 2],
+) -> &'static Document {
+    let document_for = |it: &str| {
         let mut parameters = it.split(';').map(str::trim);
         let is_json = matches!(parameters.next(), Some(JSON | "*/*"));
         let parameters: Vec<&str> = parameters.collect();
-        let is_whole =
+        let is_aggregated =
             parameters.contains(&"g=apidiscovery.k8s.io") && parameters.contains(&"as=APIGroupDiscoveryList");
-        match (is_json, is_whole) {
-            (true, true) if parameters.contains(&"v=v2") => Some(&whole[0]),
-            (true, true) if parameters.contains(&"v=v2beta1") => Some(&whole[1]),
-            (true, false) => Some(plain),
+        match (is_json, is_aggregated) {
+            (true, true) if parameters.contains(&"v=v2") => Some(&aggregated[0]),
+            (true, true) if parameters.contains(&"v=v2beta1") => Some(&aggregated[1]),
+            (true, false) => Some(unaggregated),
             _ => None,
         }
     };
-    accept.split(',').find_map(|it| reads(it.trim())).unwrap_or(plain)
+    accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(unaggregated)
 }
 
 /// Aggregated discovery of these groups with their versions, resources and subresources, as v2 and v2beta1.
@@ -273,15 +277,15 @@ mod tests {
 
     #[test]
     fn a_client_gets_the_newest_answer_that_it_reads() {
-        let whole =
+        let aggregated =
             |version: &str| format!("{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         let asked = [
             String::new(),
             "*/*".to_owned(),
             "application/json, */*".to_owned(),
-            format!("{},{},{JSON}", whole("v2"), whole("v2beta1")),
-            format!("{},{JSON}", whole("v2beta1")),
-            format!("{},{JSON}", whole("v9")),
+            format!("{},{},{JSON}", aggregated("v2"), aggregated("v2beta1")),
+            format!("{},{JSON}", aggregated("v2beta1")),
+            format!("{},{JSON}", aggregated("v9")),
             "application/vnd.kubernetes.protobuf".to_owned(),
         ];
         let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups(&it).media_type));

@@ -231,8 +231,8 @@ impl<T> Queue<T> {
         self.list(id);
     }
 
-    /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it; there to the flow
-    /// with the fewest seats in use, and among those to the request that has waited longest.
+    /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it;
+    /// there to the flow with the fewest seats in use, and among those to the request that has waited longest.
     pub(crate) fn next(&mut self) -> Option<(FlowId, T)> {
         if self.waiting == 0 {
             return None;

@@ -34,6 +34,7 @@ impl Query {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
+    /// Returns the first value of the parameter, or "" if it is absent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
