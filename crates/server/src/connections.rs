@@ -59,7 +59,7 @@ struct ConnectionTable {
 pub(crate) struct Connection {
     id: u64,
     address: IpAddr,
-    /// Time of the last request, in milliseconds after `Connections::start`.
+    /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
     active_ms: AtomicU64,
     /// The first user that was authenticated on it.
     user: OnceLock<ConnectionUser>,

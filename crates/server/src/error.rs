@@ -214,7 +214,7 @@ impl ApiError {
         )
     }
 
-    /// Like `too_large`, for a limit other than the size of the body.
+    /// Like `body_too_large`, for a limit other than the size of the body.
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)

@@ -260,10 +260,10 @@ impl Server {
         Ok(())
     }
 
-    /// Assigns each node that joins a pod CIDR of 256 addresses from this range. The first `left` of them are
+    /// Assigns each node that joins a pod CIDR of 256 addresses from this range. The first `reserved` of them are
     /// reserved for nodes that bring their own. The error says what is wrong with the range.
-    pub fn give_pod_ranges(&self, range: &str, left: u32) -> Result<(), String> {
-        self.api.registry.admission.pod_ranges.give_of(range, left)
+    pub fn give_pod_ranges(&self, range: &str, reserved: u32) -> Result<(), String> {
+        self.api.registry.admission.pod_ranges.give_of(range, reserved)
     }
 
     /// Allows Services to have external IPs in these ranges; by default none is allowed. The error names an

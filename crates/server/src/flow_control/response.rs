@@ -216,7 +216,7 @@ where
 }
 
 /// Runs each stream of an HTTP/2 connection as a task, and resets a stream whose client reads nothing of its
-/// response for `patience`.
+/// response for `read_timeout`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streams {
     pub(crate) patience: Duration,

@@ -30,7 +30,7 @@ pub(crate) struct UsageLimit {
     pub(crate) of_node: usize,
     /// Limit of all users together, without the reserve.
     pub(crate) of_all: usize,
-    /// Extra amount for nodes and for Muster's own components, above `of_all`.
+    /// Extra amount for nodes and for Muster's own components, above `total_max`.
     pub(crate) reserve: usize,
 }
 

@@ -144,7 +144,7 @@ impl ObjectStorage {
         self.some_since(prefix, after, usize::MAX)
     }
 
-    /// Like `since`, with at most `events_max` commits.
+    /// Like `events_since`, with at most `events_max` commits.
     pub(crate) fn some_since(
         &self,
         prefix: &str,

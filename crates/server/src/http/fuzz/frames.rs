@@ -1,7 +1,8 @@
-//! Arbitrary HTTP/2 frames, as a client without credentials sends them: no panic, no hang, and nothing that is stored.
+//! Fuzzing with arbitrary HTTP/2 frames from an unauthenticated client: no panic, no hang, and no access to
+//! stored objects.
 //!
-//! A connection begins as it should. What follows are frames that are nearly right: of any type, with flags, stream numbers and
-//! lengths that fit or do not, header blocks of known and of random bytes, and some of it cut off.
+//! Each connection starts with a valid preface. The frames after it are nearly valid: any type, valid and
+//! invalid flags, stream ids and lengths, header blocks of known and of random bytes, some of them truncated.
 
 use std::pin::pin;
 
@@ -15,7 +16,7 @@ use super::{MARK, Rights, World, in_no_time, inputs_wanted, runner};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Frames of one connection.
+/// Most frames of one connection.
 const FRAMES_MAX: usize = 24;
 
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ struct Frame {
     flags: u8,
     stream: u32,
     payload: Vec<u8>,
-    /// Added to the length that the frame states.
+    /// Added to the length in the frame header.
     lie: i8,
 }
 
@@ -32,7 +33,7 @@ struct Frame {
 fn any_framing() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    // One server for all connections: no request without credentials changes what is stored.
+    // One server for all connections: an unauthenticated request changes nothing in the store.
     let world = runtime.block_on(World::new(Rights::Proper));
     let before = runtime.block_on(world.closed());
     let connections = inputs_wanted().div_ceil(FRAMES_MAX as u32 / 2);
@@ -50,7 +51,7 @@ fn any_framing() {
     assert_eq!(before, runtime.block_on(world.closed()), "what is closed was changed");
 }
 
-/// What the server answers to these bytes, until it closes the connection.
+/// Sends these bytes and returns the server's response until it closes the connection.
 async fn connection(world: &World, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
     let (client, serving) = fairness::serve(&world.server.api, None, true);
     let talking = pin!(async move {
@@ -91,7 +92,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     let streams = prop_oneof![8 => (0..8_u32).prop_map(|it| it * 2 + 1), 1 => 0..6_u32, 1 => any::<u32>()];
     let lies = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
     let kinds = prop_oneof![
-        // HEADERS that make a request, with and without its end.
+        // HEADERS of a valid request, with and without END_STREAM.
         6 => (headers(), select(vec![0x4_u8, 0x5])).prop_map(|(payload, flags)| (1, flags, payload)),
         2 => (body(), select(vec![0_u8, 1])).prop_map(|(payload, flags)| (0, flags, payload)),
         1 => vec(any::<u8>(), 4).prop_map(|payload| (3, 0, payload)),
@@ -110,7 +111,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     })
 }
 
-/// A block of header fields without indexing or compression, and some of random bytes.
+/// A header block without indexing or compression, with some random bytes.
 fn headers() -> impl Strategy<Value = Vec<u8>> {
     let methods = select(vec!["GET", "POST", "HEAD", "PATCH", "DELETE", "CONNECT", "get", ""]);
     let paths = select(vec![
@@ -162,7 +163,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![Just(Vec::new()), Just(b"{}".to_vec()), vec(any::<u8>(), 0..200)]
 }
 
-/// Identifiers and values, mostly known ones with values at their bounds.
+/// SETTINGS identifiers and values, mostly known ones with values at their bounds.
 fn settings() -> impl Strategy<Value = Vec<u8>> {
     let setting = (0..10_u16, select(vec![0_u32, 1, 100, 16_384, 1 << 24, u32::MAX >> 1, u32::MAX]));
     vec(setting, 0..6).prop_map(|settings| {

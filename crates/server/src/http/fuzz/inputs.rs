@@ -1,4 +1,4 @@
-//! Requests that are close enough to good ones to get far.
+//! Generates requests that are valid enough to reach deep into the server.
 
 use std::fmt;
 
@@ -22,14 +22,14 @@ pub(super) struct Input {
     path: Path,
     query: Vec<(String, String)>,
     accept: &'static str,
-    /// Further headers, with values that need not be text.
+    /// Additional headers, whose values may be invalid UTF-8.
     headers: Vec<(&'static str, Vec<u8>)>,
     body: (&'static str, Vec<u8>),
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Path {
-    /// Of a collection or of an object, each part as it stands in the path.
+    /// The path of a collection or of an object.
     Of {
         group: &'static str,
         namespace: Option<String>,
@@ -57,7 +57,7 @@ impl fmt::Debug for Input {
 }
 
 impl Input {
-    /// Nothing if HTTP itself does not let it be said.
+    /// Builds the request. Returns `None` if it cannot be expressed in HTTP.
     pub(super) fn request(&self, in_open: bool) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(self.method)
@@ -180,7 +180,7 @@ fn header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     ]);
     let values = prop_oneof![
         4 => known.prop_map(|it| it.as_bytes().to_vec()),
-        // A known value with one byte changed, mostly to one that is no ASCII.
+        // A known value with one byte changed, mostly to a non-ASCII byte.
         4 => (known_bytes(), any::<prop::sample::Index>(), 0x80..=0xff_u8).prop_map(|(mut value, at, byte)| {
             let at = at.index(value.len());
             value[at] = byte;
@@ -197,7 +197,7 @@ fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|it| it.as_bytes().to_vec())
 }
 
-/// Lists, watches and deletes of what was chosen, for these are what read selectors and pages.
+/// Lists, watches and collection deletes, which parse selectors and continue tokens.
 pub(super) fn choice(query: impl Strategy<Value = Vec<(String, String)>>) -> impl Strategy<Value = Input> {
     let methods = prop_oneof![8 => Just("GET"), 2 => Just("DELETE"), 1 => Just("POST")];
     (request(lists(), query, no_body()), methods).prop_map(|(input, method)| Input { method, ..input })
@@ -266,7 +266,7 @@ const PLURALS: &[&str] = &[
     "deployments",
 ];
 
-/// What each namespace has.
+/// Objects that exist in each namespace.
 const TARGETS: &[(&str, &str, &str)] = &[
     ("api/v1", "configmaps", "m"),
     ("api/v1", "secrets", "s"),
@@ -319,7 +319,7 @@ pub(super) fn path() -> impl Strategy<Value = Path> {
         1 => (names(), "[a-z%./:]{0,12}").prop_map(|(name, rest)| vec![name, "proxy".to_owned(), rest]),
         1 => vec("[a-z%./]{0,4}", 0..5),
     ];
-    // Most groups have few of the resources, so the two that have most come often.
+    // Most groups have few of the resources, so the two groups with most of them are frequent.
     let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUPS)];
     let of = (group, prop::option::weighted(0.8, namespaces()), select(PLURALS), rest);
     let of = of.prop_map(|(group, namespace, plural, rest)| Path::Of {
@@ -355,7 +355,7 @@ pub(super) fn path() -> impl Strategy<Value = Path> {
     ]
 }
 
-/// Collections, in the open namespace, in others and in all of them.
+/// Paths of collections in the open namespace, in other namespaces and across all namespaces.
 pub(super) fn lists() -> impl Strategy<Value = Path> {
     let lists = (select(TARGETS), prop::option::weighted(0.9, namespaces()));
     lists.prop_map(|((group, plural, _), namespace)| Path::Of {
@@ -491,7 +491,7 @@ pub(super) fn pages() -> impl Strategy<Value = Vec<(String, String)>> {
     )
 }
 
-/// Tokens as a server gives them, pointing anywhere.
+/// Well-formed continue tokens with arbitrary start keys.
 fn tokens() -> impl Strategy<Value = String> {
     let start = prop_oneof![
         one_of(&[
@@ -700,7 +700,7 @@ fn object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
 
-/// Objects that are right but for a few places.
+/// Valid objects with a few random changes.
 fn objects() -> impl Strategy<Value = Value> {
     let metadata = |name: &str| json!({"name": name, "labels": {"app": "x"}});
     let containers = json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]);
@@ -741,7 +741,7 @@ fn objects() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Goes down as the way says, and sets a field there or puts the value in its place.
+/// Follows the path `way`, and sets a field of the object there or replaces the value.
 fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
     match (object, way.split_first()) {
         (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
@@ -759,7 +759,7 @@ fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: V
     }
 }
 
-/// `k8s\0`, and a message whose raw part is a message of fields that may mean anything.
+/// A protobuf body: `k8s\0` and a `runtime.Unknown` whose raw bytes are a message with arbitrary fields.
 pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let kinds = select(vec![
         ("v1", "ConfigMap"),

@@ -1,7 +1,8 @@
-//! Arbitrary requests: no panic, no hang, and nothing of another namespace.
+//! Fuzzing with arbitrary requests: no panic, no hang, and no access to other namespaces.
 //!
-//! A case is a few requests to a server of its own, where one namespace is open to whoever asks and others are not. What
-//! is in those carries a mark. Whatever is asked, no answer has the mark in it, and what the mark is on stays as it was.
+//! A case is a few requests to a server of its own, on which the user has rights in one namespace (open) and
+//! none in others (closed). Objects in closed namespaces contain a marker. No response may contain the marker,
+//! and no object with it may change.
 //!
 //! `MUSTER_FUZZ=N` sends N requests of each sort instead of a few.
 
@@ -22,29 +23,30 @@ use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
 
-/// Of each sort, in `make test`.
+/// Requests of each sort in `make test`.
 const INPUTS: u32 = 500;
 
-/// Enough that one may build on another. A long run has fewer worlds, since to make one costs as much as to ask it a
-/// hundred times.
+/// Requests of one case: enough that one may depend on another. A long run has fewer servers, since creating
+/// one costs as much as a hundred requests.
 const INPUTS_PER_CASE: u32 = 12;
 const INPUTS_PER_LONG_CASE: u32 = 400;
 
-/// A few thousand times what a request takes that waits for nothing.
+/// Time after which a request counts as hanging: a few thousand times the duration of a request that does not
+/// wait.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
-/// How long a request that waits is waited for, before its clock is put forward.
+/// Real time to wait for a request before the paused clock is advanced by `CLOCK_STEP`.
 const PATIENCE: Duration = Duration::from_millis(1);
 const FORWARD: Duration = Duration::from_secs(60);
 
-/// On whatever is in a namespace that is not for the one who asks.
+/// The marker in every object of a closed namespace.
 const MARK: &str = "not-for-your-eyes";
 
-/// The namespace that is open. Its name begins and is within that of others.
+/// The open namespace. Its name is a prefix and a part of the names of others.
 const OPEN: &str = "a";
 const CLOSED: [&str; 3] = ["aa", "b", "a-b"];
 
-/// Where what must not change is read.
+/// Lists that contain all objects that must not change.
 const LISTS: &[&str] = &[
     "/api/v1/configmaps",
     "/api/v1/namespaces",
@@ -95,7 +97,7 @@ fn any_headers() {
     check(inputs::with_headers());
 }
 
-/// If a guest were let in everywhere, what is asked and what is looked at would show it.
+/// With rights everywhere, the requests and checks must notice the leak.
 #[test]
 fn a_leak_is_noticed() {
     let noticed = |said: Result<(), TestError<_>>| match said {
@@ -113,12 +115,12 @@ fn check(input: impl Strategy<Value = Input>) {
     run(Rights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Inputs of each sort.
+/// Number of requests of each sort.
 fn inputs_wanted() -> u32 {
     std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"))
 }
 
-/// Runs this many cases, and keeps the seeds of those that fail.
+/// A runner of this many cases, which persists the seeds of failing cases.
 fn runner(cases: u32) -> TestRunner {
     TestRunner::new(config(cases))
 }
@@ -132,12 +134,12 @@ fn config(cases: u32) -> Config {
     }
 }
 
-/// Where the guest is at home.
+/// Where the user has rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rights {
-    /// In the open namespace.
+    /// In the open namespace only.
     Proper,
-    /// Everywhere, as if the server did not look.
+    /// Everywhere, as if the server did not authorize.
     Leaking,
 }
 
@@ -150,7 +152,7 @@ fn run<S: Strategy<Value = Input>>(
     let config = config(inputs.div_ceil(per_case / 2));
     let mut runner = match rights {
         Rights::Proper => TestRunner::new(config),
-        // The same every time, for it must be found; and one that is found is enough.
+        // Deterministic, since the leak must be found; the first failure is enough.
         Rights::Leaking => {
             let config = Config { failure_persistence: None, max_shrink_iters: 0, ..config };
             TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
@@ -172,8 +174,8 @@ fn run<S: Strategy<Value = Input>>(
     })
 }
 
-/// What comes of it, if anything does. Its clock runs ahead, so that a watch of an hour is over soon; but not by itself, since
-/// it would run ahead of the store's thread too.
+/// Waits for a response, or returns `None` if it hangs. The paused clock is advanced, so that a watch of an
+/// hour ends soon, but only step by step, since it must not overtake the store's thread.
 async fn in_no_time<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
     let began = Instant::now();
     while began.elapsed() < HANGS_AFTER {
@@ -213,7 +215,7 @@ impl World {
             make(&format!("{core}/secrets"), json!({"metadata": metadata("s"), "stringData": {"k": mark}}))
                 .await;
             make(&format!("{core}/pods"), json!({"metadata": metadata("p"), "spec": pod})).await;
-            // Whoever writes endpoints may say that a pod of another namespace is one.
+            // A user who writes endpoints may name a pod of another namespace.
             let service =
                 json!({"metadata": metadata("w"), "spec": {"ports": [{"name": "http", "port": 80}]}});
             make(&format!("{core}/services"), service).await;
@@ -255,8 +257,8 @@ impl World {
         Self { server }
     }
 
-    /// A guest may ask for anything, but is at home in the open namespace alone. Others may do everything, so what they
-    /// ask for is turned to the open namespace.
+    /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who
+    /// has all rights, are changed to the open namespace.
     async fn ask(&self, is_guest: bool, input: &Input) -> Result<(), TestCaseError> {
         let user = if is_guest {
             User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
@@ -276,7 +278,7 @@ impl World {
         };
         let body = body.map_err(|it| TestCaseError::fail(format!("the body broke off: {it}")))?.to_bytes();
         let body = String::from_utf8_lossy(&body);
-        // A deletion of a collection may be refused after the first objects are gone.
+        // The deletion of a collection may fail after the first objects were deleted.
         if (status.is_client_error() || status.is_server_error()) && !is_of_many {
             prop_assert_eq!(
                 self.server.api.registry.storage.revision(),
@@ -290,7 +292,7 @@ impl World {
         Ok(())
     }
 
-    /// All that is not in the open namespace, with the revision of each.
+    /// Returns all objects outside of the open namespace, with their resourceVersions.
     async fn closed(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for list in LISTS {
