@@ -1,5 +1,5 @@
-//! Deprecated AppArmor annotations of new pods become fields, which are what nodes and policies look at. Upstream:
-//! `applyAppArmorVersionSkew`.
+//! Converts deprecated AppArmor annotations of new pods to `securityContext.appArmorProfile` fields, which the kubelet
+//! and Pod Security read. Upstream: `applyAppArmorVersionSkew`.
 
 use serde_json::{Value, json};
 
@@ -19,16 +19,18 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod
     if profiles.is_empty() || !attributes.is_create() || str_at(pod, "spec.os.name") == "windows" {
         return;
     }
-    let of_pod = pod["spec"]["securityContext"]["appArmorProfile"].clone();
+    let pod_profile = pod["spec"]["securityContext"]["appArmorProfile"].clone();
     for containers in ["initContainers", "containers", "ephemeralContainers"] {
         for container in pod["spec"].get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
             let name = str_at(container, "name").to_owned();
-            let Some((_, annotation)) = profiles.iter().find(|(of, _)| *of == name) else { continue };
+            let Some((_, annotation)) = profiles.iter().find(|(container, _)| *container == name) else {
+                continue;
+            };
             if !container["securityContext"]["appArmorProfile"].is_null() {
                 continue;
             }
             let profile = field_of(annotation);
-            if profile.as_ref() == Some(&of_pod) {
+            if profile.as_ref() == Some(&pod_profile) {
                 continue;
             }
             if let Some(profile) = profile {
@@ -41,7 +43,8 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod
     }
 }
 
-/// The field that says the same as an annotation, if that is valid.
+/// Converts the value of an AppArmor annotation to an `appArmorProfile` field. Returns `None` for an invalid
+/// annotation.
 fn field_of(annotation: &str) -> Option<Value> {
     let profile = match annotation {
         "unconfined" => json!({"type": "Unconfined"}),

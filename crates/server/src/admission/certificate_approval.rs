@@ -1,5 +1,5 @@
-//! Who may request, approve and sign certificates. Upstream: the plugins CertificateApproval, CertificateSigning and
-//! CertificateSubjectRestriction.
+//! Authorizes the creation, approval and signing of CertificateSigningRequests. Upstream: the admission plugins
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,11 +14,11 @@ use crate::validation::FieldError;
 
 pub(crate) const GROUP: &str = "certificates.k8s.io";
 
-/// The signer of client certificates.
+/// Name of the built-in signer that issues client certificates for the API server.
 pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Rule: whoever approves a request needs the verb `approve` on its signer, and whoever writes its certificate the verb `sign`;
-/// nobody gets a certificate of `system:masters` this way.
+/// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate
+/// the verb `sign`. A request for a client certificate in the group `system:masters` is refused.
 /// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 pub(crate) fn check(
     access: &Access,
@@ -43,7 +43,7 @@ pub(crate) fn check(
         if let Some(node) = node_name(&request.common_name)
             && !is_for(&json!(user.extra), node)
         {
-            return forbid(format!("this bootstrap token is for another node than {node:?}"));
+            return forbid(format!("this bootstrap token may not join node {node:?}"));
         }
         return Ok(());
     };
@@ -62,14 +62,17 @@ pub(crate) fn check(
     }
 }
 
+/// Error message of a refused request for a certificate in the group `system:masters`.
 pub(crate) const NO_MASTERS: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
+/// Whether the signing request asks for the group `system:masters`.
 pub(crate) fn is_master(request: &Request) -> bool {
     request.organizations.iter().any(|it| it == MASTERS)
 }
 
-/// Whoever sets a condition need not say when.
+/// Sets `lastUpdateTime` and `lastTransitionTime` of conditions in a CertificateSigningRequest where the client left
+/// them out.
 pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
@@ -79,28 +82,28 @@ pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
         }
         if !is_set(&condition["lastTransitionTime"]) {
             let same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-            let stood = list(&old["status"], "conditions").iter().find(same);
-            let since = stood.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
+            let old_condition = list(&old["status"], "conditions").iter().find(same);
+            let since = old_condition.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
             condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(unstructured::time(now)));
         }
     }
 }
 
-/// A right to one signer, or to all of its domain.
+/// Whether RBAC allows the user the verb on the signer, by its name or by `domain/*`.
 fn may(access: &Access, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
-        let on = ResourceAttributes {
+        let attributes = ResourceAttributes {
             group: GROUP.to_owned(),
             plural: "signers".to_owned(),
             name,
             ..ResourceAttributes::default()
         };
-        authorize(access, user, &RequestAttributes::resource(verb, on)).is_ok()
+        authorize(access, user, &RequestAttributes::resource(verb, attributes)).is_ok()
     })
 }
 
-/// Whether a bootstrap token with these extras may join this node.
+/// Whether the bootstrap token with these `extra` attributes may be used to join this node.
 pub(crate) fn is_for(extra: &Value, node: &str) -> bool {
     let nodes = list(extra, FOR_NODE);
     nodes.is_empty() || nodes.iter().any(|it| it == node)

@@ -1,4 +1,5 @@
-//! Who asks for a certificate is who makes the request, and not whom it names. Upstream: the strategy of the requests.
+//! Sets the requester fields of a new CertificateSigningRequest from the authenticated user and drops those that the
+//! client sent. Upstream: `csrStrategy.PrepareForCreate`.
 
 use serde_json::{Value, json};
 
@@ -17,11 +18,11 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, req
     for name in FIELDS {
         spec.remove(name);
     }
-    let said = [
+    let requester = [
         ("username", json!(user.name), user.name.is_empty()),
         ("uid", json!(user.uid), user.uid.is_empty()),
         ("groups", json!(user.groups), user.groups.is_empty()),
         ("extra", json!(user.extra), user.extra.is_empty()),
     ];
-    spec.extend(said.into_iter().filter(|it| !it.2).map(|(name, value, _)| (name.to_owned(), value)));
+    spec.extend(requester.into_iter().filter(|it| !it.2).map(|(name, value, _)| (name.to_owned(), value)));
 }

@@ -1,5 +1,5 @@
-//! Which external addresses Services may claim. Upstream: the admission plugin `DenyServiceExternalIPs`, which is off by
-//! default and knows no ranges.
+//! Restricts `spec.externalIPs` of Services to the ranges allowed by the operator. Upstream: the admission plugin
+//! `DenyServiceExternalIPs`, which is off by default and has no ranges.
 
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
@@ -11,7 +11,7 @@ use super::{AdmissionAttributes, Operation};
 use crate::error::ApiError;
 use crate::unstructured::list;
 
-/// The ranges that `--allow-external-ips` names. None: no Service may have external addresses.
+/// The address ranges given with `--allow-external-ips`. Without any, no Service may have external IPs.
 #[derive(Debug, Default)]
 pub(crate) struct Allowed(RwLock<Vec<Range>>);
 
@@ -22,10 +22,10 @@ struct Range {
 }
 
 impl Allowed {
-    /// `Err` says which range is not one.
+    /// Replaces the allowed ranges. Fails with a message that names the first invalid range.
     pub(crate) fn set(&self, ranges: &[String]) -> Result<(), String> {
         let ranges = ranges.iter().map(|it| {
-            Range::parse(it).ok_or_else(|| format!("{it:?} is no range of addresses, such as 192.0.2.0/24"))
+            Range::parse(it).ok_or_else(|| format!("{it:?} is not an address range such as 192.0.2.0/24"))
         });
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges.collect::<Result<_, _>>()?;
         Ok(())
@@ -38,7 +38,7 @@ impl Allowed {
 }
 
 impl Range {
-    /// `None`: it is none, or has bits set beyond its prefix.
+    /// Parses CIDR notation. Returns `None` for an invalid range or one with bits set after its prefix.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };
@@ -47,11 +47,12 @@ impl Range {
     }
 
     fn contains(self, address: IpAddr) -> bool {
-        let ((first, width), (number, of_address)) = (number(self.first), number(address));
-        width == of_address && prefix(number, width, self.bits) == first
+        let ((first, width), (number, address_width)) = (number(self.first), number(address));
+        width == address_width && prefix(number, width, self.bits) == first
     }
 }
 
+/// The address as a number, and its width in bits.
 fn number(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(it) => (u32::from(it).into(), 32),
@@ -59,14 +60,14 @@ fn number(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// The number without the bits beyond the prefix.
+/// The number with all bits after the prefix cleared.
 fn prefix(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
 
-/// Rule: a Service may claim only external addresses that the operator allowed. Those that it has already stay, so that it
-/// can be changed otherwise; nodes do not program them until they are allowed.
+/// Rule: a Service may add only external IPs that the operator allowed. External IPs that it already has stay, so that
+/// its other fields can be updated; nodes do not program them until they are allowed.
 pub(super) fn validate(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -83,7 +84,7 @@ pub(super) fn validate(
         return Ok(());
     }
     let refused = refused.join(", ");
-    let why = format!("spec.externalIPs {refused}: no range that --allow-external-ips names contains it");
+    let why = format!("spec.externalIPs {refused}: not in a range allowed by --allow-external-ips");
     Err(attributes.forbid(service, &why))
 }
 

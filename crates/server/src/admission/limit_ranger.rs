@@ -1,4 +1,5 @@
-//! What the containers of a namespace ask for if they do not say, and how much they may. Upstream: `LimitRanger`.
+//! Applies the default requests and limits of a namespace's LimitRanges to new pods and enforces their constraints.
+//! Upstream: `LimitRanger`.
 
 use serde_json::{Map, Value, json};
 
@@ -11,9 +12,10 @@ use crate::selector::Selector;
 use crate::unstructured::{self, list, map_mut, str_at};
 use muster_api::quantity::Quantity;
 
+/// Annotation that lists the defaults that were applied to a pod.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// The containers of a pod never change what they ask for, so only new pods are looked at.
+/// Applies defaults to new pods only, because updates do not change the resources of containers.
 pub(super) fn mutate(admission: &Admission, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     if !attributes.is_create() {
         return;
@@ -32,12 +34,12 @@ pub(super) fn validate(
         return Ok(());
     }
     for range in ranges(admission, attributes.namespace()) {
-        let wrong = breaches(&range, pod);
-        if let [one] = &wrong[..] {
+        let errors = breaches(&range, pod);
+        if let [one] = &errors[..] {
             return Err(attributes.forbid(pod, one));
         }
-        if !wrong.is_empty() {
-            return Err(attributes.forbid(pod, &format!("[{}]", wrong.join(", "))));
+        if !errors.is_empty() {
+            return Err(attributes.forbid(pod, &format!("[{}]", errors.join(", "))));
         }
     }
     Ok(())
@@ -49,7 +51,8 @@ fn ranges(admission: &Admission, namespace: &str) -> Vec<Value> {
     ranges.iter().map(|it| unstructured::parse(it)).collect()
 }
 
-/// Fills in what the containers do not say, and notes that it did.
+/// Sets missing requests and limits of containers to the defaults of a LimitRange, and lists them in an annotation of
+/// the pod.
 fn fill(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for limit in list(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
@@ -82,70 +85,72 @@ fn fill(range: &Value, pod: &mut Value) {
     }
 }
 
+/// Error messages for the constraints of a LimitRange that the pod violates.
 fn breaches(range: &Value, pod: &Value) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for limit in list(&range["spec"], "limits") {
         let spec = &pod["spec"];
         match str_at(limit, "type") {
             "Container" => {
                 for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
                     let of = |which: &str| amounts(&container["resources"][which]);
-                    hold(limit, &of("requests"), &of("limits"), &mut wrong);
+                    hold(limit, &of("requests"), &of("limits"), &mut errors);
                 }
             }
             "Pod" => {
                 let of = |which| resources::of_pod(pod, which);
-                hold(limit, &of("requests"), &of("limits"), &mut wrong);
+                hold(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}
         }
     }
-    wrong
+    errors
 }
 
-fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, wrong: &mut Vec<String>) {
+/// Checks the min, max and maxLimitRequestRatio of one LimitRange item.
+fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
     let kind = str_at(limit, "type");
     for (name, min) in amounts(&limit["min"]) {
-        let said = format!("minimum {name} usage per {kind} is {min}");
+        let constraint = format!("minimum {name} usage per {kind} is {min}");
         match (requests.get(&name), limits.get(&name)) {
-            (None, _) => wrong.push(format!("{said}.  No request is specified")),
+            (None, _) => errors.push(format!("{constraint}.  No request is specified")),
             (Some(request), _) if request.millis() < min.millis() => {
-                wrong.push(format!("{said}, but request is {request}"));
+                errors.push(format!("{constraint}, but request is {request}"));
             }
             (_, Some(limit)) if limit.millis() < min.millis() => {
-                wrong.push(format!("{said}, but limit is {limit}"));
+                errors.push(format!("{constraint}, but limit is {limit}"));
             }
             _ => {}
         }
     }
     for (name, max) in amounts(&limit["max"]) {
-        let said = format!("maximum {name} usage per {kind} is {max}");
+        let constraint = format!("maximum {name} usage per {kind} is {max}");
         match (limits.get(&name), requests.get(&name)) {
-            (None, _) => wrong.push(format!("{said}.  No limit is specified")),
+            (None, _) => errors.push(format!("{constraint}.  No limit is specified")),
             (Some(limit), _) if max.millis() < limit.millis() => {
-                wrong.push(format!("{said}, but limit is {limit}"));
+                errors.push(format!("{constraint}, but limit is {limit}"));
             }
             (_, Some(request)) if max.millis() < request.millis() => {
-                wrong.push(format!("{said}, but request is {request}"));
+                errors.push(format!("{constraint}, but request is {request}"));
             }
             _ => {}
         }
     }
     for (name, max) in amounts(&limit["maxLimitRequestRatio"]) {
-        let said = format!("{name} max limit to request ratio per {kind} is {max}");
+        let constraint = format!("{name} max limit to request ratio per {kind} is {max}");
         let of = |all: &Amounts| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
         match (of(requests), of(limits)) {
-            (0, _) => wrong.push(format!("{said}, but no request is specified or request is 0")),
-            (_, 0) => wrong.push(format!("{said}, but no limit is specified or limit is 0")),
+            (0, _) => errors.push(format!("{constraint}, but no request is specified or request is 0")),
+            (_, 0) => errors.push(format!("{constraint}, but no limit is specified or limit is 0")),
             (request, limit) if max.millis().saturating_mul(request) < limit.saturating_mul(1000) => {
-                wrong.push(format!("{said}, but provided ratio is {}", ratio(limit, request)));
+                errors.push(format!("{constraint}, but provided ratio is {}", ratio(limit, request)));
             }
             _ => {}
         }
     }
 }
 
-/// With six digits after the point.
+/// Formats limit divided by request with six decimal places.
 fn ratio(limit: i128, request: i128) -> String {
     const MILLION: i128 = 1_000_000;
     let rounded = (limit.saturating_mul(MILLION).saturating_mul(2) / request + 1) / 2;

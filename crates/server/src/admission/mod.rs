@@ -1,5 +1,5 @@
-//! Admission plugins: they change or refuse a write by what else is stored. The row of a kind names the plugins that concern it, in
-//! upstream's order.
+//! Admission plugins: they mutate or refuse a write depending on its user and on other stored objects. The table of
+//! kinds lists the plugins of each kind, in upstream's order.
 
 mod app_armor;
 pub(crate) mod certificate_approval;
@@ -40,14 +40,15 @@ pub use pod_security::{Level, LevelVersion, PodSecurity, Version};
 pub(crate) use resource_quota::{Charge, Charges, QuotaAccessor, count_quotas, has_quotas};
 pub(crate) use service_address::{DNS as DNS_ADDRESS, SERVER as SERVER_ADDRESS};
 
-/// A write that admission judges. Upstream: `admission.Attributes`.
+/// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionAttributes<'a> {
-    /// Its name is empty where it is still to be generated.
+    /// The object written. Its name is empty on a create with `generateName`.
     pub(crate) target: &'a Target,
     pub(crate) operation: Operation<'a>,
 }
 
+/// The verb of the write, with the stored object on an update. Upstream: `admission.Operation`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operation<'a> {
     Create,
@@ -55,7 +56,8 @@ pub(crate) enum Operation<'a> {
     Delete,
 }
 
-/// The admission plugins, with what they remember from one request to the next.
+/// Runs the admission plugins of a write. Holds their configuration and the addresses, ports and quota charges in
+/// flight. Upstream: `chainAdmissionHandler`.
 #[derive(Debug)]
 pub(crate) struct Admission {
     storage: Arc<ObjectStorage>,
@@ -82,7 +84,8 @@ impl Admission {
         }
     }
 
-    /// Mutating admission: before server-owned fields are set and before validation. `object` is null for a delete.
+    /// Mutating admission. Runs before server-owned fields are set and before validation. `object` is null for a
+    /// delete.
     pub(crate) async fn mutate(
         &self,
         context: &Context,
@@ -120,7 +123,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Checks the namespace again, after it has changed.
+    /// Checks again that the namespace exists and is not terminating, after a namespace has changed during the request.
     pub(crate) fn check_namespace(
         &self,
         attributes: AdmissionAttributes<'_>,
@@ -129,8 +132,8 @@ impl Admission {
         namespace_lifecycle::admit(self, attributes, object)
     }
 
-    /// Validating admission: last, on the object as it would be stored. `object` is null for a delete. Quotas are not counted again
-    /// while the returned charge exists.
+    /// Validating admission. Runs last, on the object as it would be stored; `object` is null for a delete. Quota usage
+    /// of the namespace is not recalculated while the returned charge exists.
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,
@@ -163,8 +166,8 @@ impl Admission {
         resource_quota::charge(self, quotas, context, attributes, object).await
     }
 
-    /// Checks what the user gives away or writes on behalf of others: RBAC rules, certificates, objects of nodes, revocations. `new` is
-    /// null for a delete.
+    /// Checks writes that could escalate privileges: RBAC rules, certificate signing requests, writes by nodes, and
+    /// revocations. `new` is null for a delete.
     pub(crate) fn check_write(
         &self,
         user: &User,
@@ -193,7 +196,7 @@ impl Admission {
     }
 }
 
-/// Sets the times that only the server knows: of decisions on signing requests, and of revocations.
+/// Sets timestamps that the server owns: of conditions in signing requests, and of revocations.
 fn complete_write(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
     if let Operation::Update { old } = attributes.operation
         && attributes.target.kind.group == certificate_approval::GROUP
@@ -201,7 +204,7 @@ fn complete_write(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut
     {
         certificate_approval::date_conditions(now, new, old);
     }
-    // The request may have waited since it came, and certificates been issued meanwhile.
+    // The request may have been queued, and certificates issued since it arrived.
     revoked::complete(now.max(Timestamp::now()), attributes.target, new);
 }
 
@@ -214,7 +217,7 @@ impl AdmissionAttributes<'_> {
         self.target.namespace.as_deref().unwrap_or_default()
     }
 
-    /// `pods "p" is forbidden: …`. An object that has no name yet goes by the prefix of it.
+    /// Returns a 403 error: `pods "p" is forbidden: …`. An object without a name is named by its `generateName` prefix.
     fn forbid(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];

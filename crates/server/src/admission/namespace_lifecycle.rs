@@ -1,4 +1,4 @@
-//! Nothing is made in a namespace that is not there, or that is going. Upstream: `NamespaceLifecycle`.
+//! Refuses new objects in missing or terminating namespaces. Upstream: `NamespaceLifecycle`.
 
 use serde_json::Value;
 
@@ -8,10 +8,11 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured::{self, str_at};
 
-/// Namespaces without which a cluster is none.
+/// Namespaces that cannot be deleted. Upstream: `immortalNamespaces`.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
-/// Rule: nothing is made in a namespace that is missing or going; some namespaces never go.
+/// Rule: no object can be created in a namespace that is missing or terminating; `default`, `kube-public` and
+/// `kube-system` cannot be deleted.
 pub(super) fn admit(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -19,14 +20,15 @@ pub(super) fn admit(
 ) -> Result<(), ApiError> {
     let target = attributes.target;
     if std::ptr::eq(target.kind, Kind::namespace()) {
-        let is_lost = matches!(attributes.operation, Operation::Delete) && IMMORTAL.contains(&&*target.name);
-        return if is_lost {
+        let is_immortal =
+            matches!(attributes.operation, Operation::Delete) && IMMORTAL.contains(&&*target.name);
+        return if is_immortal {
             Err(attributes.forbid(object, "this namespace may not be deleted"))
         } else {
             Ok(())
         };
     }
-    // The objects of a namespace that is going may be changed, and must be deleted.
+    // Objects in a terminating namespace may be updated, and must be deleted.
     let (Operation::Create, Some(namespace)) = (attributes.operation, target.namespace.as_deref()) else {
         return Ok(());
     };

@@ -1,5 +1,5 @@
-//! A node does not claim addresses that belong to Services or to pods of another node. Agents and the API server trust what
-//! a Node says about where it is reached.
+//! Refuses addresses in a Node's status that belong to Services or to pods of another node. Agents and the API server
+//! trust the addresses of a Node.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,9 +12,9 @@ use crate::error::ApiError;
 use crate::request::Context;
 use crate::unstructured::{list, str_at};
 
-/// Rule: a node cannot add an address to its Node's `status.addresses` that is in the Service range or in the pod range of
-/// another Node, nor a second one in the cluster's pod range, as each keeps a pod range from being assigned. Other users may,
-/// and addresses that are already stored stay. Upstream: does not check.
+/// Rule: a node cannot add to its own `status.addresses` an address in the Service range or in the pod CIDR of another
+/// Node, nor a second address in the cluster's pod range, because each one blocks a pod CIDR from being allocated.
+/// Other users may, and addresses that are already stored stay. Upstream: does not check.
 ///
 /// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share it.
 pub(super) fn validate(
@@ -50,7 +50,7 @@ pub(super) fn validate(
     Ok(())
 }
 
-/// The address, also where it is written as IPv6 (`::ffff:10.96.0.1`).
+/// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`).
 fn v4(text: &str) -> Option<Ipv4Addr> {
     match text.trim().parse::<IpAddr>().ok()?.to_canonical() {
         IpAddr::V4(it) => Some(it),

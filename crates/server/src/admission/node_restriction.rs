@@ -1,4 +1,5 @@
-//! What a node may write: itself, its lease, the state of its pods, and tokens for them. Upstream: NodeRestriction.
+//! Restricts the writes of a node to its own Node and Lease, the status of its pods, and tokens for those pods.
+//! Upstream: NodeRestriction.
 
 use serde_json::Value;
 
@@ -9,10 +10,11 @@ use crate::pki::Request;
 use crate::request::{Target, User};
 use crate::unstructured::{self, is_set, list, str_at};
 
+/// Annotation that marks a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Labels of the project's own domains that a node may set on itself.
+/// Labels in the `kubernetes.io` and `k8s.io` domains that a node may set on its Node.
 const LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -26,9 +28,10 @@ const LABELS: [&str; 11] = [
     "beta.kubernetes.io/os",
     "beta.kubernetes.io/arch",
 ];
+/// Label domains, with their subdomains, in which a node may set any label on its Node.
 const LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// What is about to be written.
+/// A write by a node, with the new and the stored object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NodeWrite<'a> {
     Create { new: &'a Value },
@@ -36,9 +39,9 @@ pub(crate) enum NodeWrite<'a> {
     Delete,
 }
 
-/// Rule: a node writes its own Node (without its taints, and only some labels), its own Lease, and the status of pods that are
-/// bound to it; it deletes and evicts such pods, makes mirror pods on itself, and tokens for pods that run on it.
-/// `part` is the subresource. Others than nodes are not concerned.
+/// Rule: a node may write its own Node (but no taints, and only some labels), its own Lease, and the status of pods
+/// bound to it; it may delete and evict those pods, create mirror pods on itself, and create tokens for those pods.
+/// Writes by other users pass.
 pub(crate) fn check(
     access: &Access,
     user: &User,
@@ -51,11 +54,11 @@ pub(crate) fn check(
         return Err(ApiError::forbidden(target.kind, &target.name, why));
     }
     let Some(node) = user.node() else { return Ok(()) };
-    let named = match write {
+    let object_name = match write {
         NodeWrite::Create { new } | NodeWrite::Update { new, .. } => str_at(new, "metadata.name"),
         NodeWrite::Delete => "",
     };
-    let name = if target.name.is_empty() { named } else { &target.name };
+    let name = if target.name.is_empty() { object_name } else { &target.name };
     let checked = match (target.kind.group, target.kind.plural) {
         ("", "pods") => pod(access, node, target, subresource, write),
         ("", "nodes") => own_node(node, name, write),
@@ -75,6 +78,7 @@ pub(crate) fn check(
     checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
 }
 
+/// Checks a node's write to a pod or one of its subresources.
 fn pod(
     access: &Access,
     node: &str,
@@ -82,22 +86,22 @@ fn pod(
     subresource: &str,
     write: NodeWrite<'_>,
 ) -> Result<(), String> {
-    let stands = || {
+    let stored_pod = || {
         let stored = access.storage.peek(target.kind, target.namespace.as_deref(), &target.name);
         stored.map(|it| unstructured::parse(&it))
     };
-    let is_ours = |pod: &Value| str_at(pod, "spec.nodeName") == node;
+    let is_on_node = |pod: &Value| str_at(pod, "spec.nodeName") == node;
     match (subresource, write) {
         ("", NodeWrite::Create { new }) => mirror_pod(access, node, new),
-        // What is not there is for the registry to say.
-        ("", NodeWrite::Delete) if stands().is_none_or(|it| is_ours(&it)) => Ok(()),
+        // A missing pod passes: the registry answers with 404.
+        ("", NodeWrite::Delete) if stored_pod().is_none_or(|it| is_on_node(&it)) => Ok(()),
         ("", NodeWrite::Delete) => {
             Err(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
         }
         ("", NodeWrite::Update { .. }) => Err(format!(
             "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
         )),
-        ("status", NodeWrite::Update { old, .. }) if !is_ours(old) => {
+        ("status", NodeWrite::Update { old, .. }) if !is_on_node(old) => {
             Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"))
         }
         ("status", NodeWrite::Update { new, old }) => {
@@ -108,7 +112,7 @@ fn pod(
                 Err(format!("node {node:?} cannot update labels through pod status"))
             }
         }
-        ("eviction", _) if stands().is_none_or(|it| is_ours(&it)) => Ok(()),
+        ("eviction", _) if stored_pod().is_none_or(|it| is_on_node(&it)) => Ok(()),
         ("eviction", _) => Err(format!("node {node} can only evict pods with spec.nodeName set to itself")),
         (subresource, _) => Err(format!(
             "unexpected pod subresource {subresource:?}, only 'status' and 'eviction' are allowed"
@@ -116,7 +120,8 @@ fn pod(
     }
 }
 
-/// A pod that the node runs by itself, shown to others.
+/// Checks a mirror pod that a node creates: it must belong to the node and must not reference Secrets, ConfigMaps or
+/// service accounts.
 fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(MIRROR).is_none() {
         return Err(format!(
@@ -151,11 +156,11 @@ fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let stored = access.storage.peek(nodes, None, node).ok_or_else(|| format!("nodes {node:?} not found"))?;
     let stored = unstructured::parse(&stored);
-    let (uid, said) = (str_at(&stored, "metadata.uid"), str_at(owner, "uid"));
-    if uid != said {
-        return Err(format!("node {node} UID mismatch: expected {said} got {uid}"));
+    let (uid, referenced_uid) = (str_at(&stored, "metadata.uid"), str_at(owner, "uid"));
+    if uid != referenced_uid {
+        return Err(format!("node {node} UID mismatch: expected {referenced_uid} got {uid}"));
     }
-    // It must not lead to what the node could not read otherwise.
+    // A reference would let the node read objects that it is not authorized to read.
     if let Some(plural) =
         ["secrets", "configmaps"].iter().find(|it| !node::named(&pod["spec"], it).is_empty())
     {
@@ -178,6 +183,7 @@ fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks a node's write to its own Node.
 fn own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
@@ -207,7 +213,7 @@ fn own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> 
     }
 }
 
-/// Changed labels that are not the node's to change, in order.
+/// Changed labels that a node may not change, sorted.
 fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
     let keys =
         |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
@@ -218,15 +224,16 @@ fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
     let is_under = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
     changed.retain(|key| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let is_theirs = ["kubernetes.io", "k8s.io"].iter().any(|it| is_under(domain, it));
+        let is_reserved = ["kubernetes.io", "k8s.io"].iter().any(|it| is_under(domain, it));
         let is_allowed =
             LABELS.contains(&key.as_str()) || LABEL_DOMAINS.iter().any(|it| is_under(domain, it));
-        is_under(domain, "node-restriction.kubernetes.io") || (is_theirs && !is_allowed)
+        is_under(domain, "node-restriction.kubernetes.io") || (is_reserved && !is_allowed)
     });
     changed
 }
 
-/// A token that a node asks for is bound to a pod that runs on it, and for an audience that the pod names.
+/// Checks a TokenRequest by a node: the token must be bound to a pod on that node, with an audience that the pod's
+/// volumes request.
 fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new: request } = write else { return Ok(()) };
     let bound = &request["spec"]["boundObjectRef"];
@@ -266,6 +273,7 @@ fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> 
     ))
 }
 
+/// Checks a signing request by a node: its common name must be the node's own user name.
 fn signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");

@@ -1,4 +1,5 @@
-//! A new node takes no pods before it is known to be ready. Upstream: `TaintNodesByCondition`.
+//! Adds the `node.kubernetes.io/not-ready` taint to new nodes, so that no pods are scheduled before the node is ready.
+//! Upstream: `TaintNodesByCondition`.
 
 use serde_json::{Value, json};
 
@@ -7,10 +8,10 @@ use crate::unstructured::{list, map_mut};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Whoever sees that the node is ready takes the taint away.
+/// Adds the taint on create. The node lifecycle controller removes it when the node is ready.
 pub(super) fn mutate(attributes: AdmissionAttributes<'_>, node: &mut Value) {
-    let has_it = |it: &Value| it["key"] == NOT_READY && it["effect"] == "NoSchedule";
-    if !attributes.is_create() || list(&node["spec"], "taints").iter().any(has_it) {
+    let is_not_ready_taint = |it: &Value| it["key"] == NOT_READY && it["effect"] == "NoSchedule";
+    if !attributes.is_create() || list(&node["spec"], "taints").iter().any(is_not_ready_taint) {
         return;
     }
     let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});

@@ -1,5 +1,5 @@
-//! Every node that joins has a range of addresses for its pods, and nobody else's. Upstream: the node IPAM controller, which
-//! gives it later; here it is there when the node is.
+//! Allocates a pod CIDR to every Node when it is created. Upstream: the node IPAM controller, which allocates it after
+//! the create.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -17,29 +17,32 @@ use crate::request::Context;
 use crate::selector::Selector;
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
-/// Each node has 256 addresses. Upstream: `--node-cidr-mask-size`.
+/// Prefix length of a node's pod CIDR: 256 addresses for each node. Upstream: `--node-cidr-mask-size`.
 const BITS: u8 = 24;
 
-/// What is given to a node is kept for it until its write must have come through.
+/// How long an allocation counts although its Node is not stored yet. A write is committed or has failed by then.
 const PROMISE: SignedDuration = SignedDuration::from_mins(2);
 
-/// The ranges that are taken. Follows the store, so that a new node costs what changed since the last.
+/// Allocates pod CIDRs to nodes. Follows the changes of stored Nodes, so that an allocation does not list all Nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PodRanges(Mutex<AllocatedRanges>);
 
+/// The pod CIDRs in use, and the range to allocate from.
 #[derive(Debug, Default)]
 struct AllocatedRanges {
-    /// What there is to give; none: nodes bring their own, or have none.
+    /// The range to allocate from. `None`: nodes choose their pod CIDR or have none.
     all: Option<Block>,
-    /// So many from the first on are left to nodes that bring theirs.
+    /// Number of CIDRs at the start of the range that are reserved for nodes that choose their own.
     left: u32,
-    /// Everything up to this revision is in `held`.
+    /// Stored Nodes up to this revision are in `allocated`.
     seen: Option<Revision>,
-    /// By the node's name.
+    /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     held: HashMap<String, Vec<Block>>,
+    /// CIDRs allocated to Nodes that are not stored yet, by Node name, with the time of allocation.
     promised: HashMap<String, (Block, Timestamp)>,
 }
 
+/// An IPv4 address range: its first address as a number, and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Block {
     first: u32,
@@ -47,27 +50,27 @@ struct Block {
 }
 
 impl PodRanges {
-    /// Says of what to give. `Err`: it is no range, or too small to give of.
-    pub(crate) fn give_of(&self, range: &str, left: u32) -> Result<(), String> {
+    /// Sets the range to allocate from. Fails if it is not a CIDR, is too small, or overlaps the Service range.
+    pub(crate) fn give_of(&self, range: &str, reserved: u32) -> Result<(), String> {
         let block = Block::parse(range).filter(|it| (8..=BITS).contains(&it.bits));
         let block = block.ok_or_else(|| {
-            format!("{range:?} is no range of 256 addresses or more, such as 10.244.0.0/16")
+            format!("{range:?} is not a range of 256 addresses or more such as 10.244.0.0/16")
         })?;
         if block.overlaps(super::service_address::RANGE.into()) {
-            return Err(format!("{range} holds addresses of Services, which are in 10.96.0.0/16"));
+            return Err(format!("{range} overlaps the Service range 10.96.0.0/16"));
         }
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (taken.all, taken.left) = (Some(block), left);
+        let mut allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (allocations.all, allocations.left) = (Some(block), reserved);
         Ok(())
     }
 
-    /// Whether the address is one that pods are given.
+    /// Whether the address is in the cluster's pod range.
     pub(super) fn contains(&self, address: Ipv4Addr) -> bool {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.all.is_some_and(|it| it.overlaps(Block { first: address.into(), bits: 32 }))
+        let allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        allocations.all.is_some_and(|it| it.overlaps(Block { first: address.into(), bits: 32 }))
     }
 
-    /// Another node than `name` whose pods have the address.
+    /// Name of a node other than `name` whose pod CIDR contains the address.
     pub(super) fn holder_of_pod(
         &self,
         admission: &Admission,
@@ -75,17 +78,17 @@ impl PodRanges {
         address: Ipv4Addr,
         name: &str,
     ) -> Option<String> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.follow(admission, now);
+        let mut allocations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        allocations.follow(admission, now);
         let address = Block { first: address.into(), bits: 32 };
-        // Blocks of one address are those of nodes themselves.
-        taken.holder_among(address, name, |it| it.bits < 32).map(str::to_owned)
+        // Blocks of a single address are addresses of nodes, not pod CIDRs.
+        allocations.holder_among(address, name, |it| it.bits < 32).map(str::to_owned)
     }
 }
 
-/// Rule: a node that joins without a range of addresses for its pods is given the lowest that is free; one that it brings itself
-/// must be of the cluster's and nobody else's, for all other nodes will send there what is meant for it. Whoever is no node may
-/// say what they will.
+/// Rule: a node that creates its Node without a pod CIDR gets the lowest free one. A CIDR that the node chooses must be
+/// in the cluster's range and must not overlap that of another node, because all other nodes route it to this node.
+/// Other users may set any CIDR.
 pub(super) fn mutate(
     admission: &Admission,
     context: &Context,
@@ -93,33 +96,32 @@ pub(super) fn mutate(
     node: &mut Value,
 ) -> Result<(), ApiError> {
     let Some(name) = context.user.node() else { return Ok(()) };
-    let said: Vec<String> = ranges(node).map(str::to_owned).collect();
+    let requested: Vec<String> = ranges(node).map(str::to_owned).collect();
     if let Operation::Update { old } = attributes.operation
         && ranges(old).next().is_some()
     {
-        // It stays as it is: the checks see to that.
+        // Validation refuses a change of an existing pod CIDR.
         return Ok(());
     }
-    let mut taken = admission.pod_ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(all) = taken.all else {
-        return match said.is_empty() {
+    let mut allocations = admission.pod_ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(all) = allocations.all else {
+        return match requested.is_empty() {
             true => Ok(()),
-            false => {
-                Err(attributes.forbid(node, "a node cannot choose its spec.podCIDR: this cluster gives none"))
-            }
+            false => Err(attributes
+                .forbid(node, "a node cannot choose its spec.podCIDR: this cluster allocates no pod CIDRs")),
         };
     };
-    taken.follow(admission, context.now);
-    let block = if said.is_empty() {
-        // Where none is left it has none, and whoever looks at its Node sees it.
-        let Some(block) = taken.free(all, name) else { return Ok(()) };
+    allocations.follow(admission, context.now);
+    let block = if requested.is_empty() {
+        // When no CIDR is free, the Node is created without one.
+        let Some(block) = allocations.free(all, name) else { return Ok(()) };
         let text = block.to_string();
         let spec = map_mut(node, "spec");
         spec.insert("podCIDR".into(), json!(text));
         spec.insert("podCIDRs".into(), json!([text]));
         block
     } else {
-        let block = match &said[..] {
+        let block = match &requested[..] {
             [one] => Block::parse(one).filter(|it| BITS <= it.bits && all.overlaps(*it)),
             _ => None,
         };
@@ -127,18 +129,19 @@ pub(super) fn mutate(
             let why = format!("a node's spec.podCIDR must be one range of at most 256 addresses in {all}");
             return Err(attributes.forbid(node, &why));
         };
-        if let Some(other) = taken.holder(block, name) {
-            let why = format!("spec.podCIDR {block} holds addresses of node {other:?}");
+        if let Some(other) = allocations.holder(block, name) {
+            let why = format!("spec.podCIDR {block} overlaps the addresses of node {other:?}");
             return Err(attributes.forbid(node, &why));
         }
         block
     };
     if !context.dry_run {
-        taken.promised.insert(name.to_owned(), (block, context.now));
+        allocations.promised.insert(name.to_owned(), (block, context.now));
     }
     Ok(())
 }
 
+/// The pod CIDRs in a Node's spec.
 fn ranges(node: &Value) -> impl Iterator<Item = &str> {
     let spec = &node["spec"];
     let all = list(spec, "podCIDRs").iter().filter_map(Value::as_str);
@@ -147,20 +150,22 @@ fn ranges(node: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl AllocatedRanges {
-    /// Another node than this that has any of it.
+    /// A node other than `name` whose pod CIDR or addresses overlap the block.
     fn holder(&self, block: Block, name: &str) -> Option<&str> {
         self.holder_among(block, name, |_| true)
     }
 
+    /// As `owner`, among the blocks for which `counts` is true.
     fn holder_among(&self, block: Block, name: &str, counts: impl Fn(Block) -> bool) -> Option<&str> {
-        let held = self.held.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
-        let promised = self.promised.iter().map(|(name, (block, _))| (name, *block));
-        let mut others = held.chain(promised).filter(|(holder, _)| *holder != name);
+        let allocated = self.held.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
+        let pending = self.promised.iter().map(|(name, (block, _))| (name, *block));
+        let mut others = allocated.chain(pending).filter(|(holder, _)| *holder != name);
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
+    /// The lowest free CIDR of a node's size in `all`.
     fn free(&self, all: Block, name: &str) -> Option<Block> {
-        // A node that comes again at once has the same as before.
+        // A retried create gets the same CIDR.
         if let Some((block, _)) = self.promised.get(name) {
             return Some(*block);
         }
@@ -170,11 +175,12 @@ impl AllocatedRanges {
         blocks.find(|it| self.holder(*it, name).is_none())
     }
 
+    /// Applies the changes of stored Nodes since the last call, and drops expired pending allocations.
     fn follow(&mut self, admission: &Admission, now: Timestamp) {
         self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
         let kind = Kind::builtin("", "v1", "nodes");
-        let news = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
-        let Some((events, revision)) = news else {
+        let changes = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
+        let Some((events, revision)) = changes else {
             let (nodes, revision) = admission.storage.list(kind, None, &Selector::default());
             self.held.clear();
             for node in &nodes {
@@ -196,7 +202,7 @@ impl AllocatedRanges {
         self.seen = Some(revision);
     }
 
-    /// What nodes are reached by is no pod's either.
+    /// Records the pod CIDRs and addresses of a stored Node. Addresses of nodes are excluded from pod CIDRs.
     fn put(&mut self, node: &Value) {
         let addresses = list(&node["status"], "addresses").iter();
         let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<Ipv4Addr>().ok());

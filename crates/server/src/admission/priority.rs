@@ -1,4 +1,4 @@
-//! A pod's priority is the one of its class. Upstream: `Priority`.
+//! Sets a pod's priority from its PriorityClass. Upstream: `Priority`.
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,8 @@ use crate::kinds::Kind;
 use crate::selector::Selector;
 use crate::unstructured::{self, is_set, map_mut, str_at};
 
+/// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from its PriorityClass or
+/// the default class.
 pub(super) fn mutate(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -18,7 +20,7 @@ pub(super) fn mutate(
         return Ok(());
     }
     if let Operation::Update { old } = attributes.operation {
-        // A client that knows nothing of priorities must not take them away.
+        // An update by a client without these fields must not remove them.
         for name in ["priority", "preemptionPolicy"] {
             if !is_set(&object["spec"][name]) && is_set(&old["spec"][name]) {
                 object["spec"][name] = old["spec"][name].clone();
@@ -40,16 +42,16 @@ pub(super) fn mutate(
             }
         },
     };
-    if let Some(said) = object["spec"]["priority"].as_i64().filter(|it| *it != value) {
+    if let Some(given) = object["spec"]["priority"].as_i64().filter(|it| *it != value) {
         let why = format!(
-            "the integer value of priority ({said}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         );
         return Err(attributes.forbid(object, &why));
     }
-    let said = str_at(object, "spec.preemptionPolicy");
-    if let Some(policy) = policy.as_ref().filter(|it| !said.is_empty() && said != **it) {
+    let given = str_at(object, "spec.preemptionPolicy");
+    if let Some(policy) = policy.as_ref().filter(|it| !given.is_empty() && given != **it) {
         let why = format!(
-            "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         );
         return Err(attributes.forbid(object, &why));
     }
@@ -64,7 +66,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// There is one default at most.
+/// Checks that at most one PriorityClass is the global default.
 pub(super) fn validate(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -85,13 +87,14 @@ pub(super) fn validate(
     }
 }
 
-/// Of several, which only a race can make, the lowest.
+/// The global default PriorityClass. If concurrent writes created several, the one with the lowest value.
 fn default_class(admission: &Admission) -> Option<Value> {
     let (classes, _) = admission.storage.list(class_kind(), None, &Selector::default());
     let classes = classes.iter().map(|it| unstructured::parse(it)).filter(|it| it["globalDefault"] == true);
     classes.min_by_key(|it| it["value"].as_i64().unwrap_or(0))
 }
 
+/// Name, value and preemption policy of a PriorityClass.
 fn of_class(class: &Value) -> (String, i64, Option<String>) {
     (
         str_at(class, "metadata.name").to_owned(),

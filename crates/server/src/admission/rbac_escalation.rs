@@ -1,4 +1,4 @@
-//! Nobody gives away what they do not have.
+//! Prevents privilege escalation through RBAC: users can only grant permissions that they hold.
 
 use serde_json::Value;
 
@@ -10,9 +10,10 @@ use crate::kinds::Kind;
 use crate::request::{MASTERS, RequestAttributes, ResourceAttributes, Target, User};
 use crate::unstructured::list;
 
-/// Rule: whoever writes a role must have every right in it, or the verb `escalate` on it; whoever binds one must have every
-/// right in it, or the verb `bind` on it. A role that is gathered from others takes every right there is.
-/// Upstream: the `policybased` storages. `old` is what stands.
+/// Rule: writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding requires all
+/// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
+/// all permissions.
+/// Upstream: the `policybased` storages. `old` is the stored object.
 pub(crate) fn check(
     access: &Access,
     user: &User,
@@ -25,21 +26,21 @@ pub(crate) fn check(
     }
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let forbid = |why: &str| ApiError::forbidden(target.kind, &target.name, why);
-    let may = |verb: &str, plural: &str, name: &str| {
-        let on = ResourceAttributes {
+    let is_allowed = |verb: &str, plural: &str, name: &str| {
+        let attributes = ResourceAttributes {
             group: RBAC.to_owned(),
             plural: plural.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             ..ResourceAttributes::default()
         };
-        authorize(access, user, &RequestAttributes::resource(verb, on)).is_ok()
+        authorize(access, user, &RequestAttributes::resource(verb, attributes)).is_ok()
     };
-    let held_kind =
-        RBAC_OBJECTS.iter().find(|(plural, _)| *plural == target.kind.plural).map(|(_, held)| *held);
-    if held_kind == Some(RbacObject::Role) {
-        // On a create the request has no name, so only a right to all of them will do.
-        if may("escalate", target.kind.plural, if old.is_some() { &target.name } else { "" }) {
+    let rbac_object =
+        RBAC_OBJECTS.iter().find(|(plural, _)| *plural == target.kind.plural).map(|(_, object)| *object);
+    if rbac_object == Some(RbacObject::Role) {
+        // A create has no name yet, so `escalate` is needed on all roles.
+        if is_allowed("escalate", target.kind.plural, if old.is_some() { &target.name } else { "" }) {
             return Ok(());
         }
         held(access, user, namespace, &Rule::all(&new["rules"])).map_err(|why| forbid(&why))?;
@@ -53,7 +54,7 @@ pub(crate) fn check(
     }
     let role = RoleRef::read(&new["roleRef"]);
     let plural = if role.kind == "Role" { "roles" } else { "clusterroles" };
-    if may("bind", plural, &role.name) {
+    if is_allowed("bind", plural, &role.name) {
         return Ok(());
     }
     let rules = access.with(|roles| roles.rules_of(&role, namespace).cloned());
@@ -62,7 +63,7 @@ pub(crate) fn check(
     held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }
 
-/// Only what leads to the object's own end is changed.
+/// Whether only fields used by garbage collection and server-side apply change. Upstream: `IsOnlyMutatingGCFields`.
 fn is_housekeeping(new: &Value, old: &Value) -> bool {
     let bare = |it: &Value| {
         let mut it = it.clone();
@@ -76,20 +77,21 @@ fn is_housekeeping(new: &Value, old: &Value) -> bool {
     bare(new) == bare(old)
 }
 
+/// Fails with upstream's message unless the user holds all of the rules in the namespace.
 fn held(access: &Access, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
     let (own, dangling) = access.with(|roles| roles.rules_for(user, namespace));
     let lacking = missing(&own, rules);
     if lacking.is_empty() {
         return Ok(());
     }
-    let mut said: Vec<_> = lacking.iter().map(Rule::compact).collect();
-    said.sort();
-    said.dedup();
+    let mut missing_rules: Vec<_> = lacking.iter().map(Rule::compact).collect();
+    missing_rules.sort();
+    missing_rules.dedup();
     let mut why = format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,
         go_strings(&user.groups),
-        said.join("\n")
+        missing_rules.join("\n")
     );
     if !dangling.is_empty() {
         why = format!("{why}; resolution errors: [{}]", dangling.join(", "));
@@ -97,6 +99,7 @@ fn held(access: &Access, user: &User, namespace: &str, rules: &[Rule]) -> Result
     Err(why)
 }
 
+/// Rules that allow every verb on every resource and every path.
 fn everything() -> [Rule; 2] {
     let star = || vec!["*".to_owned()];
     [

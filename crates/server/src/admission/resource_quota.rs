@@ -1,8 +1,9 @@
-//! A namespace may hold only so much. Upstream: `ResourceQuota`, and the controller that counts what is used.
+//! Enforces ResourceQuotas and keeps their usage. Upstream: the admission plugin `ResourceQuota`, and the resource
+//! quota controller.
 //!
-//! A write is charged to the `status.used` of the quotas that it falls under before it is committed: by compare and swap,
-//! so that two writes at once cannot both take the last of it. What goes frees its share when it is counted anew, and
-//! nothing is counted while a charge is on its way into the store.
+//! A write is charged to `status.used` of the matching quotas before it is committed, by compare-and-swap, so that two
+//! concurrent writes cannot both use the remaining quota. Deletions free quota when usage is recalculated. The usage of
+//! a namespace is not recalculated while a charged write in it is in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,25 +25,28 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list, str_at};
 use muster_api::quantity::Quantity;
 
-/// Charges whose writes are not in the store yet.
+/// Charges whose writes are not committed yet, by namespace.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Charges(Arc<Shared>);
 
+/// The charges in flight, and the notification about failed ones.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<ChargeState>,
     unspent: Notify,
 }
 
+/// Numbers of charges in flight and of failed charges.
 #[derive(Debug, Default)]
 struct ChargeState {
-    /// How many there are, by namespace.
+    /// Number of charges in flight, by namespace.
     under_way: HashMap<String, usize>,
-    /// Namespaces that were charged for a write that failed.
+    /// Namespaces with charges for writes that failed: their usage must be recalculated.
     unspent: BTreeSet<String>,
 }
 
-/// Holds off the counting of a namespace until its write came through or failed.
+/// Charge for one write. While it exists, the usage of its namespace is not recalculated. Dropped without `commit`, it
+/// marks the charge as failed.
 #[derive(Debug)]
 pub(crate) struct Charge {
     charges: Charges,
@@ -51,20 +55,23 @@ pub(crate) struct Charge {
 }
 
 impl Charges {
-    /// Until some namespace was charged for nothing.
+    /// Waits until a charged write fails.
     pub(crate) async fn unspent(&self) {
         self.0.unspent.notified().await;
     }
 
+    /// Returns and clears the namespaces with failed charges.
     pub(crate) fn take_unspent(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.lock().unspent)
     }
 
+    /// Registers a charge in flight.
     fn begin(&self, namespace: &str) -> Charge {
         *self.lock().under_way.entry(namespace.to_owned()).or_default() += 1;
         Charge { charges: self.clone(), namespace: namespace.to_owned(), is_spent: false }
     }
 
+    /// Whether the namespace has no charge in flight.
     fn is_idle(&self, namespace: &str) -> bool {
         !self.lock().under_way.contains_key(namespace)
     }
@@ -75,7 +82,7 @@ impl Charges {
 }
 
 impl Charge {
-    /// The write was committed.
+    /// Marks the charged write as committed.
     pub(crate) fn spent(mut self) {
         self.is_spent = true;
     }
@@ -97,9 +104,10 @@ impl Drop for Charge {
     }
 }
 
-/// Writes the status of quotas. The registry does, which is above admission. Upstream: `QuotaAccessor`.
+/// Updates the status of quotas. Implemented by the registry, on which admission does not depend. Upstream:
+/// `QuotaAccessor`.
 pub(crate) trait QuotaAccessor: Sync {
-    /// Writes what `change` makes of the quota; `change` is called again if another write came first.
+    /// Writes the result of `change`; on a conflict, `change` is called again with the new quota.
     fn update_status<'a>(
         &'a self,
         context: &'a Context,
@@ -108,6 +116,7 @@ pub(crate) trait QuotaAccessor: Sync {
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
+/// Charges a write to all matching quotas of its namespace, or refuses it. Returns `None` if no quota applies.
 pub(super) async fn charge(
     admission: &Admission,
     accessor: &dyn QuotaAccessor,
@@ -133,7 +142,7 @@ pub(super) async fn charge(
             subresource: Subresource::Status,
         };
         let server = Context { dry_run: context.dry_run, ..Context::of_server("update", context.now) };
-        // The quota is read anew for each try, and the charge worked out on what it says then.
+        // Each attempt reads the quota again and computes the charge from it.
         let update = |quota: &Value| {
             let mut quota = quota.clone();
             if let Some(used) = charged(&quota, kind, attributes, object, context.now)? {
@@ -155,8 +164,9 @@ pub(super) async fn charge(
     Ok(Some(charge))
 }
 
-/// Rule: a write is refused that would take more than a quota leaves, or that does not say how much of a rationed
-/// resource it takes. What is used once the object is there; nothing if the quota does not concern it.
+/// Rule: a write is refused if it would exceed a quota, or if a pod does not set a compute resource that a quota
+/// limits.
+/// Returns the usage after the write, or `None` if the quota does not apply to the object.
 fn charged(
     quota: &Value,
     kind: &Kind,
@@ -201,22 +211,22 @@ fn charged(
     add(&mut after, &cost);
     let exceeded: Vec<&String> = cost.keys().filter(|it| hard[*it] < after[*it]).collect();
     if !exceeded.is_empty() {
-        let said = |from: &Amounts| {
-            let said: Vec<_> = exceeded.iter().map(|it| format!("{it}={}", from[*it])).collect();
-            said.join(",")
+        let format_amounts = |from: &Amounts| {
+            let amounts: Vec<_> = exceeded.iter().map(|it| format!("{it}={}", from[*it])).collect();
+            amounts.join(",")
         };
         let why = format!(
             "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-            said(&cost),
-            said(&used),
-            said(&hard)
+            format_amounts(&cost),
+            format_amounts(&used),
+            format_amounts(&hard)
         );
         return Err(attributes.forbid(object, &why));
     }
     Ok(Some(after))
 }
 
-/// Where processor or memory is rationed, every container must say how much it takes.
+/// Rule: if a quota limits cpu or memory, every container must set the limited request or limit.
 fn refuse_unsaid(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
@@ -228,28 +238,28 @@ fn refuse_unsaid(
     if is_set(&pod["spec"]["resources"]) {
         return Ok(());
     }
-    let mut unsaid: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let spec = &pod["spec"];
     for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
         let of = |which: &str| amounts(&container["resources"][which]);
-        let said = compute(&of("requests"), &of("limits"));
-        for name in restricted.iter().filter(|it| MUST_BE_SAID.contains(it) && !said.contains_key(**it)) {
-            unsaid.entry(name).or_default().insert(str_at(container, "name"));
+        let usage = compute(&of("requests"), &of("limits"));
+        for name in restricted.iter().filter(|it| MUST_BE_SAID.contains(it) && !usage.contains_key(**it)) {
+            missing.entry(name).or_default().insert(str_at(container, "name"));
         }
     }
-    if unsaid.is_empty() {
+    if missing.is_empty() {
         return Ok(());
     }
-    let unsaid: Vec<_> = unsaid
+    let missing: Vec<_> = missing
         .into_iter()
         .map(|(resource, containers)| {
             format!("{resource} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         })
         .collect();
-    Err(attributes.forbid(pod, &format!("failed quota: {quota}: must specify {}", unsaid.join("; "))))
+    Err(attributes.forbid(pod, &format!("failed quota: {quota}: must specify {}", missing.join("; "))))
 }
 
-/// Whether the write can change what is used at all.
+/// Whether the write can change the usage of a quota.
 fn can_cost(kind: &Kind, operation: Operation<'_>, object: &Value) -> bool {
     match operation {
         Operation::Create => true,
@@ -259,18 +269,18 @@ fn can_cost(kind: &Kind, operation: Operation<'_>, object: &Value) -> bool {
     }
 }
 
-/// Whether a quota's resource is one that objects of the kind use.
+/// Whether a quota's resource name counts objects of the kind.
 fn is_of(kind: &Kind, resource: &str) -> bool {
     if let Some(counted) = resource.strip_prefix("count/") {
         return counted == kind.resource();
     }
     if is_pod(kind) {
-        let of_compute = resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
-        let name = of_compute.unwrap_or(resource);
+        let compute_name = resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits."));
+        let name = compute_name.unwrap_or(resource);
         return resource == "pods"
             || matches!(name, "cpu" | "memory" | "ephemeral-storage")
             || name.starts_with("hugepages-")
-            // Resources of someone else's, which cannot be overcommitted.
+            // Extended resources, which cannot be overcommitted.
             || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"));
     }
     if is_service(kind) {
@@ -281,7 +291,7 @@ fn is_of(kind: &Kind, resource: &str) -> bool {
         && matches!(kind.plural, "configmaps" | "resourcequotas" | "secrets")
 }
 
-/// What one object uses.
+/// Quota usage of one object.
 fn usage(kind: &Kind, object: &Value, now: Timestamp) -> Amounts {
     let mut used = Amounts::from([(format!("count/{}", kind.resource()), Quantity::whole(1))]);
     if is_pod(kind) {
@@ -316,6 +326,7 @@ fn usage(kind: &Kind, object: &Value, now: Timestamp) -> Amounts {
     used
 }
 
+/// Quota usage of a pod or container with these requests and limits.
 fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut used = Amounts::from([("pods".to_owned(), Quantity::whole(1))]);
     for (name, amount) in requests {
@@ -335,7 +346,8 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// A quota without scopes concerns all objects; one with scopes the pods that are in all of them.
+/// Whether a quota applies to an object: a quota without scopes applies to all objects, one with scopes to pods that
+/// match every scope.
 fn in_scope(quota: &Value, kind: &Kind, object: &Value) -> bool {
     let spec = &quota["spec"];
     let plain = list(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
@@ -365,6 +377,7 @@ fn pod_in_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     }
 }
 
+/// Whether the pod's affinity terms select pods in other namespaces.
 fn reaches_other_namespaces(pod: &Value) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().any(|which| {
         let affinity = &pod["spec"]["affinity"][which];
@@ -376,11 +389,12 @@ fn reaches_other_namespaces(pod: &Value) -> bool {
     })
 }
 
+/// Whether the pod is in the quota scope `Terminating`: it has an active deadline.
 fn is_terminating(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
-/// It has ended, or has had its time to.
+/// Whether the pod is excluded from usage: it succeeded or failed, or its deletion is overdue.
 fn is_over(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
@@ -388,21 +402,23 @@ fn is_over(pod: &Value, now: Timestamp) -> bool {
         || is_past(&pod["metadata"]["deletionTimestamp"])
 }
 
+/// Whether the namespace has a ResourceQuota.
 pub(crate) fn has_quotas(admission: &Admission, namespace: &str) -> bool {
     !admission.storage.list(quota_kind(), Some(namespace), &Selector::default()).0.is_empty()
 }
 
-/// Counts what the namespace uses, and says so in the status of its quotas. False if it could not be done now.
+/// Recalculates the usage of a namespace and writes it to the status of its quotas. Returns false if it must be retried
+/// later.
 pub(crate) async fn count_quotas(
     admission: &Admission,
     accessor: &dyn QuotaAccessor,
     namespace: &str,
     now: Timestamp,
 ) -> bool {
-    let mut is_done = true;
+    let mut all_written = true;
     for quota in quotas(admission, namespace) {
-        // A charge that begins from here on changes the quota, so that what we counted without it is not written.
-        let is_counted = admission.charges.is_idle(namespace) && {
+        // A charge that begins from here on changes the quota, so the update below fails with a conflict.
+        let is_written = admission.charges.is_idle(namespace) && {
             let status = counted(admission, namespace, &quota, now);
             status == quota["status"] || {
                 let target = Target {
@@ -411,7 +427,7 @@ pub(crate) async fn count_quotas(
                     name: str_at(&quota, "metadata.name").to_owned(),
                     subresource: Subresource::Status,
                 };
-                // With the version in it, only the quota that was read is changed.
+                // The status carries the resourceVersion, so only the quota that was read is updated.
                 let update = |_: &Value| {
                     let mut quota = quota.clone();
                     quota["status"] = status.clone();
@@ -421,11 +437,12 @@ pub(crate) async fn count_quotas(
                 done.is_ok()
             }
         };
-        is_done &= is_counted;
+        all_written &= is_written;
     }
-    is_done
+    all_written
 }
 
+/// The status of a quota, calculated from all objects in the namespace.
 fn counted(admission: &Admission, namespace: &str, quota: &Value, now: Timestamp) -> Value {
     let hard = amounts(&quota["spec"]["hard"]);
     let mut used: Amounts = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
@@ -441,6 +458,7 @@ fn counted(admission: &Admission, namespace: &str, quota: &Value, now: Timestamp
     json!({"hard": quota["spec"]["hard"], "used": said(&used)})
 }
 
+/// Quantities as a JSON object.
 fn said(amounts: &Amounts) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }

@@ -1,4 +1,4 @@
-//! Sums of what the containers of a pod ask for.
+//! Sums of the resource requests and limits of a pod.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,16 @@ use serde_json::Value;
 use crate::unstructured::{is_set, list};
 use muster_api::quantity::Quantity;
 
-/// Amounts by the name of their resource.
+/// Quantities by resource name. Upstream: `v1.ResourceList`.
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
+/// Parses a JSON map of resource names to quantities.
 pub(super) fn amounts(map: &Value) -> Amounts {
     let map = map.as_object().into_iter().flatten();
     map.map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
 }
 
+/// Adds the quantities of `more` to `sum`.
 pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let slot = sum.entry(name.clone()).or_insert(Quantity::ZERO);
@@ -22,8 +24,9 @@ pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// What the pod needs of each resource, of its `requests` or of its `limits`: its containers run side by side, its init
-/// containers one after the other before them, and its sidecars along with all that comes after.
+/// Total of a pod's `requests` or `limits`, selected by `which`. Regular containers run concurrently, init containers
+/// run one after the other before them, and sidecars run along with everything that starts after them. Upstream:
+/// `PodRequests`, `PodLimits`.
 pub(super) fn of_pod(pod: &Value, which: &str) -> Amounts {
     let spec = &pod["spec"];
     let mut sum = Amounts::new();
@@ -33,16 +36,16 @@ pub(super) fn of_pod(pod: &Value, which: &str) -> Amounts {
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in list(spec, "initContainers") {
         let own = amounts(&container["resources"][which]);
-        let mut at_once = sidecars.clone();
-        add(&mut at_once, &own);
+        let mut running = sidecars.clone();
+        add(&mut running, &own);
         if container["restartPolicy"] == "Always" {
             add(&mut sum, &own);
-            sidecars.clone_from(&at_once);
+            sidecars.clone_from(&running);
         }
-        raise(&mut peak, &at_once);
+        raise(&mut peak, &running);
     }
     raise(&mut sum, &peak);
-    // What the pod says of itself as a whole counts, and not its parts.
+    // Pod-level resources override the sum of the containers.
     for (name, amount) in amounts(&spec["resources"][which]) {
         if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
             sum.insert(name, amount);
@@ -51,7 +54,7 @@ pub(super) fn of_pod(pod: &Value, which: &str) -> Amounts {
     sum
 }
 
-/// No container asks for processor or memory: such a pod is the first to go.
+/// Whether no container sets a cpu or memory request or limit (QoS class BestEffort).
 pub(super) fn is_best_effort(pod: &Value) -> bool {
     let spec = &pod["spec"];
     let containers = list(spec, "containers").iter().chain(list(spec, "initContainers"));
@@ -65,6 +68,7 @@ pub(super) fn is_best_effort(pod: &Value) -> bool {
     })
 }
 
+/// Raises each quantity of `peak` to that of `other`.
 fn raise(peak: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         let slot = peak.entry(name.clone()).or_insert(Quantity::ZERO);

@@ -1,4 +1,4 @@
-//! What a pod's runtime class costs, and where it can run, is the pod's too. Upstream: `RuntimeClass`.
+//! Applies the overhead and scheduling constraints of a pod's RuntimeClass to new pods. Upstream: `RuntimeClass`.
 
 use serde_json::{Map, Value};
 
@@ -19,8 +19,8 @@ pub(super) fn mutate(
     let Some(class) = class_of(admission, attributes, pod)? else { return Ok(()) };
     let overhead = &class["overhead"]["podFixed"];
     if !class["overhead"].is_null() {
-        let said = &pod["spec"]["overhead"];
-        if is_set(said) && amounts(said) != amounts(overhead) {
+        let given = &pod["spec"]["overhead"];
+        if is_set(given) && amounts(given) != amounts(overhead) {
             return Err(attributes.forbid(pod, ANOTHER_OVERHEAD));
         }
         if is_set(overhead) {
@@ -32,9 +32,9 @@ pub(super) fn mutate(
         return Ok(());
     }
     let mut selector = pod["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
-    if let Some((key, wanted, said)) = merge(&mut selector, &scheduling["nodeSelector"]) {
+    if let Some((key, required, given)) = merge(&mut selector, &scheduling["nodeSelector"]) {
         let why = format!(
-            "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {said}"
+            "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {required}; pod.spec.nodeSelector[{key}] = {given}"
         );
         return Err(attributes.forbid(pod, &why));
     }
@@ -49,7 +49,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Nobody is charged for what no class asks for.
+/// Checks that a new pod's overhead is the one of its RuntimeClass.
 pub(super) fn validate(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -59,20 +59,20 @@ pub(super) fn validate(
         return Ok(());
     }
     let class = class_of(admission, attributes, pod)?.unwrap_or_default();
-    let said = &pod["spec"]["overhead"];
+    let given = &pod["spec"]["overhead"];
     match &class["overhead"] {
-        Value::Null if is_set(said) => {
+        Value::Null if is_set(given) => {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             Err(attributes.forbid(pod, why))
         }
-        overhead if amounts(&overhead["podFixed"]) != amounts(said) => {
+        overhead if amounts(&overhead["podFixed"]) != amounts(given) => {
             Err(attributes.forbid(pod, ANOTHER_OVERHEAD))
         }
         _ => Ok(()),
     }
 }
 
-/// The class of a pod that is made, if it names one.
+/// The RuntimeClass of a new pod, if it names one.
 fn class_of(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -88,19 +88,20 @@ fn class_of(
     }
 }
 
-/// Adds what is missing; or says which key both have, with the value that is wanted and the one that is said.
+/// Adds the entries of `more` to a node selector. On a conflict returns the key, the required value and the given
+/// value.
 fn merge<'a>(selector: &mut Map<String, Value>, more: &'a Value) -> Option<(&'a str, String, String)> {
-    for (key, wanted) in more.as_object().into_iter().flatten() {
+    for (key, required) in more.as_object().into_iter().flatten() {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         match selector.get(key) {
-            Some(said) if said != wanted => return Some((key, text(wanted), text(said))),
-            _ => drop(selector.insert(key.clone(), wanted.clone())),
+            Some(given) if given != required => return Some((key, text(required), text(given))),
+            _ => drop(selector.insert(key.clone(), required.clone())),
         }
     }
     None
 }
 
-/// Of two tolerations, one of which tolerates all that the other does, that one alone; of two that are the same, the first.
+/// Merges two lists of tolerations: drops those covered by another, and duplicates.
 /// Upstream: `MergeTolerations`.
 fn merged(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
@@ -115,7 +116,7 @@ fn merged(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether `more` tolerates all that `it` does. Upstream: `isSuperset`.
+/// Whether `more` tolerates every taint that `it` tolerates. Upstream: `isSuperset`.
 fn covers(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;

@@ -1,4 +1,4 @@
-//! A pod speaks to the API as a service account. Upstream: `ServiceAccount`.
+//! Sets a pod's service account and mounts its token. Upstream: `ServiceAccount`.
 
 use std::time::Duration;
 
@@ -10,16 +10,19 @@ use crate::error::ApiError;
 use crate::kinds::{Kind, generated_suffix};
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
+/// The service account of pods that name none.
 const DEFAULT: &str = "default";
+/// Annotation that marks a mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Name prefix of the volume with the service account token.
 const VOLUME: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// An hour and seven seconds: by the odd number a token that was mounted by default is told from one that was asked for,
-/// and is honoured for longer.
+/// Lifetime of mounted tokens: one hour and seven seconds. Upstream: `WarnOnlyBoundTokenExpirationPeriod`, whose odd
+/// number of seconds distinguishes injected tokens from requested ones.
 const TOKEN_S: u32 = 3607;
 
-/// How long a pod waits for the account that every new namespace gets.
+/// How long the creation of a pod waits for the `default` service account of a new namespace.
 const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
 
 pub(super) async fn mutate(
@@ -30,14 +33,14 @@ pub(super) async fn mutate(
     if !attributes.is_create() {
         return Ok(());
     }
-    // The node made it from a file and only shows it here: nothing may be added.
+    // A mirror pod must equal the static pod on the node, so nothing is added.
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return refuse_references(attributes, pod);
     }
     if str_at(pod, "spec.serviceAccountName").is_empty() {
         map_mut(pod, "spec").insert("serviceAccountName".into(), json!(DEFAULT));
     }
-    // The old name of the field goes along with the new one.
+    // The deprecated field `serviceAccount` has the same value.
     let name = str_at(pod, "spec.serviceAccountName").to_owned();
     pod["spec"]["serviceAccount"] = json!(name);
     let Some(account) = account(admission, attributes.namespace(), &name).await else {
@@ -47,8 +50,8 @@ pub(super) async fn mutate(
         );
         return Err(attributes.forbid(pod, &why));
     };
-    let wants_token = [&pod["spec"], &account].map(|it| it["automountServiceAccountToken"].as_bool());
-    if wants_token.into_iter().flatten().next().unwrap_or(true) {
+    let automount = [&pod["spec"], &account].map(|it| it["automountServiceAccountToken"].as_bool());
+    if automount.into_iter().flatten().next().unwrap_or(true) {
         mount_token(&mut pod["spec"]);
     }
     if list(&pod["spec"], "imagePullSecrets").is_empty() && is_set(&account["imagePullSecrets"]) {
@@ -57,6 +60,7 @@ pub(super) async fn mutate(
     refuse_secrets(attributes, &account, pod)
 }
 
+/// Finds a service account. Waits for the `default` one, which is created after its namespace.
 async fn account(admission: &Admission, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
     let find = || admission.storage.peek(kind, Some(namespace), name).map(|it| unstructured::parse(&it));
@@ -78,11 +82,11 @@ async fn account(admission: &Admission, namespace: &str, name: &str) -> Option<V
     tokio::time::timeout(DEFAULT_WAIT, arrives).await.ok().flatten()
 }
 
-/// Every container gets the volume, but for one that has something else in its place.
+/// Adds the token volume, and mounts it into every container that mounts nothing at that path.
 fn mount_token(spec: &mut Value) {
-    let standing =
+    let existing =
         list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
-    let (has_volume, name) = match standing {
+    let (has_volume, name) = match existing {
         Some(name) => (true, name.to_owned()),
         None => (false, format!("{VOLUME}{}", generated_suffix())),
     };
@@ -109,6 +113,7 @@ fn mount_token(spec: &mut Value) {
     }
 }
 
+/// Appends an item to an array field, creating the array if needed.
 fn push(object: &mut Value, name: &str, item: Value) {
     match &mut object[name] {
         Value::Array(items) => items.push(item),
@@ -116,6 +121,7 @@ fn push(object: &mut Value, name: &str, item: Value) {
     }
 }
 
+/// Checks that a mirror pod references no service account, secret or token.
 fn refuse_references(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
@@ -134,7 +140,7 @@ fn refuse_references(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result
     Err(attributes.forbid(pod, why))
 }
 
-/// An account may be told to let its pods use no secrets but those that it names.
+/// If the service account has `enforce-mountable-secrets`, checks that the pod uses only secrets listed in it.
 fn refuse_secrets(attributes: AdmissionAttributes<'_>, account: &Value, pod: &Value) -> Result<(), ApiError> {
     const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
     let enforces = account["metadata"]["annotations"][ENFORCE].as_str();
@@ -143,10 +149,10 @@ fn refuse_secrets(attributes: AdmissionAttributes<'_>, account: &Value, pod: &Va
     }
     let account_name = str_at(account, "metadata.name");
     let names = |field: &str, secret: &str| list(account, field).iter().any(|it| it["name"] == secret);
-    for (what, secret) in secrets_of(&pod["spec"]) {
+    for (source, secret) in secrets_of(&pod["spec"]) {
         if !names("secrets", secret) {
             let why = format!(
-                "{what} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
+                "{source} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
             );
             return Err(attributes.forbid(pod, &why));
         }
@@ -163,7 +169,7 @@ fn refuse_secrets(attributes: AdmissionAttributes<'_>, account: &Value, pod: &Va
     Ok(())
 }
 
-/// The secrets that a pod names, each with how it does.
+/// The secrets that a pod references, each with a description of the reference for error messages.
 fn secrets_of(spec: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
     for volume in list(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {

@@ -1,5 +1,4 @@
-//! Every service has an address of its own, and a port of its own on the nodes where it asks for one.
-//! Upstream: the allocators of the service registry.
+//! Allocates cluster IPs and node ports of Services. Upstream: the allocators of the Service registry.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -19,49 +18,58 @@ use crate::selector::Selector;
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 use crate::validation::FieldError;
 
-/// 10.96.0.0/16. The first address is the server's own.
+/// First address of the Service range 10.96.0.0/16, as a number.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+/// Number of addresses in the Service range.
 const HOSTS: u32 = 1 << 16;
+/// Cluster IP of the Service `kubernetes`.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// Where nodes answer for the names of the cluster.
+/// Cluster IP of the cluster's DNS service.
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// The first address, and how many leading bits all have in common.
+/// The Service range as its first address and prefix length.
 pub(super) const RANGE: (u32, u8) = (NETWORK, 16);
 
+/// Whether the address is in the Service range.
 pub(super) fn is_in_range(address: Ipv4Addr) -> bool {
     u32::from(address).checked_sub(NETWORK).is_some_and(|it| it < HOSTS)
 }
 
-/// The first addresses are left to those who choose one themselves. Upstream: `calculateRangeOffset`, at most 256.
+/// Addresses at the start of the range that are not allocated dynamically, but left for Services that choose their
+/// cluster IP. Upstream: `calculateRangeOffset`, at most 256.
 const CHOSEN: u32 = 256;
 
-/// As upstream's `--service-node-port-range`.
+/// Range of node ports. Upstream: default of `--service-node-port-range`.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// What is promised to a service is kept for it until its write must have come through.
+/// How long an allocation counts although its Service is not stored yet. A write is committed or has failed by then.
 const PROMISE: SignedDuration = SignedDuration::from_mins(2);
 
-/// Addresses and ports that are taken. Follows the store, so that a new service costs what changed since the last.
+/// Allocates cluster IPs and node ports. Follows the changes of stored Services, so that an allocation does not list
+/// all Services.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(Mutex<AllocatedAddresses>);
 
+/// The cluster IPs and node ports in use.
 #[derive(Debug, Default)]
 struct AllocatedAddresses {
-    /// Everything up to this revision is in `held`.
+    /// Stored Services up to this revision are in `allocated`.
     seen: Option<Revision>,
-    /// By whom: the key of the service.
+    /// Allocations of stored Services, with the storage key of the Service.
     held: HashMap<Claim, String>,
+    /// Allocations of Services that are not stored yet, with the storage key and the time of allocation.
     promised: HashMap<Claim, (String, Timestamp)>,
-    /// Where the search for the next free address begins.
+    /// Offset at which the search for the next free cluster IP begins.
     next: u32,
 }
 
+/// A cluster IP or node port that belongs to one Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Claim {
     Address(Ipv4Addr),
     NodePort(i64),
 }
 
+/// Allocates the cluster IP and node ports of a Service, or checks those that it chose.
 pub(super) fn mutate(
     admission: &Admission,
     context: &Context,
@@ -72,40 +80,45 @@ pub(super) fn mutate(
         Operation::Update { old } => old,
         _ => &Value::Null,
     };
-    let mut taken = admission.service_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-    taken.follow(admission, context.now);
-    // One that has no name yet is like no other.
+    let mut allocated = admission.service_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+    allocated.follow(admission, context.now);
+    // A Service with `generateName` has no name yet and gets a unique key.
     let name = match str_at(service, "metadata.name") {
         "" => Uuid::new_v4().to_string(),
         name => name.to_owned(),
     };
     let key = attributes.target.kind.key(attributes.target.namespace.as_deref(), &name);
-    let mut wanted =
-        RequestedAddresses { taken: &mut taken, key, now: context.now, keeps: !context.dry_run, attributes };
+    let mut allocator = RequestedAddresses {
+        taken: &mut allocated,
+        key,
+        now: context.now,
+        keeps: !context.dry_run,
+        attributes,
+    };
     forget_what_ends(service, old);
-    wanted.address(service, old)?;
-    wanted.node_ports(service, old)
+    allocator.address(service, old)?;
+    allocator.node_ports(service, old)
 }
 
-/// What a service was given for its type goes with the type, unless its user says something new about it. Upstream:
+/// Removes fields that depend on a type that the Service no longer has, unless the user changed them. Upstream:
 /// `dropTypeDependentFields`.
 fn forget_what_ends(service: &mut Value, old: &Value) {
-    let is_balanced = |it: &Value| it["spec"]["type"] == "LoadBalancer";
-    let is_inside = |it: &Value| it["spec"]["type"] != "ExternalName";
-    let has_health_port = |it: &Value| is_balanced(it) && it["spec"]["externalTrafficPolicy"] == "Local";
-    let ends = |has: &dyn Fn(&Value) -> bool, field: &str| {
+    let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
+    let has_cluster_ip = |it: &Value| it["spec"]["type"] != "ExternalName";
+    let has_health_port = |it: &Value| is_load_balancer(it) && it["spec"]["externalTrafficPolicy"] == "Local";
+    let is_obsolete = |has: &dyn Fn(&Value) -> bool, field: &str| {
         has(old) && !has(service) && service["spec"][field] == old["spec"][field]
     };
-    let mut ended = Vec::new();
+    let mut obsolete = Vec::new();
     for (has, field) in [
-        (&is_balanced as &dyn Fn(&Value) -> bool, "allocateLoadBalancerNodePorts"),
-        (&is_balanced, "loadBalancerClass"),
-        (&is_inside, "internalTrafficPolicy"),
+        (&is_load_balancer as &dyn Fn(&Value) -> bool, "allocateLoadBalancerNodePorts"),
+        (&is_load_balancer, "loadBalancerClass"),
+        (&has_cluster_ip, "internalTrafficPolicy"),
         (&has_health_port, "healthCheckNodePort"),
         (&is_reached_from_outside, "externalTrafficPolicy"),
     ] {
-        if ends(has, field) {
-            ended.push(field);
+        if is_obsolete(has, field) {
+            obsolete.push(field);
         }
     }
     let node_ports = |it: &Value| -> Vec<i64> {
@@ -117,7 +130,7 @@ fn forget_what_ends(service: &mut Value, old: &Value) {
     let lose_ports =
         has_node_ports(old) && !has_node_ports(service) && node_ports(old) == node_ports(service);
     let spec = map_mut(service, "spec");
-    for field in ended {
+    for field in obsolete {
         spec.remove(field);
     }
     if lose_ports {
@@ -137,11 +150,13 @@ fn has_node_ports(service: &Value) -> bool {
     }
 }
 
+/// Whether clients outside the cluster can reach the Service. Upstream: `ExternallyAccessible`.
 fn is_reached_from_outside(service: &Value) -> bool {
     let spec = &service["spec"];
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
+/// Allocates the cluster IP and node ports of one Service.
 struct RequestedAddresses<'a> {
     taken: &'a mut AllocatedAddresses,
     key: String,
@@ -153,7 +168,8 @@ struct RequestedAddresses<'a> {
 impl RequestedAddresses<'_> {
     fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
-            // One that becomes such gives its address up; a new one must not say any, which the checks see to.
+            // A Service that becomes ExternalName releases its cluster IP. Validation refuses a new one that sets a
+            // cluster IP.
             let spec = map_mut(service, "spec");
             for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if !old.is_null() {
@@ -165,7 +181,7 @@ impl RequestedAddresses<'_> {
             }
             return Ok(());
         }
-        // A client that leaves the address out of an update means the one that stands.
+        // An update without a cluster IP keeps the stored one.
         if !is_set(&service["spec"]["clusterIP"]) && old["spec"]["type"] != "ExternalName" {
             for name in ["clusterIP", "clusterIPs"] {
                 if is_set(&old["spec"][name]) {
@@ -178,24 +194,27 @@ impl RequestedAddresses<'_> {
                 service["spec"][name] = old["spec"][name].clone();
             }
         }
-        let said = str_at(service, "spec.clusterIP").to_owned();
-        let address = match said.as_str() {
-            "None" => said,
-            // One that stands stays: the checks refuse another.
-            _ if !said.is_empty() && is_set(&old["spec"]["clusterIP"]) => said,
+        let requested = str_at(service, "spec.clusterIP").to_owned();
+        let address = match requested.as_str() {
+            "None" => requested,
+            // A stored cluster IP stays: validation refuses a change.
+            _ if !requested.is_empty() && is_set(&old["spec"]["clusterIP"]) => requested,
             "" => self.free_address(service)?.to_string(),
-            _ => self.claim_address(service, &said)?,
+            _ => self.claim_address(service, &requested)?,
         };
-        // Whoever writes the endpoints of a service without a selector may write both families.
+        // A headless Service without a selector may have endpoints of both IP families.
         let both = address == "None" && !is_set(&service["spec"]["selector"]);
         let spec = map_mut(service, "spec");
         if spec.get("clusterIPs").is_none_or(|it| !is_set(it)) {
             spec.insert("clusterIPs".into(), json!([address]));
         }
         spec.insert("clusterIP".into(), json!(address));
-        // Nobody but its user knows where a service without address and selector leads.
-        let leads_anywhere = address == "None" && !spec.get("selector").is_some_and(is_set);
-        if leads_anywhere && !spec.contains_key("ipFamilyPolicy") && !spec.contains_key("ipFamilies") {
+        // A headless Service without a selector is dual-stack unless it sets families or a policy.
+        let is_headless_without_selector = address == "None" && !spec.get("selector").is_some_and(is_set);
+        if is_headless_without_selector
+            && !spec.contains_key("ipFamilyPolicy")
+            && !spec.contains_key("ipFamilies")
+        {
             spec.insert("ipFamilies".into(), json!(["IPv4", "IPv6"]));
             spec.insert("ipFamilyPolicy".into(), json!("RequireDualStack"));
         }
@@ -210,7 +229,7 @@ impl RequestedAddresses<'_> {
     }
 
     fn free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
-        // From where the last search ended, so that an address that was given up is not at once another's.
+        // The search continues where the last one ended, so that a released address is not reused immediately.
         let dynamic = HOSTS - 1 - CHOSEN;
         let any = (0..dynamic).map(|it| CHOSEN + (self.taken.next + it) % dynamic).chain(2..CHOSEN);
         let mut free = any.map(|it| Ipv4Addr::from(NETWORK + it));
@@ -225,41 +244,45 @@ impl RequestedAddresses<'_> {
         Ok(address)
     }
 
-    fn claim_address(&mut self, service: &Value, said: &str) -> Result<String, ApiError> {
+    fn claim_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
-            let value = json!([said]);
+            let value = json!([requested]);
             self.refuse(service, vec![FieldError::invalid("spec.clusterIPs", &value, why)])
         };
-        // What is no address is for the checks to refuse.
-        let Ok(address) = said.parse::<Ipv4Addr>() else { return Ok(said.to_owned()) };
+        // Validation refuses an invalid address.
+        let Ok(address) = requested.parse::<Ipv4Addr>() else { return Ok(requested.to_owned()) };
         let host = u32::from(address).wrapping_sub(NETWORK);
         if !(1..HOSTS - 1).contains(&host) {
             return Err(refuse(&format!(
-                "failed to allocate IP {said}: the provided network does not match the current range"
+                "failed to allocate IP {requested}: the provided network does not match the current range"
             )));
         }
         if self.taken.has(Claim::Address(address), &self.key) {
-            return Err(refuse(&format!("failed to allocate IP {said}: provided IP is already allocated")));
+            return Err(refuse(&format!(
+                "failed to allocate IP {requested}: provided IP is already allocated"
+            )));
         }
         self.promise(Claim::Address(address));
-        Ok(said.to_owned())
+        Ok(requested.to_owned())
     }
 
     fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
-        let needs = has_node_ports(service);
-        let standing = list(&old["spec"], "ports");
+        let needs_node_ports = has_node_ports(service);
+        let old_ports = list(&old["spec"], "ports");
         let mut ports = list(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();
         for (at, port) in ports.iter_mut().enumerate() {
             let same = |it: &&Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
-            let before = standing.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
+            let before = old_ports.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
             match (port["nodePort"].as_i64().unwrap_or(0), before) {
-                (0, _) if !needs => {}
+                (0, _) if !needs_node_ports => {}
                 (0, 0) => port["nodePort"] = json!(self.free_node_port(service, at)?),
                 (0, before) => port["nodePort"] = json!(before),
-                // Two protocols of one service may share a port.
-                (said, _) if standing.iter().any(|it| it["nodePort"] == said) || !chosen.insert(said) => {}
-                (said, _) => self.claim_node_port(service, at, said)?,
+                // Ports with different protocols may share a node port.
+                (requested, _)
+                    if old_ports.iter().any(|it| it["nodePort"] == requested)
+                        || !chosen.insert(requested) => {}
+                (requested, _) => self.claim_node_port(service, at, requested)?,
             }
         }
         if !ports.is_empty() {
@@ -296,34 +319,38 @@ impl RequestedAddresses<'_> {
         Err(self.refuse(service, vec![FieldError::invalid(field, &json!(port), why)]))
     }
 
+    /// Records a pending allocation, except in a dry run.
     fn promise(&mut self, claim: Claim) {
         if self.keeps {
             self.taken.promised.insert(claim, (self.key.clone(), self.now));
         }
     }
 
+    /// Returns a 422 error for the Service.
     fn refuse(&self, service: &Value, causes: Vec<FieldError>) -> ApiError {
         ApiError::invalid(self.attributes.target.kind, str_at(service, "metadata.name"), &causes)
     }
 }
 
 impl AllocatedAddresses {
-    /// Whether another service than the one under `key` has it.
+    /// Whether a Service other than `key` has the address or port.
     fn has(&self, claim: Claim, key: &str) -> bool {
-        let holder = self.held.get(&claim);
-        let promised = self.promised.get(&claim).map(|(key, _)| key);
-        holder.into_iter().chain(promised).any(|it| it != key)
+        let stored = self.held.get(&claim);
+        let pending = self.promised.get(&claim).map(|(key, _)| key);
+        stored.into_iter().chain(pending).any(|it| it != key)
     }
 
+    /// Whether the address or port is allocated to a Service that is not stored yet.
     fn is_promised(&self, claim: Claim) -> bool {
         self.promised.contains_key(&claim)
     }
 
+    /// Applies the changes of stored Services since the last call, and drops expired pending allocations.
     fn follow(&mut self, admission: &Admission, now: Timestamp) {
         self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
         let kind = Kind::builtin("", "v1", "services");
-        let news = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
-        let Some((events, revision)) = news else {
+        let changes = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
+        let Some((events, revision)) = changes else {
             let (services, revision) = admission.storage.list(kind, None, &Selector::default());
             self.held.clear();
             for service in &services {
@@ -346,11 +373,13 @@ impl AllocatedAddresses {
         self.seen = Some(revision);
     }
 
+    /// Records the allocations of a stored Service.
     fn put(&mut self, service: &Value) {
         let key = key_of(service);
         self.held.extend(claims(service).map(|it| (it, key.clone())));
     }
 
+    /// Removes the allocations of a Service that was changed or deleted.
     fn release(&mut self, service: &Value) {
         let key = key_of(service);
         for claim in claims(service) {
@@ -366,6 +395,7 @@ fn key_of(service: &Value) -> String {
     kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
 }
 
+/// The cluster IPs and node ports in a Service's spec.
 fn claims(service: &Value) -> impl Iterator<Item = Claim> {
     let addresses = list(&service["spec"], "clusterIPs").iter().filter_map(|it| it.as_str()?.parse().ok());
     let ports = list(&service["spec"], "ports").iter().filter_map(|it| it["nodePort"].as_i64());

@@ -1,9 +1,11 @@
-//! A pod stays on a node that is lost for five minutes, unless it says otherwise. Upstream: `DefaultTolerationSeconds`.
+//! Adds the default tolerations to pods: they stay on a not-ready or unreachable node for five minutes. Upstream:
+//! `DefaultTolerationSeconds`.
 
 use serde_json::{Value, json};
 
 use crate::unstructured::{list, map_mut, str_at};
 
+/// How long a pod tolerates each of the taints.
 const SECONDS: u32 = 300;
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 

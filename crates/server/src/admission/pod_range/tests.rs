@@ -88,7 +88,7 @@ async fn what_a_node_brings_must_be_the_clusters_and_nobody_elses() {
     world.join("n8", "system:node:n8", json!({}), "172.30.0.4").await;
     expect![[r#"
         n1: ["10.244.1.0/24"]
-        n2: nodes "n2" is forbidden: spec.podCIDR 10.244.1.0/25 holds addresses of node "n1"
+        n2: nodes "n2" is forbidden: spec.podCIDR 10.244.1.0/25 overlaps the addresses of node "n1"
         n3: nodes "n3" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
         n4: nodes "n4" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
         n5: nodes "n5" is forbidden: a node's spec.podCIDR must be one range of at most 256 addresses in 10.244.0.0/16
@@ -130,11 +130,11 @@ fn ranges_to_give_of() {
     let said = all.map(|it| format!("{:?}", ranges.give_of(it, 0)));
     expect![[r#"
         Ok(())
-        Err("\"10.244.0.1/16\" is no range of 256 addresses or more, such as 10.244.0.0/16")
-        Err("10.0.0.0/8 holds addresses of Services, which are in 10.96.0.0/16")
-        Err("10.96.4.0/24 holds addresses of Services, which are in 10.96.0.0/16")
-        Err("\"10.244.0.0/25\" is no range of 256 addresses or more, such as 10.244.0.0/16")
-        Err("\"x\" is no range of 256 addresses or more, such as 10.244.0.0/16")
-        Err("\"fd00::/48\" is no range of 256 addresses or more, such as 10.244.0.0/16")"#]]
+        Err("\"10.244.0.1/16\" is not a range of 256 addresses or more such as 10.244.0.0/16")
+        Err("10.0.0.0/8 overlaps the Service range 10.96.0.0/16")
+        Err("10.96.4.0/24 overlaps the Service range 10.96.0.0/16")
+        Err("\"10.244.0.0/25\" is not a range of 256 addresses or more such as 10.244.0.0/16")
+        Err("\"x\" is not a range of 256 addresses or more such as 10.244.0.0/16")
+        Err("\"fd00::/48\" is not a range of 256 addresses or more such as 10.244.0.0/16")"#]]
     .assert_eq(&said.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The controls of the level baseline: what lets a container reach the host.
+//! The controls of the Pod Security level baseline: they forbid access to the host.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/"
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// Rule: AppArmor stays on: profiles are the runtime's default or one of the node's own, by field and by annotation.
+/// Rule: AppArmor stays enabled: a profile set by field or annotation is the runtime's default or a local profile of
+/// the node.
 /// Upstream: `appArmorProfile_1_0`.
 pub(super) fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
     let (mut setters, values) = unconfined(pod, "appArmorProfile");
@@ -33,8 +34,8 @@ pub(super) fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// The parts of a pod that set a profile of AppArmor or seccomp that does not confine processes, and the types of those
-/// profiles.
+/// The pod and containers that set an AppArmor or seccomp profile type other than `RuntimeDefault` and `Localhost`, and
+/// those types.
 pub(super) fn unconfined<'a>(pod: Pod<'a>, field: &str) -> (Vec<String>, Values<'a>) {
     let mut types = Values::new();
     let mut is_unconfined = |context: &'a Value| {
@@ -50,6 +51,7 @@ pub(super) fn unconfined<'a>(pod: Pod<'a>, field: &str) -> (Vec<String>, Values<
     (setters(is_pod, &containers), types)
 }
 
+/// Capabilities that the level baseline allows a container to add.
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -66,7 +68,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// Rule: no capabilities are added beyond a runtime's default ones, and not `NET_RAW`.
+/// Rule: a container adds no capability except those that runtimes grant by default, without `NET_RAW`.
 /// Upstream: `capabilitiesBaseline_1_0`.
 pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
     let mut added = Values::new();
@@ -103,7 +105,7 @@ pub(super) fn host_namespaces(pod: Pod<'_>) -> Option<Violation> {
     (!shared.is_empty()).then(|| Violation { reason: "host namespaces", detail: shared.join(", ") })
 }
 
-/// Rule: a pod mounts no path of the host.
+/// Rule: a pod mounts no `hostPath` volume.
 /// Upstream: `hostPathVolumes_1_0`.
 pub(super) fn host_path_volumes(pod: Pod<'_>) -> Option<Violation> {
     let volumes = list(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
@@ -113,17 +115,17 @@ pub(super) fn host_path_volumes(pod: Pod<'_>) -> Option<Violation> {
         .then(|| Violation { reason: "hostPath volumes", detail: format!("{noun} {}", quoted(names)) })
 }
 
-/// Rule: a container takes no port of the host.
+/// Rule: a container uses no host port.
 /// Upstream: `hostPorts_1_0`.
 pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
     let mut ports = BTreeSet::new();
     let mut containers = Vec::new();
     for container in pod.containers() {
-        let taken = list(container, "ports").iter().filter_map(|it| it["hostPort"].as_i64());
-        let taken: Vec<_> = taken.filter(|it| *it != 0).map(|it| it.to_string()).collect();
-        if !taken.is_empty() {
+        let host_ports = list(container, "ports").iter().filter_map(|it| it["hostPort"].as_i64());
+        let host_ports: Vec<_> = host_ports.filter(|it| *it != 0).map(|it| it.to_string()).collect();
+        if !host_ports.is_empty() {
             containers.push(str_at(container, "name"));
-            ports.extend(taken);
+            ports.extend(host_ports);
         }
     }
     (!containers.is_empty()).then(|| Violation {
@@ -138,7 +140,7 @@ pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: probes and lifecycle hooks go to the pod itself: the node's agent must not be made to call other hosts.
+/// Rule: probes and lifecycle hooks do not set a host, so that the kubelet cannot be made to connect to other hosts.
 /// Upstream: `hostProbesAndHostLifecycleV1Dot34`.
 pub(super) fn host_probes_and_lifecycle(pod: Pod<'_>) -> Option<Violation> {
     let (mut containers, mut hosts) = (Values::new(), Values::new());
@@ -151,9 +153,9 @@ pub(super) fn host_probes_and_lifecycle(pod: Pod<'_>) -> Option<Violation> {
             &lifecycle["postStart"],
             &lifecycle["preStop"],
         ];
-        let called =
+        let target_hosts =
             handlers.into_iter().flat_map(|it| [str_at(it, "httpGet.host"), str_at(it, "tcpSocket.host")]);
-        for host in called.filter(|it| !it.is_empty()) {
+        for host in target_hosts.filter(|it| !it.is_empty()) {
             containers.insert(str_at(container, "name"));
             hosts.insert(host);
         }
@@ -181,7 +183,7 @@ pub(super) fn privileged(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: `/proc` keeps its masks.
+/// Rule: `procMount` is `Default`, which keeps the masks of `/proc`.
 /// Upstream: `procMount_1_0`.
 pub(super) fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
     let mut values = Values::new();
@@ -202,7 +204,7 @@ pub(super) fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at the level baseline.
+/// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at level baseline.
 /// Upstream: `procMount1_35baseline`.
 pub(super) fn proc_mount_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
     if pod.has_user_namespace() { None } else { proc_mount(pod) }
@@ -216,8 +218,8 @@ pub(super) fn se_linux_options_1_31(pod: Pod<'_>) -> Option<Violation> {
     se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }
 
-/// Rule: SELinux types are those of containers, and neither user nor role is set. Since 1.31 `container_engine_t` is one of
-/// those types.
+/// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since 1.31
+/// `container_engine_t` is allowed.
 /// Upstream: `seLinuxOptions`.
 fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
     let mut others = Values::new();
@@ -240,23 +242,23 @@ fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
     if setters.is_empty() {
         return None;
     }
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if !others.is_empty() {
-        wrong.push(format!("{} {}", if others.len() == 1 { "type" } else { "types" }, quoted(others)));
+        errors.push(format!("{} {}", if others.len() == 1 { "type" } else { "types" }, quoted(others)));
     }
-    wrong.extend(is_user_set.then(|| "user may not be set".to_owned()));
-    wrong.extend(is_role_set.then(|| "role may not be set".to_owned()));
+    errors.extend(is_user_set.then(|| "user may not be set".to_owned()));
+    errors.extend(is_role_set.then(|| "role may not be set".to_owned()));
     Some(Violation {
         reason: "seLinuxOptions",
         detail: format!(
             "{} set forbidden securityContext.seLinuxOptions: {}",
             setters.join(" and "),
-            wrong.join("; ")
+            errors.join("; ")
         ),
     })
 }
 
-/// Rule: up to 1.18 the annotations of seccomp name the runtime's default profile or one of the node's own.
+/// Rule: up to 1.18 seccomp annotations name the runtime's default profile or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_0`.
 pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
     let allowed =
@@ -280,7 +282,7 @@ pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: seccomp is not turned off: a profile that is set is the runtime's default or one of the node's own.
+/// Rule: seccomp is not disabled: a profile that is set is the runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_19`.
 pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
     let (setters, types) = unconfined(pod, "seccompProfile");
@@ -298,7 +300,7 @@ pub(super) fn must_not_set_seccomp(setters: &[String], types: Values<'_>) -> Vio
     }
 }
 
-/// The sysctls that are isolated from the host and from other pods, by the version that allows them first.
+/// The sysctls that are isolated from the host and from other pods, with the first minor version that allows each.
 const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (0, "kernel.shm_rmid_forced"),
     (0, "net.ipv4.ip_local_port_range"),
@@ -330,7 +332,7 @@ pub(super) fn sysctls_1_32(pod: Pod<'_>) -> Option<Violation> {
     sysctls(pod, 32)
 }
 
-/// Rule: a pod sets safe sysctls only. 1.27, 1.29 and 1.32 added some.
+/// Rule: a pod sets only safe sysctls. 1.27, 1.29 and 1.32 extended the list.
 /// Upstream: `sysctls`.
 fn sysctls(pod: Pod<'_>, minor: u64) -> Option<Violation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
@@ -339,7 +341,7 @@ fn sysctls(pod: Pod<'_>, minor: u64) -> Option<Violation> {
     (!forbidden.is_empty()).then(|| Violation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
-/// Rule: neither the pod nor a container is a HostProcess on Windows.
+/// Rule: neither the pod nor a container is a Windows HostProcess container.
 /// Upstream: `windowsHostProcess_1_0`.
 pub(super) fn windows_host_process(pod: Pod<'_>) -> Option<Violation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;

@@ -1,4 +1,4 @@
-//! Levels, policy versions, and the policy that a namespace's labels select.
+//! Pod Security levels, policy versions, and the policy selected by a namespace's labels.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::validation::FieldError;
 
-/// Prefix of the labels on namespaces and of the annotations in the audit log.
+/// Prefix of the Pod Security labels on namespaces and of the annotations in the audit log.
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
 
 pub(super) const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -17,7 +17,9 @@ pub(super) const AUDIT_VERSION: &str = "pod-security.kubernetes.io/audit-version
 pub(super) const WARN: &str = "pod-security.kubernetes.io/warn";
 pub(super) const WARN_VERSION: &str = "pod-security.kubernetes.io/warn-version";
 
+/// Message for a label value that is not a level.
 const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
+/// Message for a label value that is not a policy version.
 const BAD_VERSION: &str = r#"must be "latest" or "v1.x""#;
 
 /// A Pod Security level, from the most permissive to the strictest.
@@ -28,21 +30,22 @@ pub enum Level {
     Restricted,
 }
 
-/// A policy version. `Latest` is newer than every minor version of Kubernetes 1.
+/// A version of the Pod Security Standards. `Latest` is newer than every minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     Minor(u64),
     Latest,
 }
 
-/// What one mode checks pods against. Written `LEVEL` or `LEVEL:VERSION`.
+/// The level and version that one mode (enforce, audit or warn) checks pods against. Written `LEVEL` or
+/// `LEVEL:VERSION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LevelVersion {
     pub level: Level,
     pub version: Version,
 }
 
-/// What each mode of a namespace checks pods against.
+/// The levels of a namespace's enforce, audit and warn modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
@@ -57,7 +60,7 @@ impl LevelVersion {
         self.level == Level::Privileged
     }
 
-    /// Whether both select the same controls: the version means nothing at the level privileged.
+    /// Whether both select the same controls: at level privileged the version has no effect.
     fn is_equivalent(self, other: Self) -> bool {
         self == other || self.is_privileged() && other.is_privileged()
     }
@@ -74,9 +77,9 @@ impl Policy {
             && self.warn.is_equivalent(other.warn)
     }
 
-    /// Rule: a namespace's labels replace the defaults one by one. A label that cannot be read counts as `restricted` for
-    /// enforce and as `privileged` for audit and warn, and its version as `latest`. An enforce label stricter than the warn
-    /// level raises it, unless a label sets warn.
+    /// Rule: each label of a namespace replaces one default. An invalid level counts as `restricted` for enforce and as
+    /// `privileged` for audit and warn; an invalid version counts as `latest`. If no label sets the warn level, it is
+    /// at least as strict as a valid enforce label.
     /// Upstream: `PolicyToEvaluate`.
     pub(super) fn of_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
         let mut labels = Labels { labels, causes: Vec::new() };
@@ -113,14 +116,14 @@ impl Policy {
     }
 }
 
-/// A namespace's labels, and what is wrong with those that were read.
+/// A namespace's labels, and the errors in those read so far.
 struct Labels<'a> {
     labels: &'a Map<String, Value>,
     causes: Vec<FieldError>,
 }
 
 impl Labels<'_> {
-    /// `None` without the label, `Some(None)` if its value cannot be read.
+    /// Parses a label. `None` if it is absent, `Some(None)` if its value is invalid; the error is recorded.
     fn read<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
         let text = self.labels.get(label)?.as_str().unwrap_or_default();
         let parsed = text.parse::<T>();

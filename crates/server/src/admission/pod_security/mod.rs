@@ -1,4 +1,4 @@
-//! Pod Security admission: pods are held to the level that their namespace's labels select. Upstream: `PodSecurity`.
+//! Pod Security admission: checks pods against the level selected by their namespace's labels. Upstream: `PodSecurity`.
 
 mod baseline;
 mod level;
@@ -25,7 +25,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, list, str_at};
 use crate::validation::{FieldError, names};
 
-/// The policy of namespaces without labels, and the exemptions from every policy.
+/// Configuration of Pod Security admission: the policy of namespaces without labels, and the exemptions.
 #[derive(Debug, Clone)]
 pub struct PodSecurity {
     pub enforce: LevelVersion,
@@ -42,13 +42,14 @@ const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
 const ERROR: &str = "pod-security.kubernetes.io/error";
 
-/// The minor version of the API that is served.
+/// Minor version of the Kubernetes API that this server implements.
 const SERVED_MINOR: u64 = 36;
 
-/// Set at most once, before the server serves.
+/// The configured `PodSecurity`. Set at most once, before the server starts; the default is permissive.
 #[derive(Debug, Default)]
 pub(crate) struct Settings(OnceLock<PodSecurity>);
 
+/// The configuration when none is set: level privileged everywhere.
 static PERMISSIVE: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -59,7 +60,7 @@ static PERMISSIVE: PodSecurity = PodSecurity {
 };
 
 impl Settings {
-    /// `Err` says what is wrong with the exemptions.
+    /// Sets the configuration. Fails if an exempt name is invalid or if it was set before.
     pub(crate) fn set(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
             ("namespace", &settings.exempt_namespaces, Some(names::label_name as names::NameRule)),
@@ -71,8 +72,8 @@ impl Settings {
             ),
         ] {
             for name in exempt {
-                let wrong = rule.map(|it| it(name, false)).unwrap_or_default();
-                if let Some(why) = wrong.first() {
+                let errors = rule.map(|it| it(name, false)).unwrap_or_default();
+                if let Some(why) = errors.first() {
                     return Err(format!("invalid {what} name {name:?}: {why}"));
                 }
                 if name.is_empty() {
@@ -98,7 +99,8 @@ impl PodSecurity {
         !class.is_empty() && self.exempt_runtime_classes.iter().any(|it| it == class)
     }
 
-    /// The policy that the labels of a stored namespace select. Most namespaces have no such labels, and are not parsed.
+    /// The policy selected by the labels of a stored namespace, and the errors in those labels. A namespace without Pod
+    /// Security labels is not parsed.
     fn policy_of(&self, namespace: &[u8]) -> (Policy, Vec<FieldError>) {
         let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::PREFIX));
         if !is_labelled {
@@ -107,6 +109,7 @@ impl PodSecurity {
         self.policy_of_object(&unstructured::parse(namespace))
     }
 
+    /// As `policy_of`, for a parsed namespace.
     fn policy_of_object(&self, namespace: &Value) -> (Policy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
             Some(labels) => Policy::of_labels(labels, self.defaults()),
@@ -115,6 +118,7 @@ impl PodSecurity {
     }
 }
 
+/// Checks a pod, an object with a pod template, or a namespace, depending on `subject`.
 pub(super) async fn validate(
     admission: &Admission,
     context: &Context,
@@ -137,8 +141,8 @@ pub(super) async fn validate(
     }
 }
 
-/// Rule: a pod that violates the enforce level of its namespace is refused when it is created, and when an update changes an
-/// image or adds an ephemeral container. Pods that run already stay, and their other updates pass.
+/// Rule: a pod that violates the enforce level of its namespace is refused when it is created, and when an update
+/// changes an image or adds an ephemeral container. Running pods stay, and other updates of them pass.
 /// Upstream: `ValidatePod`.
 fn validate_pod(
     admission: &Admission,
@@ -167,18 +171,18 @@ fn validate_pod(
     }
     annotate_unreadable(context, &causes);
     context.annotate_audit(ENFORCE_POLICY, policy.enforce.to_string());
-    let wrong = violations(policy.enforce, subject);
-    let refusal = if wrong.is_empty() {
+    let found = violations(policy.enforce, subject);
+    let refusal = if found.is_empty() {
         count(admission, attributes, "allow", "enforce", policy.enforce);
         None
     } else {
         count(admission, attributes, "deny", "enforce", policy.enforce);
-        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&wrong));
+        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
         Some(attributes.forbid(pod, &why))
     };
     audit(admission, context, attributes, policy.audit, subject);
     match refusal {
-        // The refusal says it already.
+        // No warnings: the error already lists the violations.
         Some(refusal) => Err(refusal),
         None => {
             warn(admission, context, attributes, policy.warn, subject);
@@ -187,7 +191,8 @@ fn validate_pod(
     }
 }
 
-/// Rule: an object with a pod template is never refused: violations are warned about and audited, and its pods are refused.
+/// Rule: an object with a pod template is never refused. Violations are reported as warnings and in the audit log; the
+/// pods created from it are refused.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
     admission: &Admission,
@@ -214,6 +219,7 @@ fn validate_template(
     warn(admission, context, attributes, policy.warn, subject);
 }
 
+/// Records violations of the audit level in the audit log.
 fn audit(
     admission: &Admission,
     context: &Context,
@@ -221,13 +227,14 @@ fn audit(
     level: LevelVersion,
     pod: Pod<'_>,
 ) {
-    let wrong = violations(level, pod);
-    if !wrong.is_empty() {
-        context.annotate_audit(AUDIT_VIOLATIONS, would_violate(level, &details(&wrong)));
+    let found = violations(level, pod);
+    if !found.is_empty() {
+        context.annotate_audit(AUDIT_VIOLATIONS, would_violate(level, &details(&found)));
         count(admission, attributes, "deny", "audit", level);
     }
 }
 
+/// Returns violations of the warn level to the client as a warning.
 fn warn(
     admission: &Admission,
     context: &Context,
@@ -235,9 +242,9 @@ fn warn(
     level: LevelVersion,
     pod: Pod<'_>,
 ) {
-    let wrong = violations(level, pod);
-    if !wrong.is_empty() {
-        context.warn(would_violate(level, &details(&wrong)));
+    let found = violations(level, pod);
+    if !found.is_empty() {
+        context.warn(would_violate(level, &details(&found)));
         count(admission, attributes, "deny", "warn", level);
     }
 }
@@ -246,7 +253,7 @@ fn would_violate(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
 
-/// The policy of the namespace of the object that is written, and what is wrong with its labels.
+/// The policy of the namespace in which an object is written, and the errors in the namespace's labels.
 fn policy_of(
     admission: &Admission,
     settings: &PodSecurity,
@@ -258,7 +265,8 @@ fn policy_of(
     }
 }
 
-/// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about; the audit log says why.
+/// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about; the audit log
+/// records the exemption.
 /// Upstream: `exemptNamespace`, `exemptUser`.
 fn is_exempt(
     admission: &Admission,
@@ -277,6 +285,7 @@ fn is_exempt(
     true
 }
 
+/// Whether the pod's runtime class is exempt. Records the exemption.
 fn is_exempt_class(
     admission: &Admission,
     settings: &PodSecurity,
@@ -291,6 +300,7 @@ fn is_exempt_class(
     is_exempt
 }
 
+/// Records an exemption in the audit log and in the metrics.
 fn exempt(admission: &Admission, context: &Context, attributes: AdmissionAttributes<'_>, why: &'static str) {
     context.annotate_audit(EXEMPT, why);
     let (request_operation, resource, subresource) = labels_of(attributes);
@@ -301,8 +311,8 @@ fn exempt(admission: &Admission, context: &Context, attributes: AdmissionAttribu
     });
 }
 
-/// Whether an update changes what the controls look at. Of those fields only images may change, and ephemeral containers be
-/// added. Upstream: `isSignificantPodUpdate`.
+/// Whether an update changes fields that the controls check. Of those fields, only images can change and ephemeral
+/// containers can be added. Upstream: `isSignificantPodUpdate`.
 fn is_significant(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list(&pod["spec"], name), list(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {
@@ -318,6 +328,7 @@ fn is_significant(pod: &Value, old: &Value) -> bool {
         })
 }
 
+/// Records errors in a namespace's Pod Security labels in the audit log.
 fn annotate_unreadable(context: &Context, causes: &[FieldError]) {
     let lines: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     match &lines[..] {
@@ -327,6 +338,7 @@ fn annotate_unreadable(context: &Context, causes: &[FieldError]) {
     }
 }
 
+/// Counts an evaluation in the metrics.
 fn count(
     admission: &Admission,
     attributes: AdmissionAttributes<'_>,
@@ -350,7 +362,7 @@ fn count(
     });
 }
 
-/// The labels of a request in metrics: operation, resource, subresource.
+/// Metric labels of a request: operation, resource, subresource.
 fn labels_of(attributes: AdmissionAttributes<'_>) -> (&'static str, &'static str, &'static str) {
     let operation = if attributes.is_create() { "create" } else { "update" };
     let is_pod =

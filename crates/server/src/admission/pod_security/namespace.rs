@@ -1,5 +1,5 @@
-//! Writes of namespaces: their Pod Security labels must be valid, and a stricter enforce level warns about the pods that
-//! would no longer be admitted.
+//! Validates the Pod Security labels of namespaces, and warns about existing pods that violate a stricter enforce
+//! level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,15 +17,16 @@ use crate::request::Context;
 use crate::selector::Selector;
 use crate::unstructured::{self, list, str_at};
 
-/// Pods checked for one write of a namespace.
+/// Maximum number of pods checked for one update of a namespace.
 const PODS_MAX: usize = 3_000;
+/// Maximum time spent on checking pods for one update of a namespace.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pods checked before other requests of the same thread have their turn.
+/// Pods checked before yielding to other tasks.
 const PODS_PER_TURN: usize = 64;
 
-/// Rule: a namespace's Pod Security labels must be valid when it is created and whenever they change. An enforce level that
-/// becomes stricter is accepted with warnings about existing pods that violate it.
+/// Rule: a namespace's Pod Security labels must be valid when it is created and when they change. A stricter enforce
+/// level is accepted, with warnings about existing pods that violate it.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
     admission: &Admission,
@@ -70,13 +71,14 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// Whether pods that were admitted before may violate the new enforce level.
+/// Whether pods that were admitted under `old` may violate `new`.
 fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
     new != old && !new.is_privileged() && !(new.version == old.version && new.level < old.level)
 }
 
-/// Rule: warnings about existing pods are grouped by what they violate, and name the first pod of each group. At most 3,000
-/// pods are checked, for at most a second, one of each controller first; pods with an exempt runtime class are left out.
+/// Rule: warnings about existing pods are grouped by the violated controls, and name the first pod of each group. At
+/// most 3,000 pods are checked, for at most one second, starting with one pod of each controller. Pods with an exempt
+/// runtime class are skipped.
 /// Upstream: `EvaluatePodsInNamespace`.
 async fn violators(
     settings: &PodSecurity,
@@ -84,13 +86,13 @@ async fn violators(
     enforce: LevelVersion,
     pods: &[Bytes],
 ) -> Vec<String> {
-    let mut found =
+    let mut evaluation =
         Found { enforce, deadline: Instant::now() + CHECK_TIMEOUT, checked: 0, groups: BTreeMap::new() };
     let mut total = pods.len();
     let mut controllers = BTreeSet::new();
     let mut replicas = Vec::new();
     for (at, stored) in pods.iter().enumerate() {
-        if found.is_over() {
+        if evaluation.is_over() {
             break;
         }
         if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
@@ -105,19 +107,19 @@ async fn violators(
         if owner.is_some_and(|it| !controllers.insert(str_at(it, "uid").to_owned())) {
             replicas.push(stored);
         } else {
-            found.check(&pod);
+            evaluation.check(&pod);
         }
     }
     for (at, stored) in replicas.into_iter().enumerate() {
-        if found.is_over() {
+        if evaluation.is_over() {
             break;
         }
         if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        found.check(&unstructured::parse(stored));
+        evaluation.check(&unstructured::parse(stored));
     }
-    let Found { checked, groups, .. } = found;
+    let Found { checked, groups, .. } = evaluation;
     let mut warnings = Vec::new();
     if checked < total {
         warnings.push(format!(
@@ -142,28 +144,29 @@ async fn violators(
     warnings
 }
 
-/// What the pods that were checked so far violate.
+/// Violations found in the pods checked so far.
 struct Found {
     enforce: LevelVersion,
     deadline: Instant,
     checked: usize,
-    /// By reasons: the first pod by name, and how many.
+    /// By violated controls: the first pod name, and the number of pods.
     groups: BTreeMap<String, (String, usize)>,
 }
 
 impl Found {
+    /// Whether the limit of pods or time is reached.
     fn is_over(&self) -> bool {
         PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }
 
     fn check(&mut self, pod: &Value) {
         self.checked += 1;
-        let wrong = violations(self.enforce, Pod { metadata: &pod["metadata"], spec: &pod["spec"] });
-        if wrong.is_empty() {
+        let found = violations(self.enforce, Pod { metadata: &pod["metadata"], spec: &pod["spec"] });
+        if found.is_empty() {
             return;
         }
         let name = str_at(pod, "metadata.name");
-        let (first, count) = self.groups.entry(reasons(&wrong)).or_insert_with(|| (name.to_owned(), 0));
+        let (first, count) = self.groups.entry(reasons(&found)).or_insert_with(|| (name.to_owned(), 0));
         if name < first.as_str() {
             name.clone_into(first);
         }
@@ -171,7 +174,7 @@ impl Found {
     }
 }
 
-/// Labels on an exempt namespace have no effect, which surprises: the warning lists them.
+/// Warning that the Pod Security labels of an exempt namespace have no effect; it lists them.
 /// Upstream: `exemptNamespaceWarning`.
 fn ignored(settings: &PodSecurity, name: &str, policy: Policy, namespace: &Value) -> Option<String> {
     if policy.is_privileged() || policy.is_equivalent(settings.defaults()) {
@@ -183,7 +186,7 @@ fn ignored(settings: &PodSecurity, name: &str, policy: Policy, namespace: &Value
         ("audit", policy.audit, level::AUDIT, level::AUDIT_VERSION),
         ("warn", policy.warn, level::WARN, level::WARN_VERSION),
     ];
-    let set: Vec<_> = modes
+    let ignored_modes: Vec<_> = modes
         .into_iter()
         .filter(|(_, it, level, version)| {
             !it.is_privileged() && (labels[*level].is_string() || labels[*version].is_string())
@@ -192,6 +195,6 @@ fn ignored(settings: &PodSecurity, name: &str, policy: Policy, namespace: &Value
         .collect();
     Some(format!(
         "namespace \"{name}\" is exempt from Pod Security, and the policy ({}) will be ignored",
-        set.join(", ")
+        ignored_modes.join(", ")
     ))
 }

@@ -1,5 +1,5 @@
-//! Which controls apply at a level and policy version, and what they say about a pod. A pure function over the pod's
-//! metadata and spec, so it serves pods and the templates of pods alike. Upstream: `k8s.io/pod-security-admission/policy`.
+//! The controls of each level and policy version, and their evaluation. A pure function of a pod's metadata and spec,
+//! used for pods and pod templates. Upstream: `k8s.io/pod-security-admission/policy`.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,22 @@ use super::level::{Level, LevelVersion, Version};
 use super::{baseline, restricted};
 use crate::unstructured::{list, str_at};
 
-/// What a control looks at: a pod, or a pod template.
+/// Metadata and spec of the pod or pod template that the controls check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub(super) metadata: &'a Value,
     pub(super) spec: &'a Value,
 }
 
-/// Why a control forbids a pod.
+/// The violation of one control by a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) reason: &'static str,
-    /// Which parts of the pod, and what they must not or must set.
+    /// The violating pod or containers, and the fields that they must or must not set.
     pub(super) detail: String,
 }
 
+/// Checks a pod against one control. `None`: the pod complies.
 pub(super) type PolicyCheck = fn(Pod<'_>) -> Option<Violation>;
 
 /// One control of the Pod Security Standards.
@@ -31,16 +32,18 @@ pub(super) type PolicyCheck = fn(Pod<'_>) -> Option<Violation>;
 struct Control {
     id: &'static str,
     level: Level,
-    /// Oldest first: the minor version of Kubernetes since which the control checks this.
+    /// Oldest first: a minor version, and the check that applies since that version.
     revisions: &'static [(u64, PolicyCheck)],
-    /// The control of the level baseline that this one includes.
+    /// Id of the baseline control that this control includes.
     replaces: Option<&'static str>,
 }
 
+/// Builds a control of level baseline.
 const fn baseline(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> Control {
     Control { id, level: Level::Baseline, revisions, replaces: None }
 }
 
+/// Builds a control of level restricted.
 const fn restricted(
     id: &'static str,
     revisions: &'static [(u64, PolicyCheck)],
@@ -49,7 +52,7 @@ const fn restricted(
     Control { id, level: Level::Restricted, revisions, replaces }
 }
 
-/// Baseline first, then restricted, each by name: violations are listed in this order.
+/// All controls: baseline first, then restricted, each sorted by id. Violations are listed in this order.
 static CONTROLS: &[Control] = &[
     baseline("appArmorProfile", &[(0, baseline::app_armor_profile)]),
     baseline("capabilities_baseline", &[(0, baseline::capabilities)]),
@@ -108,7 +111,7 @@ static CONTROLS: &[Control] = &[
 ];
 
 impl Control {
-    /// The check of the newest revision that is not newer than `version`.
+    /// The newest check whose version is at most `version`.
     fn check_at(&self, version: Version) -> Option<PolicyCheck> {
         self.revisions
             .iter()
@@ -118,11 +121,11 @@ impl Control {
     }
 }
 
-/// Rule: a level includes the controls of the levels below it, in the revision of the policy version; a restricted control
-/// takes the place of the baseline control that it includes.
+/// Rule: a level includes the controls of all lower levels, each in the revision for the policy version. A restricted
+/// control replaces the baseline control that it includes.
 /// Upstream: `checkRegistry.EvaluatePod`.
-pub(super) fn violations(of: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
-    let LevelVersion { level, version } = of;
+pub(super) fn violations(policy: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
+    let LevelVersion { level, version } = policy;
     let active = || CONTROLS.iter().filter(|it| it.level <= level);
     let is_replaced = |control: &Control| {
         active().any(|it| it.replaces == Some(control.id) && it.check_at(version).is_some())
@@ -133,25 +136,27 @@ pub(super) fn violations(of: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// `privileged (container "c" must not set …), host namespaces (…)`.
+/// Formats violations with details: `privileged (container "c" must not set …), host namespaces (…)`.
 pub(super) fn details(violations: &[Violation]) -> String {
     let text = |it: &Violation| format!("{} ({})", it.reason, it.detail);
     violations.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
+/// Formats violations without details: `privileged, host namespaces`.
 pub(super) fn reasons(violations: &[Violation]) -> String {
     violations.iter().map(|it| it.reason).collect::<Vec<_>>().join(", ")
 }
 
 impl<'a> Pod<'a> {
-    /// Init containers first, then containers, then ephemeral ones.
+    /// All containers: init containers first, then regular ones, then ephemeral ones.
     pub(super) fn containers(self) -> impl Iterator<Item = &'a Value> {
         ["initContainers", "containers", "ephemeralContainers"]
             .into_iter()
             .flat_map(move |it| list(self.spec, it))
     }
 
-    /// The names of the containers whose security context `is_bad`. It is null where there is none.
+    /// Names of the containers for whose security context `is_bad` returns true. Without a security context it gets
+    /// null.
     pub(super) fn containers_with(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
@@ -173,24 +178,24 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// `"a", "b"`.
+/// Quotes and joins: `"a", "b"`.
 pub(super) fn quoted<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     items.into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// `container "a"`, or `containers "a", "b"`.
+/// Formats container names: `container "a"`, or `containers "a", "b"`.
 pub(super) fn named_containers(names: &[&str]) -> String {
     format!("{} {}", if names.len() == 1 { "container" } else { "containers" }, quoted(names.iter().copied()))
 }
 
-/// The parts of a pod that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
+/// The pod and containers that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
 pub(super) fn setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
     let pod = is_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| named_containers(containers));
     pod.into_iter().chain(containers).collect()
 }
 
-/// Sorted and without duplicates, as messages list values.
+/// Values for a message: sorted, without duplicates.
 pub(super) type Values<'a> = BTreeSet<&'a str>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The controls of the level restricted: what hardening guides ask of every container.
+//! The controls of the Pod Security level restricted: they require hardening of every container.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::baseline::{added_capabilities, must_not_add, must_not_set_seccomp, un
 use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
 use crate::unstructured::{list, str_at};
 
-/// Rule: every container forbids its processes to gain privileges.
+/// Rule: every container sets `allowPrivilegeEscalation: false`.
 /// Upstream: `allowPrivilegeEscalation_1_8`.
 pub(super) fn allow_privilege_escalation(pod: Pod<'_>) -> Option<Violation> {
     let containers = pod.containers_with(|context| context["allowPrivilegeEscalation"] != false);
@@ -19,17 +19,17 @@ pub(super) fn allow_privilege_escalation(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: since 1.25 pods for Windows need not forbid to gain privileges: they cannot.
+/// Rule: since 1.25 Windows pods need not set `allowPrivilegeEscalation`, which has no effect there.
 /// Upstream: `allowPrivilegeEscalation_1_25`.
 pub(super) fn allow_privilege_escalation_unless_windows(pod: Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { allow_privilege_escalation(pod) }
 }
 
-/// Rule: every container drops all capabilities, and adds none but `NET_BIND_SERVICE`.
+/// Rule: every container drops `ALL` capabilities and adds only `NET_BIND_SERVICE`.
 /// Upstream: `capabilitiesRestricted_1_22`.
 pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
     let drops_all = |context: &Value| list(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
-    let keeping = pod.containers_with(|context| !drops_all(context));
+    let not_dropping = pod.containers_with(|context| !drops_all(context));
     let mut added = Values::new();
     let adding = pod.containers_with(|context| {
         let others: Vec<_> = added_capabilities(context).filter(|it| *it != "NET_BIND_SERVICE").collect();
@@ -37,10 +37,10 @@ pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
         !others.is_empty()
     });
     let mut details = Vec::new();
-    if !keeping.is_empty() {
+    if !not_dropping.is_empty() {
         details.push(format!(
             r#"{} must set securityContext.capabilities.drop=["ALL"]"#,
-            named_containers(&keeping)
+            named_containers(&not_dropping)
         ));
     }
     if !adding.is_empty() {
@@ -50,12 +50,13 @@ pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
         .then(|| Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
 }
 
-/// Rule: since 1.25 pods for Windows need not drop capabilities: they have none.
+/// Rule: since 1.25 Windows pods need not drop capabilities, which do not exist there.
 /// Upstream: `capabilitiesRestricted_1_25`.
 pub(super) fn capabilities_unless_windows(pod: Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { capabilities(pod) }
 }
 
+/// Volume types that the level restricted allows.
 const ALLOWED_VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
@@ -68,6 +69,7 @@ const ALLOWED_VOLUMES: [&str; 9] = [
     "secret",
 ];
 
+/// Volume types that the level restricted forbids, in the order in which upstream looks for them.
 const RESTRICTED_VOLUMES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",
@@ -92,7 +94,7 @@ const RESTRICTED_VOLUMES: [&str; 21] = [
     "storageos",
 ];
 
-/// Rule: volumes are of the types that Kubernetes or a storage driver manages.
+/// Rule: volumes are of types managed by Kubernetes or by a storage driver.
 /// Upstream: `restrictedVolumes_1_0`.
 pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
     let (mut names, mut types) = (Vec::new(), Values::new());
@@ -117,31 +119,32 @@ pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: every container must run as another user than root: it says so itself, or the pod does and it does not object.
+/// Rule: every container runs as non-root: it sets `runAsNonRoot: true`, or the pod does and the container does not
+/// override it.
 /// Upstream: `runAsNonRoot1_0`.
 pub(super) fn run_as_non_root(pod: Pod<'_>) -> Option<Violation> {
     const REASON: &str = "runAsNonRoot != true";
-    let of_pod = &pod.spec["securityContext"]["runAsNonRoot"];
+    let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.containers_with(|context| context["runAsNonRoot"] == false);
-    let setters = setters(*of_pod == false, &refusing);
+    let setters = setters(*pod_value == false, &refusing);
     if !setters.is_empty() {
         let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
         return Some(Violation { reason: REASON, detail });
     }
-    let silent = pod.containers_with(|context| context["runAsNonRoot"].is_null() && *of_pod != true);
-    (!silent.is_empty()).then(|| Violation {
+    let unset = pod.containers_with(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
+    (!unset.is_empty()).then(|| Violation {
         reason: REASON,
-        detail: format!("pod or {} must set securityContext.runAsNonRoot=true", named_containers(&silent)),
+        detail: format!("pod or {} must set securityContext.runAsNonRoot=true", named_containers(&unset)),
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may run as root: it is another user on the host.
+/// Rule: since 1.35 a pod in a user namespace may run as root, which is not root on the host.
 /// Upstream: `runAsNonRoot1_35`.
 pub(super) fn run_as_non_root_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
     if pod.has_user_namespace() { None } else { run_as_non_root(pod) }
 }
 
-/// Rule: neither the pod nor a container names root as its user.
+/// Rule: neither the pod nor a container sets `runAsUser: 0`.
 /// Upstream: `runAsUser1_23`.
 pub(super) fn run_as_user(pod: Pod<'_>) -> Option<Violation> {
     let is_root = |context: &Value| context["runAsUser"] == 0;
@@ -152,14 +155,14 @@ pub(super) fn run_as_user(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: since 1.35 a pod in a user namespace may name root as its user.
+/// Rule: since 1.35 a pod in a user namespace may set `runAsUser: 0`.
 /// Upstream: `runAsUser1_35`.
 pub(super) fn run_as_user_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
     if pod.has_user_namespace() { None } else { run_as_user(pod) }
 }
 
-/// Rule: every container has a seccomp profile, its own or the pod's, and it is the runtime's default or one of the node's
-/// own.
+/// Rule: every container has a seccomp profile of its own or of the pod, and it is the runtime's default or a local
+/// profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
 pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
     let (setters, types) = unconfined(pod, "seccompProfile");
@@ -177,7 +180,7 @@ pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
     })
 }
 
-/// Rule: since 1.25 pods for Windows need no seccomp profile: they cannot have one.
+/// Rule: since 1.25 Windows pods need no seccomp profile, which does not exist there.
 /// Upstream: `seccompProfileRestricted_1_25`.
 pub(super) fn seccomp_profile_unless_windows(pod: Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { seccomp_profile(pod) }

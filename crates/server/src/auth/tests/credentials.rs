@@ -596,7 +596,7 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
         aaaaaa for "":   signed=false
         aaaaaa for "No_Name":   signed=false
         bbbbbb for "unknown": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
-        bbbbbb for "new": certificatesigningrequests.certificates.k8s.io "r6" is forbidden: this bootstrap token is for another node than "new"
+        bbbbbb for "new": certificatesigningrequests.certificates.k8s.io "r6" is forbidden: this bootstrap token may not join node "new"
         node for "ready": AutoApproved Auto approving self kubelet client certificate after SubjectAccessReview. signed=true"#]]
     .assert_eq(&said.join("\n"));
 }

@@ -339,14 +339,14 @@ async fn external_addresses_of_services_are_refused_unless_they_are_allowed() {
     tell("one less", server.merge(&one, more(json!(["192.0.2.8"]))).await);
     tell("that one again", server.merge(&one, more(json!(["192.0.2.7", "192.0.2.8"]))).await);
     expect![[r#"
-        none is allowed: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: no range that --allow-external-ips names contains it
+        none is allowed: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: not in a range allowed by --allow-external-ips
         one is: 201 ["192.0.2.7"] 
-        some of several are: 403 null services "b" is forbidden: spec.externalIPs 198.51.100.1, 203.0.113.1: no range that --allow-external-ips names contains it
-        one more that is not: 403 null services "a" is forbidden: spec.externalIPs 198.51.100.1: no range that --allow-external-ips names contains it
+        some of several are: 403 null services "b" is forbidden: spec.externalIPs 198.51.100.1, 203.0.113.1: not in a range allowed by --allow-external-ips
+        one more that is not: 403 null services "a" is forbidden: spec.externalIPs 198.51.100.1: not in a range allowed by --allow-external-ips
         one more that is: 200 ["192.0.2.7","192.0.2.8"] 
         another change later: 200 ["192.0.2.7","192.0.2.8"] 
         one less: 200 ["192.0.2.8"] 
-        that one again: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: no range that --allow-external-ips names contains it
+        that one again: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: not in a range allowed by --allow-external-ips
     "#]].assert_eq(&said);
 }
 
