@@ -1,4 +1,5 @@
-//! The audit log: one line of JSON for each request, as upstream's events at the level `Metadata`. Bodies are never in it.
+//! The audit log: one line of JSON for each request, like upstream's events at level `Metadata`. It never contains
+//! request or response bodies.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -14,20 +15,23 @@ use uuid::Uuid;
 use crate::metrics::Metrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
-/// Lines that wait for the disk: two seconds of 5,000 requests a second, at some 1 kB each 10 MB.
+/// Maximum number of queued lines: two seconds at 5,000 requests per second, about 10 MB at 1 kB each.
 const QUEUE_MAX: usize = 10_000;
 
-/// As upstream suggests: a file of 100 MB, and ten of those before.
+/// Size at which the log file is rotated, and the number of old files kept. Upstream: defaults suggested for
+/// `--audit-log-maxsize` and `--audit-log-maxbackup`.
 const FILE_BYTES_MAX: u64 = 100_000_000;
+/// Number of rotated files that are kept.
 const FILES_MAX: usize = 10;
 
+/// Writes audit events to a file from a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Audit {
     lines: Option<SyncSender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// What the audit log holds of a request.
+/// One request as recorded in the audit log.
 #[derive(Debug)]
 pub(crate) struct AuditEvent<'a> {
     pub(crate) attributes: &'a RequestAttributes,
@@ -38,24 +42,26 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) source: Option<std::net::IpAddr>,
     pub(crate) user_agent: &'a str,
     pub(crate) code: u16,
-    /// Why the request was allowed, if it was.
+    /// Reason of the authorization decision, if the request was allowed.
     pub(crate) reason: Option<String>,
     /// Annotations from admission.
     pub(crate) annotations: &'a [AuditAnnotation],
+    /// When the request was received.
     pub(crate) begun: Timestamp,
+    /// When the response was complete, or began in the case of a watch.
     pub(crate) ended: Timestamp,
 }
 
 impl Audit {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let log = Log::open(path.to_owned(), FILE_BYTES_MAX)?;
-        let (lines, waiting) = sync_channel(QUEUE_MAX);
+        let (lines, queued) = sync_channel(QUEUE_MAX);
         let writer =
-            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&waiting))?;
+            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&queued))?;
         Ok(Self { lines: Some(lines), writer: Some(writer) })
     }
 
-    /// Rule: no request waits for the audit log; what it cannot take is counted.
+    /// Rule: requests never wait for the audit log; lines that do not fit into the queue are dropped and counted.
     pub(crate) fn record(&self, event: &AuditEvent<'_>, metrics: &Metrics) {
         let mut line = event_json(event).to_string().into_bytes();
         line.push(b'\n');
@@ -63,12 +69,12 @@ impl Audit {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = lines.try_send(line)
             && metrics.audit_dropped.inc() == 0
         {
-            tracing::warn!("the audit log cannot keep up: lines are dropped, and counted in /metrics");
+            tracing::warn!("the audit log is too slow: dropping lines, counted in /metrics");
         }
     }
 }
 
-/// What waits is still written.
+/// Writes the queued lines before it returns.
 impl Drop for Audit {
     fn drop(&mut self) {
         drop(self.lines.take());
@@ -78,6 +84,7 @@ impl Drop for Audit {
     }
 }
 
+/// The event in the format of `audit.k8s.io/v1`.
 fn event_json(event: &AuditEvent<'_>) -> Value {
     let is_watch = event.attributes.verb == "watch";
     let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -90,8 +97,8 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     for (key, value) in event.annotations {
         annotations[*key] = json!(value);
     }
-    let took = event.ended.duration_since(event.begun);
-    annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", took.as_micros()));
+    let latency = event.ended.duration_since(event.begun);
+    annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", latency.as_micros()));
     let mut json = json!({
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
@@ -112,16 +119,16 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     if let Some(user) = event.impersonated {
         json["impersonatedUser"] = user.info();
     }
-    if let AccessTarget::Resource(on) = &event.attributes.on {
-        let parts = [
-            ("resource", &on.plural),
-            ("namespace", &on.namespace),
-            ("name", &on.name),
-            ("apiGroup", &on.group),
-            ("apiVersion", &on.version),
-            ("subresource", &on.subresource),
+    if let AccessTarget::Resource(resource) = &event.attributes.on {
+        let fields = [
+            ("resource", &resource.plural),
+            ("namespace", &resource.namespace),
+            ("name", &resource.name),
+            ("apiGroup", &resource.group),
+            ("apiVersion", &resource.version),
+            ("subresource", &resource.subresource),
         ];
-        json["objectRef"] = parts
+        json["objectRef"] = fields
             .into_iter()
             .filter(|(_, it)| !it.is_empty())
             .map(|(name, it)| (name.to_owned(), json!(it)))
@@ -131,7 +138,7 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     json
 }
 
-/// The file, and those before it: `FILE.1` is the last that was full.
+/// The current log file and its rotated predecessors; `FILE.1` is the newest of them.
 struct Log {
     path: PathBuf,
     file: BufWriter<File>,
@@ -146,6 +153,7 @@ impl Log {
         Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
     }
 
+    /// Writes lines until the channel is closed.
     fn write_all(mut self, lines: &Receiver<Vec<u8>>) {
         let mut is_failing = false;
         while let Ok(line) = lines.recv() {
@@ -155,12 +163,12 @@ impl Log {
                 written = written.and(self.write(&line));
                 next = lines.try_recv().ok();
             }
-            // Everything that waited is written before the disk is asked to take it.
+            // All queued lines are written before one flush.
             match written.and_then(|()| self.file.flush()) {
                 Ok(()) => is_failing = false,
                 Err(error) if !is_failing => {
                     is_failing = true;
-                    tracing::error!(path = %self.path.display(), %error, "write the audit log");
+                    tracing::error!(path = %self.path.display(), %error, "cannot write the audit log");
                 }
                 Err(_) => {}
             }
@@ -176,6 +184,7 @@ impl Log {
         Ok(())
     }
 
+    /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let nth = |it: usize| self.path.with_added_extension(it.to_string());

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: with one a new node asks for its certificate. Each is a Secret in `kube-system`.
+//! Bootstrap tokens: new nodes authenticate with one to request a certificate. Each is a Secret in `kube-system`.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
@@ -11,14 +11,15 @@ use crate::request::{AUTHENTICATED, User};
 use crate::unstructured::{self, is_set, str_at};
 
 const NAMESPACE: &str = "kube-system";
+/// Secret type of bootstrap tokens.
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// Under this key of a user's extras stands the only node that a bootstrap token may join.
+/// Key in the user's `extra` attributes with the only node that a bootstrap token may join.
 pub(crate) const FOR_NODE: &str = "muster.bootstrap/node";
 
-/// Rule: a bootstrap token is good while its Secret stands, says that it is for authentication, and has not expired; it
-/// makes its bearer a member of `system:bootstrappers`, and of further groups whose names begin so. One whose Secret names
-/// a node is good for that node alone.
+/// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
+/// user is in the group `system:bootstrappers` and in those listed in the Secret, which must begin with
+/// `system:bootstrappers:`. A token whose Secret names a node is valid for that node only.
 /// Upstream: the bootstrap token authenticator.
 pub(crate) fn user(access: &Access, token: &str, now: Timestamp) -> Option<User> {
     let (id, secret) = parts(token)?;
@@ -30,7 +31,7 @@ pub(crate) fn user(access: &Access, token: &str, now: Timestamp) -> Option<User>
     for group in stored.field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
         match group.strip_prefix(BOOTSTRAPPERS).and_then(|it| it.strip_prefix(':')) {
             Some(rest) if !rest.is_empty() => groups.push(group.to_owned()),
-            // A Secret that claims another group is not to be trusted at all.
+            // A Secret that lists any other group is invalid.
             _ if !group.is_empty() => return None,
             _ => {}
         }
@@ -43,7 +44,7 @@ pub(crate) fn user(access: &Access, token: &str, now: Timestamp) -> Option<User>
     Some(user)
 }
 
-/// The Secret of a token that is good.
+/// The Secret of a valid bootstrap token.
 struct StoredToken(Value);
 
 impl StoredToken {
@@ -51,12 +52,12 @@ impl StoredToken {
         let secrets = Kind::builtin("", "v1", "secrets");
         let stored = access.storage.peek(secrets, Some(NAMESPACE), &format!("bootstrap-token-{id}"))?;
         let stored = Self(unstructured::parse(&stored));
-        let is_good = stored.0["type"] == TYPE
+        let is_valid = stored.0["type"] == TYPE
             && !is_set(&stored.0["metadata"]["deletionTimestamp"])
             && stored.field("token-id").as_deref() == Some(id)
             && stored.field("usage-bootstrap-authentication").as_deref() == Some("true")
             && !is_expired(&stored.0, stored.field("expiration"), now);
-        is_good.then_some(stored)
+        is_valid.then_some(stored)
     }
 
     fn field(&self, name: &str) -> Option<String> {
@@ -65,7 +66,8 @@ impl StoredToken {
     }
 }
 
-/// Without a time it does not expire; a time that cannot be read is past.
+/// Whether the token has expired. A Secret without an expiration never expires; an unreadable expiration counts as
+/// expired.
 fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> bool {
     if !is_set(&stored["data"]["expiration"]) {
         return false;
@@ -73,7 +75,7 @@ fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> boo
     expiration.and_then(|it| it.parse::<Timestamp>().ok()).is_none_or(|it| it < now)
 }
 
-/// Six and sixteen letters or digits, with a dot between them.
+/// Splits `id.secret`: six and sixteen lowercase letters or digits.
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |it: &str, length| {
@@ -82,7 +84,7 @@ fn parts(token: &str) -> Option<(&str, &str)> {
     (is_word(id, 6) && is_word(secret, 16)).then_some((id, secret))
 }
 
-/// Takes as long for a wrong secret that begins right as for any other.
+/// Compares in constant time, to prevent timing attacks.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

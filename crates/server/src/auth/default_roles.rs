@@ -1,5 +1,5 @@
-//! The roles and bindings that every cluster has: upstream's, for the kinds that are served here, and those of the parts of
-//! Muster itself. Upstream: `bootstrappolicy`.
+//! The ClusterRoles and ClusterRoleBindings of every cluster: upstream's, for the kinds that are served here, and those
+//! of Muster's own components. Upstream: `bootstrappolicy`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::request::{
     CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
 };
 
-/// Nodes that join with a bootstrap token are in this group until they have a certificate.
+/// Group of nodes that authenticate with a bootstrap token, before they have a certificate.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -18,22 +18,24 @@ const CERTIFICATES: &str = "certificates.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
-/// The core group, and that of events, which is another door to the same objects.
+/// Placeholder for the core API group in the rules below.
 const CORE: &str = "core";
+/// The API groups of events, which are served in both.
 const EVENTS: &str = "core events.k8s.io";
 const POLICY: &str = "policy";
 const METRICS: &str = "metrics.k8s.io";
 const DISCOVERY: &str = "discovery.k8s.io";
-/// DaemonSets have two loopback_clients too.
+/// The API groups of DaemonSets, which are served in both.
 const APPS: &str = "apps extensions";
 
 const READ: &str = "get list watch";
 const WRITE: &str = "create delete deletecollection patch update";
 const READ_WRITE: &str = "get list watch create delete deletecollection patch update";
 
-/// With it a role or a binding is brought back to what stands here at each start.
+/// Annotation of roles and bindings that are reconciled with the defaults at each start.
 pub(crate) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
+/// The default ClusterRoles.
 pub(crate) fn cluster_roles() -> Vec<Value> {
     let mut roles = vec![
         role("cluster-admin", [on("*", "*", "*"), at("*", "*")]),
@@ -167,7 +169,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
             ENDPOINTS,
             [
                 on(READ, CORE, "nodes pods services"),
-                // What is made for them keeps them from going first, which takes the right to their finalizers.
+                // Owner references with blockOwnerDeletion require permission to update the owner's finalizers.
                 on("update", CORE, "services/finalizers endpoints/finalizers"),
                 on("create delete get list patch watch", CORE, "endpoints"),
                 on("create delete get list patch watch", DISCOVERY, "endpointslices"),
@@ -206,10 +208,10 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
             ],
         ),
     ];
-    for part in ["nodeclient", "selfnodeclient"] {
-        let resource = format!("certificatesigningrequests/{part}");
+    for subresource in ["nodeclient", "selfnodeclient"] {
+        let resource = format!("certificatesigningrequests/{subresource}");
         roles.push(role(
-            &format!("system:certificates.k8s.io:certificatesigningrequests:{part}"),
+            &format!("system:certificates.k8s.io:certificatesigningrequests:{subresource}"),
             [on("create", CERTIFICATES, &resource)],
         ));
     }
@@ -221,6 +223,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
     roles
 }
 
+/// The default ClusterRoleBindings.
 pub(crate) fn cluster_role_bindings() -> Vec<Value> {
     let group = |it: &str| json!({"apiGroup": RBAC, "kind": "Group", "name": it});
     let user = |it: &str| json!({"apiGroup": RBAC, "kind": "User", "name": it});
@@ -238,7 +241,7 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
         ),
         binding("system:node", "system:node", Vec::new()),
         binding("system:node-proxier", "system:node-proxier", vec![user("system:kube-proxy")]),
-        // A node carries the packets of its pods: to Services, and to the pods of other nodes.
+        // Nodes read Services and endpoints to route packets of their pods.
         binding("muster:node-proxiers", "system:node-proxier", vec![group("system:nodes")]),
         binding(
             "system:service-account-issuer-discovery",
@@ -252,7 +255,7 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
         binding(NODE_LIFECYCLE, NODE_LIFECYCLE, vec![user(NODE_LIFECYCLE)]),
         binding(SCHEDULER, SCHEDULER, vec![user(SCHEDULER)]),
         binding(SIMULATED_NODES, SIMULATED_NODES, vec![user(SIMULATED_NODES)]),
-        // A node joins with a token, is given a certificate, and renews it by itself.
+        // A node joins with a bootstrap token, gets a certificate, and renews it without approval by an administrator.
         binding("muster:node-bootstrappers", "system:node-bootstrapper", vec![group(BOOTSTRAPPERS)]),
         binding("muster:approve-new-nodes", &format!("{csrs}:nodeclient"), vec![group(BOOTSTRAPPERS)]),
         binding(
@@ -263,7 +266,8 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
     ]
 }
 
-/// Whatever can be deleted may belong to something. Kind by kind, for a role on everything would let its holder into pods.
+/// Rules of the garbage collector: every deletable kind, because any object can be a dependent. The kinds are listed
+/// one by one, because a rule on all resources would include `pods/exec`.
 fn garbage_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
@@ -271,11 +275,11 @@ fn garbage_rules() -> Value {
     }
     let rules =
         groups.iter().map(|(group, plurals)| on("delete get list patch watch", group, &plurals.join(" ")));
-    // A pod whose node is gone is marked as failed before it goes.
+    // Pods of deleted nodes are marked as failed before they are deleted.
     Value::Array(rules.chain([on("patch", CORE, "pods/status")]).collect())
 }
 
-/// What a node may do with what concerns itself: `node` says what that is.
+/// Rules of the role `system:node`. The node authorizer further restricts them to objects related to the node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
         on("create", AUTHENTICATION, "tokenreviews"),
@@ -307,7 +311,7 @@ fn with_rules(name: &str, rules: Value) -> Value {
     json!({"metadata": metadata(name), "rules": rules})
 }
 
-/// A role whose rules are those of all roles that are labelled for it.
+/// A ClusterRole that aggregates the rules of all roles labelled for it, and is itself aggregated to `to`.
 fn aggregated(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
         "metadata": metadata(name),
@@ -320,6 +324,7 @@ fn aggregated(name: &str, to: Option<&str>) -> Value {
     role
 }
 
+/// The role `system:aggregate-to-…`, whose rules are aggregated to the role `to`.
 fn aggregate_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
     let mut role = role(&format!("system:aggregate-to-{to}"), rules);
     role["metadata"]["labels"][aggregate_label(to)] = json!("true");
@@ -349,17 +354,18 @@ fn metadata(name: &str) -> Value {
     })
 }
 
-/// A rule on resources; `core` is the group without a name.
+/// A rule on resources, from space-separated lists; `core` is the core API group.
 fn on(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<_> = words(groups).into_iter().map(|it| if it == CORE { "" } else { it }).collect();
     json!({"apiGroups": groups, "resources": words(resources), "verbs": words(verbs)})
 }
 
-/// A rule on paths.
+/// A rule on non-resource URLs, from space-separated lists.
 fn at(verbs: &str, urls: &str) -> Value {
     json!({"nonResourceURLs": words(urls), "verbs": words(verbs)})
 }
 
+/// Splits at whitespace and sorts.
 fn words(text: &str) -> Vec<&str> {
     let mut words: Vec<_> = text.split_whitespace().collect();
     words.sort_unstable();

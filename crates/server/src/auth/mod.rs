@@ -1,8 +1,8 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //!
-//! A request is authenticated (`certificate`, …), may speak for another (`impersonate`), and is then put in the words of
-//! the rules (`attributes`). What a user may do is what the bindings and roles in the store grant (`roles`, `rule`); a node has
-//! rights of its own (`node`). `defaults` are the roles that every cluster has.
+//! A request is authenticated by client certificate or bearer token (`token`, `bootstrap_token`), may impersonate
+//! another user (`impersonate`), and is then authorized: by the RBAC objects in the store (`roles`, `rule`), and for
+//! nodes by the node authorizer (`node`). `default_roles` has the roles of every cluster.
 
 pub(crate) mod bootstrap_token;
 pub(crate) mod default_roles;
@@ -40,6 +40,7 @@ use crate::selector::Selector;
 use crate::storage::ObjectStorage;
 use crate::unstructured::{self, str_at};
 
+/// The RBAC resources, by plural name.
 pub(crate) const RBAC_OBJECTS: [(&str, RbacObject); 4] = [
     ("roles", RbacObject::Role),
     ("clusterroles", RbacObject::Role),
@@ -47,21 +48,23 @@ pub(crate) const RBAC_OBJECTS: [(&str, RbacObject); 4] = [
     ("clusterrolebindings", RbacObject::Binding),
 ];
 
+/// The API group of RBAC.
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Authentication and authorization: reads credentials and roles from the store.
+/// Authenticates and authorizes requests; reads credentials and RBAC objects from the store.
 #[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) storage: Arc<ObjectStorage>,
-    /// As of a revision, once there was one to look at. Before each decision they are brought up to the store's, so a
-    /// change acts at once.
+    /// RBAC objects as of a revision, `None` before the first read. Synced with the store before each decision, so that
+    /// changes take effect immediately.
     roles: RwLock<(Option<Revision>, Roles)>,
+    /// Signs and verifies service account tokens.
     pub(crate) tokens: Tokens,
     revoked: Revoked,
     addresses: NodeAddresses,
 }
 
-/// Why a request is allowed.
+/// What allows a request: membership in `system:masters`, the node authorizer, or an RBAC binding.
 #[derive(Debug)]
 pub(crate) enum Grant {
     Masters,
@@ -78,13 +81,13 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Why the user may do this; a refusal if they may not.
+/// Authorizes a request. Returns what allows it, or a 403 error.
 pub(crate) fn allow(access: &Access, user: &User, attributes: &RequestAttributes) -> Result<Grant, ApiError> {
     authorize(access, user, attributes).map_err(|why| denied(user, attributes, &why))
 }
 
-/// The same for one who did not say who they are: they may see what is public, and nothing that is stored, whatever roles
-/// say. They are asked who they are before they are told no.
+/// Authorizes an anonymous request: only for non-resource paths, whatever RBAC grants on resources. Returns a 401
+/// error, so that the client authenticates.
 pub(crate) fn allow_stranger(
     access: &Access,
     user: &User,
@@ -96,8 +99,8 @@ pub(crate) fn allow_stranger(
     }
 }
 
-/// Rule: a certificate of our own authority says who asks, or else a bearer token does. Whoever shows neither is anonymous,
-/// and a false, expired or revoked credential is refused.
+/// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
+/// anonymous. An invalid, expired or revoked credential is refused with 401.
 pub(crate) fn authenticate(
     access: &Access,
     peer: Option<&User>,
@@ -116,7 +119,7 @@ pub(crate) fn authenticate(
     user_of_token(access, token, &[token::ISSUER], now).map_err(|_| ApiError::unauthorized())
 }
 
-/// The error says what is wrong with it, but never what it is.
+/// Authenticates a bearer token. The error describes the problem and never contains the token.
 fn user_of_token(access: &Access, token: &str, audiences: &[&str], now: Timestamp) -> Result<User, String> {
     if let Some(claims) = access.tokens.read(token) {
         let user = claims.user(access, audiences, now)?;
@@ -131,8 +134,9 @@ fn user_of_token(access: &Access, token: &str, audiences: &[&str], now: Timestam
     bootstrap_token::user(access, token, now).ok_or_else(|| "invalid bearer token".to_owned())
 }
 
-/// Rule: members of `system:masters` may do anything; a node what concerns it; all others, and nodes too, what roles grant.
-/// `Err` says more than that nothing grants it, where there is more to say.
+/// Rule: members of `system:masters` may do anything; nodes have the permissions of the node authorizer; all users,
+/// including nodes, have those of their RBAC roles.
+/// `Err` has details for the error message, and is empty if there are none.
 pub(crate) fn authorize(
     access: &Access,
     user: &User,
@@ -141,7 +145,7 @@ pub(crate) fn authorize(
     if user.is_in(MASTERS) {
         return Ok(Grant::Masters);
     }
-    let by_node = match user.node() {
+    let node_reason = match user.node() {
         Some(name) => match node::grant(access, name, attributes) {
             Ok(()) => return Ok(Grant::Node),
             Err(why) => why,
@@ -151,13 +155,14 @@ pub(crate) fn authorize(
     match access.with(|roles| roles.grant(user, attributes)) {
         Ok(grant) => Ok(Grant::Role(grant)),
         Err(why) => {
-            let both = [by_node, why].into_iter().filter(|it| !it.is_empty());
+            let both = [node_reason, why].into_iter().filter(|it| !it.is_empty());
             Err(both.collect::<Vec<_>>().join(", "))
         }
     }
 }
 
 impl Access {
+    /// The public keys of service account tokens, as a JSON Web Key Set.
     pub(crate) fn token_keys(&self) -> Value {
         self.tokens.keys()
     }
@@ -172,71 +177,75 @@ impl Access {
         }
     }
 
+    /// Runs `read` on the current RBAC objects, after syncing them with the store if one has changed.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&Roles) -> T) -> T {
-        let known = self.roles.read().unwrap_or_else(PoisonError::into_inner);
-        if known.0.is_some_and(|seen| kinds().all(|(kind, _)| self.storage.last_commit_to(kind) <= seen)) {
-            return read(&known.1);
+        let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
+        if synced.0.is_some_and(|seen| kinds().all(|(kind, _)| self.storage.last_commit_to(kind) <= seen)) {
+            return read(&synced.1);
         }
-        drop(known);
-        let mut known = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        catch_up(&self.storage, &mut known);
-        read(&known.1)
+        drop(synced);
+        let mut synced = self.roles.write().unwrap_or_else(PoisonError::into_inner);
+        catch_up(&self.storage, &mut synced);
+        read(&synced.1)
     }
 }
 
+/// The four RBAC kinds.
 fn kinds() -> impl Iterator<Item = (&'static Kind, RbacObject)> {
     static KINDS: LazyLock<Vec<(&Kind, RbacObject)>> = LazyLock::new(|| {
-        let row = |plural| Kind::builtin(RBAC, "v1", plural);
-        RBAC_OBJECTS.iter().map(|(plural, held)| (row(plural), *held)).collect()
+        let kind = |plural| Kind::builtin(RBAC, "v1", plural);
+        RBAC_OBJECTS.iter().map(|(plural, object)| (kind(plural), *object)).collect()
     });
     KINDS.iter().copied()
 }
 
+/// Syncs the RBAC objects with the store by its events, or reads them all if the history is compacted.
 fn catch_up(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Roles)) {
-    // What is committed meanwhile is met again as an event, and ends in the same state.
+    // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
     let after = seen.replace(head);
-    let events = |(kind, held): (&Kind, RbacObject)| {
+    let events = |(kind, object_type): (&Kind, RbacObject)| {
         let (events, _) = storage.since(&kind.prefix(None), after?).ok()?;
-        Some(events.into_iter().map(move |it| (held, it)))
+        Some(events.into_iter().map(move |it| (object_type, it)))
     };
     let Some(events) = kinds().map(events).collect::<Option<Vec<_>>>() else {
-        // Nothing is known, or the history does not reach back to what is.
+        // First read, or the history no longer reaches back to the synced revision.
         *roles = read_all(storage);
         return;
     };
-    for (held, event) in events.into_iter().flatten() {
+    for (object_type, event) in events.into_iter().flatten() {
         let mut key = event.key.splitn(3, '/').skip(1);
         let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
         let object = match &event.change {
             Change::Put { now, .. } => Some(unstructured::parse(&now.value)),
             Change::Delete { .. } => None,
         };
-        roles.apply(held, namespace, name, object.as_ref());
+        roles.apply(object_type, namespace, name, object.as_ref());
     }
 }
 
+/// Reads all RBAC objects from the store.
 fn read_all(storage: &ObjectStorage) -> Roles {
     let mut roles = Roles::default();
-    for (kind, held) in kinds() {
+    for (kind, object_type) in kinds() {
         let (objects, _) = storage.list(kind, None, &Selector::default());
         for object in objects.iter().map(|it| unstructured::parse(it)) {
             let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
-            roles.apply(held, namespace, name, Some(&object));
+            roles.apply(object_type, namespace, name, Some(&object));
         }
     }
     roles
 }
 
-/// The refusal of a request that nothing grants.
+/// The 403 error of a request that is not allowed.
 pub(crate) fn denied(user: &User, attributes: &RequestAttributes, why: &str) -> ApiError {
-    // Upstream escapes what a browser would take for HTML.
-    let said = format!("User {:?} {attributes}", user.name);
-    let said = said.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let said = if why.is_empty() { said } else { format!("{said}: {why}") };
+    // Upstream escapes HTML characters.
+    let message = format!("User {:?} {attributes}", user.name);
+    let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let message = if why.is_empty() { message } else { format!("{message}: {why}") };
     match &attributes.on {
-        AccessTarget::Path(_) => ApiError::not_granted("", "", "", &said),
-        AccessTarget::Resource(it) => ApiError::not_granted(&it.group, &it.plural, &it.name, &said),
+        AccessTarget::Path(_) => ApiError::not_granted("", "", "", &message),
+        AccessTarget::Resource(it) => ApiError::not_granted(&it.group, &it.plural, &it.name, &message),
     }
 }
 

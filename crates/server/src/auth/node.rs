@@ -1,4 +1,4 @@
-//! What a node may do: what its role says, and of that only what concerns itself and the pods on it.
+//! The node authorizer: a node has the permissions of `system:node`, restricted to itself and the pods bound to it.
 
 use std::sync::LazyLock;
 
@@ -14,19 +14,21 @@ use crate::unstructured::{self, list, str_at};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Its UID identifies the cluster: a node compares it with the cluster that it joined.
+/// Namespace whose UID identifies the cluster. A node compares it with the UID of the cluster that it joined.
 const IDENTITY_NAMESPACE: &str = "kube-system";
 
+/// The rules of the role `system:node`.
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&default_roles::node_rules()));
 
-/// Rule: a node reads itself, its pods, and the secrets, config maps and accounts that those use; it writes its own Node and
-/// Lease, and reads the namespace that identifies the cluster; whose status and pods a write touches is for NodeRestriction to see.
-/// Upstream: the node authorizer. `Err` says why the node has no right of its own; a binding may still grant it.
+/// Rule: a node reads its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use; it
+/// writes its own Node and Lease, and reads the namespace that identifies the cluster. NodeRestriction admission checks
+/// which Nodes and pods a write touches.
+/// Upstream: the node authorizer. `Err` has the reason; an RBAC binding may still allow the request.
 pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes) -> Result<(), String> {
-    let by_role = || {
+    let by_rules = || {
         if RULES.iter().any(|it| it.allows(attributes)) { Ok(()) } else { Err(String::new()) }
     };
-    let AccessTarget::Resource(on) = &attributes.on else { return by_role() };
+    let AccessTarget::Resource(on) = &attributes.on else { return by_rules() };
     let verb = attributes.verb.as_ref();
     match (on.group.as_str(), on.plural.as_str()) {
         ("", "secrets" | "configmaps") => read_used(access, node, verb, on),
@@ -42,7 +44,7 @@ pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes)
             "get" | "create" | "update" | "patch" | "delete" if on.namespace != LEASE_NAMESPACE => {
                 Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"))
             }
-            // The name is in the body of a create: NodeRestriction looks at it.
+            // A create has the name in its body, which NodeRestriction admission checks.
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" if on.name == node => Ok(()),
             "get" | "update" | "patch" | "delete" => {
@@ -73,10 +75,11 @@ pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes)
             ("", "get") if on.name == IDENTITY_NAMESPACE => Ok(()),
             _ => Err(format!("can only get the namespace {IDENTITY_NAMESPACE:?}")),
         },
-        _ => by_role(),
+        _ => by_rules(),
     }
 }
 
+/// Allows reading a single Secret, ConfigMap or service account that a pod on the node uses.
 fn read_used(access: &Access, node: &str, verb: &str, on: &ResourceAttributes) -> Result<(), String> {
     if !matches!(verb, "get" | "list" | "watch") {
         return Err("can only read resources of this type".to_owned());
@@ -93,7 +96,7 @@ fn read_used(access: &Access, node: &str, verb: &str, on: &ResourceAttributes) -
     used(access, node, on)
 }
 
-/// Whether a pod on the node is, or uses, what is asked for.
+/// Allows access to a pod on the node, or to an object that a pod on the node uses.
 fn used(access: &Access, node: &str, on: &ResourceAttributes) -> Result<(), String> {
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
@@ -106,6 +109,7 @@ fn used(access: &Access, node: &str, on: &ResourceAttributes) -> Result<(), Stri
     Err(format!("no relationship found between node '{node}' and this object"))
 }
 
+/// The pods bound to the node in a namespace.
 fn pods_on(access: &Access, node: &str, namespace: &str) -> Vec<Value> {
     let pods = Kind::builtin("", "v1", "pods");
     let Ok(selector) = Selector::parse(pods, "", &format!("spec.nodeName={node}")) else { return Vec::new() };
@@ -113,8 +117,8 @@ fn pods_on(access: &Access, node: &str, namespace: &str) -> Vec<Value> {
     pods.iter().map(|it| unstructured::parse(it)).collect()
 }
 
-/// The secrets, or the config maps, that the spec of a pod names: in a volume, in the environment of a container, or to pull
-/// an image with.
+/// Names of the Secrets or ConfigMaps that a pod spec references: in volumes, in the environment of containers, or as
+/// image pull secrets.
 pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     let is_secret = plural == "secrets";
     let (volume, key, env, env_from) = if is_secret {
@@ -129,7 +133,7 @@ pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
         if is_secret {
             all.push(str_at(it, "azureFile.secretName"));
         }
-        // All other volume plugins that take a secret do so in these two ways.
+        // All other volume plugins reference a Secret in one of these two ways.
         for source in it.as_object().filter(|_| is_secret).into_iter().flat_map(|it| it.values()) {
             all.extend(["secretRef.name", "nodePublishSecretRef.name"].map(|it| str_at(source, it)));
         }

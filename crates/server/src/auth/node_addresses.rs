@@ -1,5 +1,4 @@
-//! Which node has which address: kept as Nodes change, so that a signing request costs a look-up and not a parse of every
-//! Node.
+//! Index of Node addresses, synced with changes of Nodes, so that checking a signing request does not parse every Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,9 +12,11 @@ use crate::kinds::Kind;
 use crate::selector::Selector;
 use crate::unstructured::{self, list, str_at};
 
+/// Index of Node addresses, behind a lock.
 #[derive(Debug, Default)]
 pub(crate) struct NodeAddresses(Mutex<Index>);
 
+/// Addresses by Node, and Nodes by address, as of a revision.
 #[derive(Debug, Default)]
 struct Index {
     seen: Option<Revision>,
@@ -23,7 +24,7 @@ struct Index {
     nodes: BTreeMap<IpAddr, BTreeSet<String>>,
 }
 
-/// Whether the node has all of these addresses, and no other node has one of them.
+/// Whether the Node has all of these addresses, and no other Node has one of them.
 pub(crate) fn are_of_node_alone(access: &Access, node: &str, addresses: &[IpAddr]) -> bool {
     let mut index = access.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
     index.catch_up(access);
@@ -33,9 +34,10 @@ pub(crate) fn are_of_node_alone(access: &Access, node: &str, addresses: &[IpAddr
 }
 
 impl Index {
+    /// Syncs the index with the store.
     fn catch_up(&mut self, access: &Access) {
         let kind = Kind::builtin("", "v1", "nodes");
-        // What is committed meanwhile is met again as an event, and ends in the same state.
+        // A commit during the sync is applied again by the next one, with the same result.
         let head = access.storage.revision();
         let events = match self.seen.replace(head) {
             Some(after) => access.storage.since(&kind.prefix(None), after).ok(),
@@ -62,6 +64,7 @@ impl Index {
         }
     }
 
+    /// Replaces the addresses of a Node; none removes it.
     fn set(&mut self, name: &str, now: BTreeSet<IpAddr>) {
         let before = match now.is_empty() {
             true => self.by_node.remove(name),
@@ -81,6 +84,7 @@ impl Index {
     }
 }
 
+/// The IP addresses in a Node's status.
 fn addresses(node: &Value) -> BTreeSet<IpAddr> {
     list(&node["status"], "addresses").iter().filter_map(|it| str_at(it, "address").parse().ok()).collect()
 }

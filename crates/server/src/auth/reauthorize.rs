@@ -1,5 +1,5 @@
-//! Authorization of what lasts: a watch, a log that is followed, a command. Credentials may expire or be revoked and rights be taken
-//! away while it runs, so both are checked again and again.
+//! Periodic reauthorization of long-running requests: watches, followed logs, exec. Credentials may expire or be
+//! revoked, and permissions be removed, while such a request runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,15 +16,17 @@ use crate::connections::Client;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
 
-/// The credentials of a request that lasts, and what it does.
+/// Credentials and actions of a long-running request, for periodic checks.
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     client: Option<Arc<Client>>,
-    /// Who the certificate named when the request came; `client` has the certificate, if there is one.
+    /// User of the client certificate at the start of the request. `client` has the certificate itself, if known.
     peer: Option<User>,
-    /// `Authorization` and `Impersonate-…`, and no others.
+    /// The `Authorization` and `Impersonate-…` headers only.
     headers: HeaderMap,
+    /// What the request does; each must stay allowed.
     actions: Vec<RequestAttributes>,
+    /// Interval between checks.
     every: Duration,
 }
 
@@ -39,58 +41,60 @@ impl Reauthorization {
         let is_credential = |name: &hyper::header::HeaderName| {
             *name == AUTHORIZATION || name.as_str().starts_with("impersonate-")
         };
-        let mut kept = HeaderMap::new();
+        let mut credentials = HeaderMap::new();
         for (name, value) in headers.iter().filter(|(name, _)| is_credential(name)) {
-            kept.append(name.clone(), value.clone());
+            credentials.append(name.clone(), value.clone());
         }
         Self {
             client: client.cloned(),
             peer: peer.cloned(),
-            headers: kept,
+            headers: credentials,
             actions: vec![action.clone()],
             every,
         }
     }
 
-    /// It does this, too.
+    /// Adds another action that must stay allowed.
     pub(crate) fn and(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self
     }
 
-    /// When the first check of a stream is due. It comes earlier than the following ones, at a time that is spread out, so that
+    /// Time of the first check of a stream. It is earlier than one interval and differs between streams, so that
     /// streams that began together are not checked together.
     pub(crate) fn first(&self, began: Instant) -> Instant {
         static STREAMS: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
-        let part = STREAMS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
-        began + self.every / 2 + self.every / 2 * part / (1 << 16)
+        let fraction = STREAMS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
+        began + self.every / 2 + self.every / 2 * fraction / (1 << 16)
     }
 
-    /// When the check after that at `last` is due.
+    /// Time of the check after the one at `last`.
     pub(crate) fn next(&self, last: Instant) -> Instant {
         last + self.every
     }
 
+    /// Authenticates and authorizes the request again.
     pub(crate) fn check(&self, access: &Access, now: Timestamp) -> Result<(), ApiError> {
         still_allowed(access, self, now)
     }
 
-    /// Waits until the check fails.
+    /// Waits until a check fails.
     pub(crate) async fn denied(self, access: Arc<Access>) {
-        let mut due = self.first(Instant::now());
+        let mut next_check = self.first(Instant::now());
         loop {
-            tokio::time::sleep_until(due).await;
-            if let Err(refusal) = self.check(&access, Timestamp::now()) {
-                tracing::debug!(why = refusal.message(), "a stream ends: it is no longer authorized");
+            tokio::time::sleep_until(next_check).await;
+            if let Err(error) = self.check(&access, Timestamp::now()) {
+                tracing::debug!(why = error.message(), "closing a stream that is no longer authorized");
                 return;
             }
-            due = self.next(due);
+            next_check = self.next(next_check);
         }
     }
 }
 
-/// Rule: what lasts is authenticated and authorized again as its request was, and ends when that fails.
+/// Rule: a long-running request is authenticated and authorized again in the same way as at its start, and ends when
+/// that fails.
 fn still_allowed(access: &Access, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
     let certificate = it.client.as_ref().and_then(|it| it.peer.as_ref());
     let peer = match certificate {
@@ -98,10 +102,10 @@ fn still_allowed(access: &Access, it: &Reauthorization, now: Timestamp) -> Resul
         None => it.peer.as_ref(),
     };
     let user = authenticate(access, peer, &it.headers, now)?;
-    let other = impersonated(access, &user, &it.headers)?;
+    let impersonated_user = impersonated(access, &user, &it.headers)?;
     let allow = if user.is_anonymous() { allow_stranger } else { allow };
     for action in &it.actions {
-        allow(access, other.as_ref().unwrap_or(&user), action)?;
+        allow(access, impersonated_user.as_ref().unwrap_or(&user), action)?;
     }
     Ok(())
 }

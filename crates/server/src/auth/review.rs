@@ -1,4 +1,4 @@
-//! Questions about who someone is and what they may do: answered, and never stored.
+//! The review APIs of authentication and authorization. Reviews are answered and never stored.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::request::{AccessTarget, Context, RequestAttributes, ResourceAttribute
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 use crate::validation::FieldError;
 
-/// SelfSubjectReview: `kubectl auth whoami`.
+/// Answers a SelfSubjectReview: `kubectl auth whoami`.
 pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {
     map_mut(&mut review, "metadata")
         .insert("creationTimestamp".into(), json!(unstructured::time(context.now)));
@@ -18,19 +18,21 @@ pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {
     review
 }
 
-/// TokenReview: whose token is this?
+/// Answers a TokenReview: authenticates a bearer token.
 pub(crate) fn of_token(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
     let token = str_at(&review, "spec.token");
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
-    let wanted: Vec<&str> = list(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
-    let wanted = if wanted.is_empty() { vec![token::ISSUER] } else { wanted };
-    let status = match user_of_token(access, token, &wanted, context.now) {
+    let audiences_wanted: Vec<&str> =
+        list(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
+    let audiences_wanted = if audiences_wanted.is_empty() { vec![token::ISSUER] } else { audiences_wanted };
+    let status = match user_of_token(access, token, &audiences_wanted, context.now) {
         Ok(user) => {
             let claims = access.tokens.read(token);
-            let of_token = claims.as_ref().map_or(&[][..], |it| &it.audiences);
-            let audiences: Vec<_> = wanted.iter().filter(|it| of_token.iter().any(|a| a == *it)).collect();
+            let token_audiences = claims.as_ref().map_or(&[][..], |it| &it.audiences);
+            let audiences: Vec<_> =
+                audiences_wanted.iter().filter(|it| token_audiences.iter().any(|a| a == *it)).collect();
             json!({"authenticated": true, "user": user.info(), "audiences": audiences})
         }
         Err(why) => json!({"user": {}, "error": why}),
@@ -39,7 +41,7 @@ pub(crate) fn of_token(access: &Access, context: &Context, mut review: Value) ->
     Ok(review)
 }
 
-/// SelfSubjectAccessReview: `kubectl auth can-i`.
+/// Answers a SelfSubjectAccessReview: `kubectl auth can-i`.
 pub(crate) fn of_own_access(
     access: &Access,
     context: &Context,
@@ -50,7 +52,7 @@ pub(crate) fn of_own_access(
     Ok(judged(access, &context.user, review))
 }
 
-/// SubjectAccessReview, and LocalSubjectAccessReview in a namespace: may someone else?
+/// Answers a SubjectAccessReview or LocalSubjectAccessReview: whether the given user may perform a request.
 pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Result<Value, ApiError> {
     let spec = &review["spec"];
     let mut causes = spec_causes(spec);
@@ -58,10 +60,10 @@ pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Resu
         causes.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
     if let Some(namespace) = &target.namespace {
-        let said = str_at(spec, "resourceAttributes.namespace");
-        if is_set(&spec["resourceAttributes"]) && said != namespace {
+        let namespace_given = str_at(spec, "resourceAttributes.namespace");
+        if is_set(&spec["resourceAttributes"]) && namespace_given != namespace {
             let field = "spec.resourceAttributes.namespace";
-            causes.push(FieldError::invalid(field, said, "must match metadata.namespace"));
+            causes.push(FieldError::invalid(field, namespace_given, "must match metadata.namespace"));
         }
         if is_set(&spec["nonResourceAttributes"]) {
             let field = "spec.nonResourceAttributes";
@@ -86,7 +88,7 @@ pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Resu
     Ok(judged(access, &user, review))
 }
 
-/// SelfSubjectRulesReview: `kubectl auth can-i --list`.
+/// Answers a SelfSubjectRulesReview: `kubectl auth can-i --list`.
 pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
     let namespace = str_at(&review, "spec.namespace").to_owned();
     if namespace.is_empty() {
@@ -94,13 +96,13 @@ pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value
     }
     let (rules, missing) = access.with(|roles| roles.rules_for(&context.user, &namespace));
     let is_node = context.user.node().is_some();
-    let chosen = |is_wanted: fn(&Rule) -> bool| {
+    let rules_where = |is_wanted: fn(&Rule) -> bool| {
         rules.iter().filter(|it| is_wanted(it)).map(Rule::write).collect::<Vec<_>>()
     };
     let mut status = json!({
-        "resourceRules": chosen(|it| !it.resources.is_empty()),
-        "nonResourceRules": chosen(|it| !it.urls.is_empty()),
-        // What a node may do depends on what its pods use.
+        "resourceRules": rules_where(|it| !it.resources.is_empty()),
+        "nonResourceRules": rules_where(|it| !it.urls.is_empty()),
+        // The node authorizer depends on the pods of the node, so its permissions are not rules.
         "incomplete": is_node,
     });
     let node = is_node.then(|| "node authorizer does not support user rule resolution".to_owned());
@@ -113,6 +115,7 @@ pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value
     Ok(review)
 }
 
+/// Authorizes the request in a review's spec, and sets the review's status.
 fn judged(access: &Access, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
@@ -123,7 +126,7 @@ fn judged(access: &Access, user: &User, mut review: Value) -> Value {
             let found = list(selector, "requirements").iter().find(required);
             found.and_then(|it| list(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
         };
-        let on = ResourceAttributes {
+        let resource = ResourceAttributes {
             group: text("group"),
             version: text("version"),
             plural: text("resource"),
@@ -132,7 +135,7 @@ fn judged(access: &Access, user: &User, mut review: Value) -> Value {
             name: text("name"),
             node: field("spec.nodeName"),
         };
-        RequestAttributes::resource(&text("verb"), on)
+        RequestAttributes::resource(&text("verb"), resource)
     } else {
         let path = str_at(spec, "nonResourceAttributes.path").to_owned();
         RequestAttributes {
@@ -151,8 +154,9 @@ fn judged(access: &Access, user: &User, mut review: Value) -> Value {
     review
 }
 
+/// Validates the spec of an access review.
 fn spec_causes(spec: &Value) -> Vec<FieldError> {
-    // An empty set of attributes is one that asks for nothing, and not one that is missing.
+    // An empty object counts as given.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
         (true, true) => vec![FieldError::invalid(
             "spec.nonResourceAttributes",
@@ -168,6 +172,7 @@ fn spec_causes(spec: &Value) -> Vec<FieldError> {
     }
 }
 
+/// Fails with 422 if there are errors, or if the review has metadata.
 fn refuse(target: &Target, review: &Value, mut causes: Vec<FieldError>) -> Result<(), ApiError> {
     let allowed: &[&str] =
         if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };

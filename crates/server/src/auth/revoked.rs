@@ -1,7 +1,7 @@
-//! Credentials that were revoked before they expire: a ConfigMap in `kube-system`, with a key for each.
+//! Revocation of credentials before they expire: a ConfigMap in `kube-system`, with one key for each revocation.
 //!
-//! `muster cert revoke` and `muster token revoke` write it; no one but members of `system:masters` may. The set is read
-//! again when the ConfigMap changes, so that a request pays for look-ups in hash tables only.
+//! `muster cert revoke` and `muster token revoke` write it; only members of `system:masters` may. It is parsed when it
+//! changes, so that a request costs only hash table lookups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,59 +18,63 @@ use crate::pki::CA_DAYS;
 use crate::request::{ClientCertificate, MASTERS, Target, User};
 use crate::unstructured::{self, is_set, str_at};
 
+/// Namespace of the ConfigMaps with issued and revoked credentials.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// What the names of the ConfigMaps with issued certificates begin with; a number follows.
+/// Name prefix of the ConfigMaps with issued certificates; a number follows.
 pub(crate) const RECORDS_PREFIX: &str = "muster-issued-certificates-";
+/// Name of the ConfigMap with revoked credentials.
 pub(super) const NAME: &str = "muster-revoked-credentials";
 
-/// What every certificate of one user up to a time is revoked by, followed by the digest of the user's name: names have
-/// characters that a key of a ConfigMap must not have.
+/// Key prefix of an entry that revokes all certificates of a user issued up to a time. The SHA-256 of the user name
+/// follows, because keys of a ConfigMap cannot contain all characters of user names.
 const SUBJECT_PREFIX: &str = "subject.";
 
-/// From the time that the server puts into an entry until the entry is committed, requests with the certificates that it
-/// revokes are still answered. Signing requests and certificates from that time are refused too.
+/// Maximum time from the timestamp that the server sets in an entry until the entry is committed. Certificates issued
+/// and requested in that time are revoked too.
 const COMMIT_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// More than ten years have of them.
+/// At least the number of leap days in ten years.
 const LEAP_DAYS: i64 = 4;
 
-/// The list as it was last read.
+/// The revocation list, as of its last change.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked(RwLock<Arc<List>>);
 
+/// The parsed ConfigMap of revoked credentials.
 #[derive(Debug, Default)]
 struct List {
-    /// What it was read from.
+    /// The ConfigMap that was parsed.
     bytes: Option<Bytes>,
+    /// All keys of the ConfigMap.
     keys: HashSet<String>,
-    /// By user name.
+    /// Revocations of all certificates of a user, by user name.
     subjects: HashMap<String, RevokedSubject>,
 }
 
-/// The certificates of a user that were issued up to a time are revoked.
+/// Revokes the certificates of a user that were issued up to a time.
 #[derive(Debug)]
 struct RevokedSubject {
     issued_until: Timestamp,
-    /// The serial number of the one certificate that stays valid, or empty.
+    /// Serial number of the one certificate that stays valid, or empty.
     kept: String,
 }
 
-/// `serial` is in hexadecimal digits.
+/// Key that revokes one certificate. `serial` is hexadecimal.
 pub(super) fn certificate_key(serial: &str) -> String {
     format!("certificate.{serial}")
 }
 
+/// Key that revokes one token.
 pub(super) fn token_key(id: &str) -> String {
     format!("token.{id}")
 }
 
-/// Revokes all tokens that are bound to a Secret: by its UID, which stands in the tokens, so that it does not matter what the
-/// Secret holds.
+/// Key that revokes all tokens bound to a Secret. It uses the Secret's UID, which the tokens contain.
 pub(super) fn secret_key(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
-/// The key of the entry that revokes the certificates of a user, in the ConfigMap of revoked credentials.
+/// Key that revokes the certificates of a user.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();
@@ -93,30 +97,32 @@ pub(super) fn has_revoked(access: &Access, user: &str, certificate: &ClientCerti
     by_subject || list.keys.contains(&certificate_key(&certificate.serial))
 }
 
-/// Until when the certificates of this user, and their signing requests, are revoked.
+/// The time up to which the certificates and signing requests of a user are revoked.
 pub(crate) fn issued_until(access: &Access, user: &str) -> Option<Timestamp> {
     current(access).subjects.get(user).map(|it| it.issued_until)
 }
 
+/// The revocation list, parsed again if the ConfigMap has changed.
 fn current(access: &Access) -> Arc<List> {
     let kind = Kind::builtin("", "v1", "configmaps");
     let stored = access.storage.peek(kind, Some(NAMESPACE), NAME);
-    let known = access.revoked.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-    // The bytes of an object are never changed in place, and these are still held: the same place is the same object.
-    let is_same = match (&stored, &known.bytes) {
+    let cached = access.revoked.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+    // Stored bytes are never changed in place, and the cache holds them, so equal pointers mean the same object.
+    let is_same = match (&stored, &cached.bytes) {
         (None, None) => true,
-        (Some(stored), Some(known)) => stored.as_ptr() == known.as_ptr() && stored.len() == known.len(),
+        (Some(stored), Some(cached)) => stored.as_ptr() == cached.as_ptr() && stored.len() == cached.len(),
         _ => false,
     };
     if is_same {
-        return known;
+        return cached;
     }
-    let read = Arc::new(stored.map(List::read).unwrap_or_default());
-    *access.revoked.0.write().unwrap_or_else(PoisonError::into_inner) = read.clone();
-    read
+    let list = Arc::new(stored.map(List::read).unwrap_or_default());
+    *access.revoked.0.write().unwrap_or_else(PoisonError::into_inner) = list.clone();
+    list
 }
 
 impl List {
+    /// Parses the ConfigMap.
     fn read(bytes: Bytes) -> Self {
         let object = unstructured::parse(&bytes);
         let mut list = Self { bytes: Some(bytes), ..Self::default() };
@@ -124,7 +130,7 @@ impl List {
             if key.starts_with(SUBJECT_PREFIX)
                 && let Some(entry) = entry_of(entry)
             {
-                // An entry without a time revokes all.
+                // An entry without a time revokes all certificates of the user.
                 let issued_until = str_at(&entry, "issuedUntil").parse().unwrap_or(Timestamp::MAX);
                 let kept = str_at(&entry, "kept").to_owned();
                 let subject = str_at(&entry, "subject").to_owned();
@@ -136,10 +142,12 @@ impl List {
     }
 }
 
+/// Parses the JSON value of an entry.
 fn entry_of(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
+/// Whether a write is to the ConfigMap of revoked credentials.
 fn is_list(target: &Target, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     target.kind.group.is_empty()
@@ -148,8 +156,8 @@ fn is_list(target: &Target, new: &Value) -> bool {
         && name == NAME
 }
 
-/// Rule: the server says when the certificates of a user were revoked, by the clock that also dates certificates, and keeps
-/// the entry until none of them can be valid: no certificate is valid for longer than an authority is.
+/// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that dates
+/// certificates. It also sets when the entry can be removed: no certificate is valid longer than a CA certificate.
 pub(crate) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
     if !is_list(target, new) {
         return;
@@ -168,19 +176,20 @@ pub(crate) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
     }
 }
 
-/// Rule: none but members of `system:masters` write the ConfigMaps of issued and of revoked credentials, whatever roles
-/// they have. `new` is null for a delete.
+/// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
+/// grants. `new` is null for a delete.
 pub(crate) fn check(user: &User, target: &Target, new: &Value) -> Result<(), ApiError> {
     if target.kind.plural != "configmaps" || target.namespace.as_deref() != Some(NAMESPACE) {
         return Ok(());
     }
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
-    let is_unreadable = |(key, entry): (&String, &Value)| {
-        let is_of = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
-        key.starts_with(SUBJECT_PREFIX) && !entry_of(entry).is_some_and(is_of)
+    let is_invalid = |(key, entry): (&String, &Value)| {
+        let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
+        key.starts_with(SUBJECT_PREFIX) && !entry_of(entry).is_some_and(is_for_subject)
     };
-    if name == NAME && new["data"].as_object().into_iter().flatten().any(is_unreadable) {
-        let why = "an entry that revokes the certificates of a user is JSON with this user as subject";
+    if name == NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
+        let why =
+            "an entry with the prefix subject. must be a JSON object whose subject is the user in its key";
         return Err(ApiError::bad_request(why));
     }
     if (name == NAME || name.starts_with(RECORDS_PREFIX)) && !user.is_in(MASTERS) {

@@ -1,4 +1,4 @@
-//! The roles and bindings that stand, and what they grant to whom.
+//! The RBAC roles and bindings in the store, and the permissions that they grant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,9 +10,10 @@ use super::rule::Rule;
 use crate::request::{RequestAttributes, User, account_name};
 use crate::unstructured::{list, str_at};
 
-/// By namespace, which is empty for those of the cluster, and by name.
+/// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
 type Named<T> = HashMap<String, HashMap<String, T>>;
 
+/// The RBAC authorizer: rules by role, and bindings by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
     roles: Named<Arc<[Rule]>>,
@@ -20,13 +21,14 @@ pub(crate) struct Roles {
     bound: HashMap<String, BoundSubject>,
 }
 
-/// The bindings of one namespace, by whom they name; each with the number of the subject.
+/// The bindings of one namespace by user and group, each with the index of the matching subject.
 #[derive(Debug, Default)]
 struct BoundSubject {
     users: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
     groups: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
 }
 
+/// A RoleBinding or ClusterRoleBinding.
 #[derive(Debug)]
 pub(crate) struct Binding {
     namespace: String,
@@ -35,12 +37,14 @@ pub(crate) struct Binding {
     subjects: Vec<Subject>,
 }
 
+/// The role that a binding refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleRef {
     pub(crate) kind: String,
     pub(crate) name: String,
 }
 
+/// The user, group or service account that a binding names.
 #[derive(Debug)]
 struct Subject {
     kind: String,
@@ -48,14 +52,15 @@ struct Subject {
     name: String,
 }
 
-/// A grant by a binding, as reviews and the audit log tell it.
+/// A permission granted by a binding, as shown in reviews and the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct RoleGrant {
+    /// Index of the subject in the binding.
     binding: Arc<Binding>,
     subject: usize,
 }
 
-/// One of the four kinds that say who may do what.
+/// Whether an RBAC object is a role or a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RbacObject {
     Role,
@@ -63,9 +68,15 @@ pub(crate) enum RbacObject {
 }
 
 impl Roles {
-    /// Takes over what the store says of a role or a binding now: `None` if it is gone.
-    pub(crate) fn apply(&mut self, held: RbacObject, namespace: &str, name: &str, object: Option<&Value>) {
-        match held {
+    /// Applies a change of a role or binding. `object` is `None` if it was deleted.
+    pub(crate) fn apply(
+        &mut self,
+        object_type: RbacObject,
+        namespace: &str,
+        name: &str,
+        object: Option<&Value>,
+    ) {
+        match object_type {
             RbacObject::Role => {
                 let rules = object.map(|it| Rule::all(&it["rules"]).into());
                 put(&mut self.roles, namespace, name, rules);
@@ -83,9 +94,9 @@ impl Roles {
         }
     }
 
-    /// Rule: what is not granted by a rule of a role that a binding gives to the user or to one of their groups is
-    /// refused. A binding in a namespace grants there only.
-    /// Upstream: `RBACAuthorizer`. The refusal tells of bindings to roles that are not there.
+    /// Rule: a request is allowed only if a binding gives the user or one of the user's groups a role with a rule that
+    /// matches it. A RoleBinding grants permissions in its namespace only.
+    /// Upstream: `RBACAuthorizer`. The error lists bindings to missing roles.
     pub(crate) fn grant(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
         for (binding, subject) in self.bindings_of(user, attributes.namespace()) {
@@ -106,7 +117,7 @@ impl Roles {
         }
     }
 
-    /// All rules that the user has in the namespace, and the roles among them that are not there.
+    /// All rules of the user in the namespace, and errors for bindings to missing roles.
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for (binding, _) in self.bindings_of(user, namespace) {
@@ -118,7 +129,7 @@ impl Roles {
         (rules, missing)
     }
 
-    /// The rules of a role that a binding in `namespace` refers to, or what is missing.
+    /// The rules of the role that a binding in `namespace` refers to. Fails if the role is missing.
     pub(crate) fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[Rule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),
@@ -129,6 +140,7 @@ impl Roles {
         found.ok_or_else(|| format!("{resource} {:?} not found", role.name))
     }
 
+    /// The cluster-wide bindings of the user and those in the namespace, with the index of the matching subject.
     fn bindings_of<'a>(
         &'a self,
         user: &'a User,
@@ -146,27 +158,28 @@ impl Roles {
 
 impl BoundSubject {
     fn add(&mut self, binding: &Arc<Binding>) {
-        for (at, subject) in binding.subjects.iter().enumerate() {
-            if let Some((by, name)) = self.place(subject, &binding.namespace) {
-                by.entry(name).or_default().push((binding.clone(), at));
+        for (index, subject) in binding.subjects.iter().enumerate() {
+            if let Some((map, name)) = self.place(subject, &binding.namespace) {
+                map.entry(name).or_default().push((binding.clone(), index));
             }
         }
     }
 
     fn remove(&mut self, binding: &Arc<Binding>) {
         for subject in &binding.subjects {
-            if let Some((by, name)) = self.place(subject, &binding.namespace)
-                && let Some(all) = by.get_mut(&name)
+            if let Some((map, name)) = self.place(subject, &binding.namespace)
+                && let Some(all) = map.get_mut(&name)
             {
                 all.retain(|(it, _)| !Arc::ptr_eq(it, binding));
                 if all.is_empty() {
-                    by.remove(&name);
+                    map.remove(&name);
                 }
             }
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "one of the two maps, and a key in it")]
+    #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
+    /// The map that holds the bindings of a subject, and the subject's key in it.
     fn place(
         &mut self,
         subject: &Subject,
@@ -227,7 +240,7 @@ impl fmt::Display for RoleGrant {
     }
 }
 
-/// What was there before.
+/// Inserts a value, or removes it if `None`. Returns the previous value.
 fn put<T>(all: &mut Named<T>, namespace: &str, name: &str, value: Option<T>) -> Option<T> {
     match value {
         Some(value) => all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), value),

@@ -1,10 +1,11 @@
-//! One rule of a role, and what it allows.
+//! RBAC policy rules, and the requests that they allow.
 
 use serde_json::{Value, json};
 
 use crate::request::{AccessTarget, RequestAttributes};
 use crate::unstructured::list;
 
+/// A `PolicyRule` of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rule {
     pub(crate) groups: Vec<String>,
@@ -15,6 +16,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// Parses the `rules` of a role.
     pub(crate) fn all(rules: &Value) -> Vec<Self> {
         rules.as_array().into_iter().flatten().map(Self::read).collect()
     }
@@ -30,6 +32,7 @@ impl Rule {
         }
     }
 
+    /// The rule as a JSON object.
     pub(crate) fn write(&self) -> Value {
         let mut rule = json!({"verbs": self.verbs});
         let lists = [
@@ -44,8 +47,9 @@ impl Rule {
         rule
     }
 
-    /// Rule: a rule allows what its verbs, groups, resources and names name; `*` names all, `*/status` that part of all
-    /// resources, and a path that ends in `*` all that begins like it.
+    /// Rule: a policy rule allows a request if it matches its verb, API group, resource and name. `*` matches
+    /// everything, `*/status` the subresource `status` of all resources, and a path that ends with `*` all paths with
+    /// that prefix.
     /// Upstream: `RuleAllows`.
     pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
         if !has(&self.verbs, &attributes.verb) {
@@ -61,7 +65,7 @@ impl Rule {
         }
     }
 
-    /// Whether one who has `self` has `part`, a rule of one verb on one thing. Upstream: `ruleCovers`.
+    /// Whether `self` grants `part`, a rule with one verb on one resource or path. Upstream: `ruleCovers`.
     pub(crate) fn covers(&self, part: &Self) -> bool {
         let names = if part.names.is_empty() {
             self.names.is_empty()
@@ -69,9 +73,9 @@ impl Rule {
             self.names.is_empty() || part.names.iter().all(|it| self.names.contains(it))
         };
         let has_resource = |wanted: &String| {
-            let (plural, part) = wanted.split_once('/').unwrap_or((wanted, ""));
+            let (plural, subresource) = wanted.split_once('/').unwrap_or((wanted, ""));
             self.resources.contains(wanted)
-                || self.resources.iter().any(|it| names_resource(it, plural, part))
+                || self.resources.iter().any(|it| names_resource(it, plural, subresource))
         };
         names
             && part.verbs.iter().all(|it| has(&self.verbs, it))
@@ -80,7 +84,7 @@ impl Rule {
             && part.urls.iter().all(|url| self.urls.iter().any(|it| url_covers(it, url)))
     }
 
-    /// The same as rules of one verb on one thing each. Upstream: `BreakdownRule`.
+    /// Splits the rule into rules with one verb on one resource or path each. Upstream: `BreakdownRule`.
     pub(crate) fn parts(&self) -> Vec<Self> {
         let one = |it: &String| vec![it.clone()];
         let mut parts = Vec::new();
@@ -111,7 +115,7 @@ impl Rule {
         parts
     }
 
-    /// `{APIGroups:["apps"], Resources:["daemonsets"], Verbs:["get"]}`
+    /// Formats the rule as in error messages: `{APIGroups:["apps"], Resources:["daemonsets"], Verbs:["get"]}`.
     pub(crate) fn compact(&self) -> String {
         let lists = [
             ("APIGroups", &self.groups),
@@ -120,23 +124,23 @@ impl Rule {
             ("ResourceNames", &self.names),
             ("Verbs", &self.verbs),
         ];
-        let said = lists.into_iter().filter(|(_, it)| !it.is_empty());
-        let said: Vec<_> = said.map(|(name, it)| format!("{name}:{}", go_strings(it))).collect();
-        format!("{{{}}}", said.join(", "))
+        let fields = lists.into_iter().filter(|(_, it)| !it.is_empty());
+        let fields: Vec<_> = fields.map(|(name, it)| format!("{name}:{}", go_strings(it))).collect();
+        format!("{{{}}}", fields.join(", "))
     }
 }
 
-/// What of `wanted` one who has `held` lacks, verbs on the same thing put together again.
+/// The permissions in `wanted` that `held` does not cover. Verbs on the same resource are combined again.
 pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let mut lacking: Vec<Rule> = Vec::new();
     let parts = wanted.iter().flat_map(Rule::parts);
     for part in parts.filter(|part| !held.iter().any(|it| it.covers(part))) {
-        let like = |it: &&mut Rule| {
+        let is_same_resource = |it: &&mut Rule| {
             part.urls.is_empty()
                 && (&it.groups, &it.resources, &it.urls, &it.names)
                     == (&part.groups, &part.resources, &part.urls, &part.names)
         };
-        match lacking.iter_mut().find(like) {
+        match lacking.iter_mut().find(is_same_resource) {
             Some(it) => it.verbs.extend(part.verbs),
             None => lacking.push(part),
         }
@@ -144,23 +148,29 @@ pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     lacking
 }
 
-/// `["a" "b"]`: how Go prints a list of strings.
+/// Formats a list of strings as Go's `%q` does: `["a" "b"]`.
 pub(crate) fn go_strings(texts: &[String]) -> String {
     let texts: Vec<_> = texts.iter().map(|it| format!("{it:?}")).collect();
     format!("[{}]", texts.join(" "))
 }
 
+/// Whether the list contains the value or `*`.
 fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|it| it == "*" || it == wanted)
 }
 
-fn names_resource(rule: &str, plural: &str, part: &str) -> bool {
+/// Whether a resource of a rule (`pods`, `pods/status`, `*/status`, `*`) matches a resource and subresource.
+fn names_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
     match rule.split_once('/') {
-        None => part.is_empty() && rule == plural,
-        Some((of, rule_part)) => !part.is_empty() && rule_part == part && (of == "*" || of == plural),
+        None => subresource.is_empty() && rule == plural,
+        Some((resource, rule_subresource)) => {
+            !subresource.is_empty()
+                && rule_subresource == subresource
+                && (resource == "*" || resource == plural)
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tokens of service accounts: signed by this server, for an audience and a time, and good only as long as what they are
-//! bound to lives.
+//! Service account tokens: JWTs signed by this server, with an audience and an expiration, valid only while the objects
+//! that they are bound to exist.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,30 +23,30 @@ use crate::pki::{Pki, PkiError};
 use crate::request::{AUTHENTICATED, CREDENTIAL, User, account_name};
 use crate::unstructured::{self, str_at};
 
-/// Who signs, and for whom if nobody else is named: this server.
+/// Issuer of the tokens, and their audience if none is requested.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Clocks differ by this much, and what is deleted is missed only then.
+/// Tolerated clock skew, and the time for which a token stays valid after the deletion of its object.
 const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Tokens whose signature was found good and need not be checked again: one for each pod of a large cluster, at some
-/// 500 bytes each.
+/// Maximum number of tokens cached as verified: one for each pod of a large cluster, about 500 bytes each.
 const VERIFIED_MAX: usize = 8_192;
 
-/// No token is longer: names of at most 253 bytes make up a few hundred bytes, and audiences are few.
+/// Maximum length of a token: names of at most 253 bytes add up to a few hundred bytes, and audiences are few.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
+/// Signs and verifies service account tokens.
 pub(crate) struct Tokens {
     key: EcdsaKeyPair,
     key_id: String,
     random: SystemRandom,
-    /// By the digest of the token, so that no token is kept.
+    /// Verified claims by the SHA-256 of the token, so that tokens themselves are not cached.
     verified: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
-    /// Seconds that a token is good for at most, if an administrator said so.
+    /// Configured maximum lifetime of a token in seconds, if any.
     life_s_max: OnceLock<i64>,
 }
 
-/// Of a token that is bound to no object, unless an administrator says otherwise: one that is ends with its object.
+/// Default maximum lifetime of a token that is not bound to an object. A bound token also ends with its object.
 const UNBOUND_LIFE_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for Tokens {
@@ -55,7 +55,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claims {
     pub(crate) audiences: Vec<String>,
@@ -69,6 +69,7 @@ pub(crate) struct Claims {
     pub(crate) secret: Option<Ref>,
 }
 
+/// Name and UID of an object that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ref {
     pub(crate) name: String,
@@ -76,18 +77,19 @@ pub(crate) struct Ref {
 }
 
 impl Tokens {
-    /// With the key of the server's data directory.
+    /// Uses the signing key in the server's data directory.
     pub(crate) fn of(pki: &Pki) -> Result<Self, PkiError> {
         Self::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))
     }
 
     #[cfg(test)]
+    /// With a new key.
     pub(crate) fn of_test() -> Self {
-        let key = rcgen::KeyPair::generate().expect("there is randomness");
-        Self::new(&key).expect("the key was just made for this")
+        let key = rcgen::KeyPair::generate().expect("generating a key does not fail");
+        Self::new(&key).expect("a generated key is on the curve P-256")
     }
 
-    /// The key is one on the curve P-256.
+    /// The key must be on the curve P-256.
     fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
@@ -95,22 +97,23 @@ impl Tokens {
         Ok(Self { key, key_id, random, verified: Mutex::default(), life_s_max: OnceLock::new() })
     }
 
-    /// No token is good for longer. Only the first call counts.
+    /// Sets the maximum lifetime of tokens. Only the first call has an effect.
     pub(crate) fn limit(&self, life: Duration) {
         let _ = self.life_s_max.set(i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Rule: a token lives as long as was asked for, but no longer than the administrator allows; without a limit, one that
-    /// is bound to no pod, Secret or node lives a day at most.
+    /// Rule: a token has the requested lifetime, but at most the configured maximum; without a configured maximum, a
+    /// token that is not bound to a pod, Secret or node lives at most one day.
     /// Upstream: `--service-account-max-token-expiration`, without the default.
-    pub(crate) fn life_s(&self, asked_s: i64, is_bound: bool) -> i64 {
+    pub(crate) fn life_s(&self, requested_s: i64, is_bound: bool) -> i64 {
         match self.life_s_max.get() {
-            Some(max) => asked_s.min(*max),
-            None if is_bound => asked_s,
-            None => asked_s.min(UNBOUND_LIFE_S_MAX),
+            Some(max) => requested_s.min(*max),
+            None if is_bound => requested_s,
+            None => requested_s.min(UNBOUND_LIFE_S_MAX),
         }
     }
 
+    /// Signs claims as a JWT with ES256.
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, ring::error::Unspecified> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
         let [header, claims] = [header, claims.write()].map(|it| BASE64URL.encode(it.to_string()));
@@ -119,25 +122,26 @@ impl Tokens {
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
-    /// What the token says, if this server signed it. Whether it still holds is another question: [`Claims::user`].
+    /// Verifies the signature of a token and returns its claims. [`Claims::user`] checks whether they are still valid.
     pub(crate) fn read(&self, token: &str) -> Option<Arc<Claims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;
         }
-        let print = <[u8; 32]>::try_from(digest(&SHA256, token.as_bytes()).as_ref()).expect("256 bits");
-        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&print).cloned();
-        if known.is_some() {
-            return known;
+        let fingerprint = <[u8; 32]>::try_from(digest(&SHA256, token.as_bytes()).as_ref()).expect("256 bits");
+        let cached = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&fingerprint).cloned();
+        if cached.is_some() {
+            return cached;
         }
         let claims = Arc::new(self.verify(token)?);
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         if VERIFIED_MAX <= verified.len() {
             verified.clear();
         }
-        verified.insert(print, claims.clone());
+        verified.insert(fingerprint, claims.clone());
         Some(claims)
     }
 
+    /// Verifies the signature and parses the claims.
     fn verify(&self, token: &str) -> Option<Claims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -151,9 +155,9 @@ impl Tokens {
         Claims::read(&json(claims)?)
     }
 
-    /// The document at `/openid/v1/jwks`: with it anyone can check a token without asking the server.
+    /// The document at `/openid/v1/jwks`, with which others can verify tokens offline.
     pub(crate) fn keys(&self) -> Value {
-        // The public key is one byte that says "uncompressed", and the two coordinates.
+        // An uncompressed point: one marker byte, and two coordinates.
         let point = self.key.public_key().as_ref();
         let [x, y] = [&point[1..33], &point[33..]].map(|it| BASE64URL.encode(it));
         json!({"keys": [{
@@ -194,13 +198,15 @@ impl Claims {
         }
     }
 
-    /// Rule: a token is good for its audience and its time, and only while its account, and the pod, secret or node that it is
-    /// bound to, are the ones it was made for.
-    /// Upstream: `validator.Validate`. The error is for the log of whoever reviews a token, and holds no secret.
+    /// Rule: a token is valid for its audiences until it expires, and only while its service account and the pod,
+    /// Secret or node that it is bound to exist with the same UID.
+    /// Upstream: `validator.Validate`. The error is shown in token reviews and contains no secret.
     pub(crate) fn user(&self, access: &Access, audiences: &[&str], now: Timestamp) -> Result<User, String> {
         if !self.audiences.iter().any(|it| audiences.contains(&it.as_str())) {
-            let said = super::rule::go_strings(&self.audiences);
-            return Err(format!("token audiences {said} is invalid for the target audiences {audiences:?}"));
+            let token_audiences = super::rule::go_strings(&self.audiences);
+            return Err(format!(
+                "token audiences {token_audiences} is invalid for the target audiences {audiences:?}"
+            ));
         }
         if self.expires_s.saturating_add(LEEWAY.as_secs()) < now.as_second() {
             return Err("service account token has expired".to_owned());
@@ -222,10 +228,10 @@ impl Claims {
         user.uid.clone_from(&self.account.uid);
         user.groups.push(AUTHENTICATED.to_owned());
         user.extra.insert(CREDENTIAL.to_owned(), vec![format!("JTI={}", self.id)]);
-        for (what, bound) in [("pod", &self.pod), ("node", &self.node)] {
+        for (kind, bound) in [("pod", &self.pod), ("node", &self.node)] {
             for (key, value) in bound.iter().flat_map(|it| [("name", &it.name), ("uid", &it.uid)]) {
                 if !value.is_empty() {
-                    let key = format!("authentication.kubernetes.io/{what}-{key}");
+                    let key = format!("authentication.kubernetes.io/{kind}-{key}");
                     user.extra.insert(key, vec![value.clone()]);
                 }
             }
@@ -233,11 +239,12 @@ impl Claims {
         Ok(user)
     }
 
+    /// The claims as JSON.
     fn write(&self) -> Value {
-        let mut own = json!({"namespace": self.namespace, "serviceaccount": self.account.write()});
+        let mut kubernetes = json!({"namespace": self.namespace, "serviceaccount": self.account.write()});
         let bound = [("pod", &self.pod), ("node", &self.node), ("secret", &self.secret)];
-        for (what, bound) in bound.into_iter().filter_map(|(what, it)| Some((what, it.as_ref()?))) {
-            own[what] = bound.write();
+        for (kind, bound) in bound.into_iter().filter_map(|(kind, it)| Some((kind, it.as_ref()?))) {
+            kubernetes[kind] = bound.write();
         }
         json!({
             "iss": ISSUER,
@@ -247,15 +254,16 @@ impl Claims {
             "nbf": self.issued_s,
             "exp": self.expires_s,
             "jti": self.id,
-            "kubernetes.io": own,
+            "kubernetes.io": kubernetes,
         })
     }
 
-    /// Only what this server signed is read, so that anything else about it is a key that was stolen or shared.
+    /// Parses verified claims. Claims with another issuer or subject are refused: the key would have been used by
+    /// another signer.
     fn read(claims: &Value) -> Option<Self> {
-        let own = &claims["kubernetes.io"];
-        let refer = |name: &str| {
-            let it = own.get(name)?;
+        let kubernetes = &claims["kubernetes.io"];
+        let reference = |name: &str| {
+            let it = kubernetes.get(name)?;
             Some(Ref { name: str_at(it, "name").to_owned(), uid: str_at(it, "uid").to_owned() })
         };
         let read = Self {
@@ -266,11 +274,11 @@ impl Claims {
             issued_s: claims["iat"].as_i64()?,
             expires_s: claims["exp"].as_i64()?,
             id: str_at(claims, "jti").to_owned(),
-            namespace: str_at(own, "namespace").to_owned(),
-            account: refer("serviceaccount")?,
-            pod: refer("pod"),
-            node: refer("node"),
-            secret: refer("secret"),
+            namespace: str_at(kubernetes, "namespace").to_owned(),
+            account: reference("serviceaccount")?,
+            pod: reference("pod"),
+            node: reference("node"),
+            secret: reference("secret"),
         };
         let subject = account_name(&read.namespace, &read.account.name);
         (claims["iss"] == ISSUER && claims["sub"] == subject.as_str()).then_some(read)
@@ -284,7 +292,7 @@ impl Ref {
     }
 }
 
-/// Whether the object is there, is the one that is meant, and is not on its way out.
+/// Fails unless the object exists with the same UID and is not deleted for longer than the leeway.
 fn alive(
     access: &Access,
     plural: &str,

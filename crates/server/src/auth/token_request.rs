@@ -1,4 +1,4 @@
-//! Tokens on request: the `token` part of a service account.
+//! The subresource `token` of service accounts: issues tokens on request.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -14,13 +14,15 @@ use crate::validation::FieldError;
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 
-/// An hour if nobody says otherwise; at least ten minutes, and at most what fits into 32 bits.
+/// Default lifetime of a token: one hour.
 const LIFE_S: i64 = 60 * 60;
+/// Minimum lifetime of a token: ten minutes.
 const LIFE_S_MIN: i64 = 10 * 60;
+/// Maximum lifetime of a token: 2^32 seconds.
 const LIFE_S_MAX: i64 = 1 << 32;
 
-/// Rule: a token is made for the account, the audiences and the time that were asked for, bound to a pod, secret or node
-/// if the request names one that is there; a pod must run as the account.
+/// Rule: a token is issued for the requested service account, audiences and lifetime. It is bound to a pod, Secret or
+/// node if the request names an existing one; a pod must use the service account.
 /// Upstream: `TokenREST.Create`.
 pub(crate) fn answer(
     access: &Access,
@@ -29,20 +31,20 @@ pub(crate) fn answer(
     mut request: Value,
 ) -> Result<Value, ApiError> {
     let namespace = target.namespace.as_deref().unwrap_or_default();
-    for (field, must) in [("name", target.name.as_str()), ("namespace", namespace)] {
-        let said = str_at(&request["metadata"], field);
-        if !said.is_empty() && said != must {
+    for (field, expected) in [("name", target.name.as_str()), ("namespace", namespace)] {
+        let given = str_at(&request["metadata"], field);
+        if !given.is_empty() && given != expected {
             let why = format!("must match the service account {field} if specified");
-            let cause = FieldError::invalid(format!("metadata.{field}"), said, &why);
+            let cause = FieldError::invalid(format!("metadata.{field}"), given, &why);
             return Err(ApiError::invalid_in(GROUP, KIND, &target.name, &[cause]));
         }
     }
     let account = unstructured::parse(&access.storage.get(target)?);
     let account_uid = str_at(&account, "metadata.uid").to_owned();
-    let said_uid = str_at(&request, "metadata.uid");
-    if !said_uid.is_empty() && said_uid != account_uid {
+    let given_uid = str_at(&request, "metadata.uid");
+    if !given_uid.is_empty() && given_uid != account_uid {
         let why = format!(
-            "the UID in the token request ({said_uid}) does not match the UID of the service account ({account_uid})"
+            "the UID in the token request ({given_uid}) does not match the UID of the service account ({account_uid})"
         );
         return Err(ApiError::conflict_of_kind(GROUP, KIND, &target.name, &why));
     }
@@ -50,12 +52,12 @@ pub(crate) fn answer(
         list(&request["spec"], "audiences").iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
     let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
     let life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(LIFE_S);
-    let wrong = match life_s {
+    let error = match life_s {
         ..LIFE_S_MIN => Some("may not specify a duration less than 10 minutes"),
         LIFE_S_MIN..=LIFE_S_MAX => None,
         _ => Some("may not specify a duration larger than 2^32 seconds"),
     };
-    if let Some(why) = wrong {
+    if let Some(why) = error {
         let cause = FieldError::invalid("spec.expirationSeconds", &json!(life_s), why);
         return Err(ApiError::invalid_in(GROUP, KIND, "", &[cause]));
     }
@@ -67,7 +69,7 @@ pub(crate) fn answer(
     if is_set(&request["spec"]["boundObjectRef"]) {
         bind(access, namespace, &request["spec"]["boundObjectRef"], &mut claims)?;
     }
-    let token = access.tokens.sign(&claims).map_err(|_| ApiError::internal("sign the token"))?;
+    let token = access.tokens.sign(&claims).map_err(|_| ApiError::internal("cannot sign the token"))?;
     let expires = context.now + SignedDuration::from_secs(life_s);
     request["apiVersion"] = json!(format!("{GROUP}/v1"));
     request["kind"] = json!(KIND);
@@ -86,6 +88,7 @@ pub(crate) fn answer(
     Ok(request)
 }
 
+/// Binds the claims to the object that the request references.
 fn bind(access: &Access, namespace: &str, bound: &Value, claims: &mut Claims) -> Result<(), ApiError> {
     let name = str_at(bound, "name");
     let (version, kind) = (str_at(bound, "apiVersion"), str_at(bound, "kind"));
@@ -98,14 +101,14 @@ fn bind(access: &Access, namespace: &str, bound: &Value, claims: &mut Claims) ->
             return Err(ApiError::bad_request(why));
         }
     };
-    let row = Kind::builtin("", "v1", plural);
-    let stored = access.storage.peek(row, row.namespaced.then_some(namespace), name);
-    let stored = unstructured::parse(&stored.ok_or_else(|| ApiError::not_found(row, name))?);
+    let kind_row = Kind::builtin("", "v1", plural);
+    let stored = access.storage.peek(kind_row, kind_row.namespaced.then_some(namespace), name);
+    let stored = unstructured::parse(&stored.ok_or_else(|| ApiError::not_found(kind_row, name))?);
     let uid = str_at(&stored, "metadata.uid").to_owned();
-    let said = str_at(bound, "uid");
-    if !said.is_empty() && said != uid {
+    let given_uid = str_at(bound, "uid");
+    if !given_uid.is_empty() && given_uid != uid {
         let why = format!(
-            "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been \
+            "the UID in the bound object reference ({given_uid}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
         return Err(ApiError::conflict_of_kind("", kind, name, &why));
@@ -128,7 +131,7 @@ fn bind(access: &Access, namespace: &str, bound: &Value, claims: &mut Claims) ->
     Ok(())
 }
 
-/// A node that is not there is named all the same, so that one can see where the pod was meant to be.
+/// Reference to the node of a pod. A missing node is referenced by name only.
 fn node_of(access: &Access, name: &str) -> Option<Ref> {
     if name.is_empty() {
         return None;
