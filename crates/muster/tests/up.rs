@@ -178,11 +178,11 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
         damaged : 1 muster: the data file DIR/damaged/muster.db is damaged: database disk image is malformed. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
-        keys : 1 muster: set up the certificates: use the certificates in DIR/keys: if they are damaged, remove ca.crt and ca.key there: PEM error: malformedframing
+        keys : 1 muster: set up the certificates: use the certificates in DIR/keys: if they are damaged, remove ca.crt and ca.key: PEM error: malformedframing
 
         lost : 1 muster: the data file DIR/lost/muster.db is missing, and this data directory had a cluster. Restore a backup with `muster restore --replace`, or put the file back. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
-        half : 1 muster: set up the certificates: ca.key is missing in DIR/half, and ca.crt is there: put the key back from a copy, or remove ca.crt too, and a new CA is made: every client and node then needs new credentials
+        half : 1 muster: set up the certificates: ca.key is missing in DIR/half, but ca.crt exists: restore the key from a backup, or remove ca.crt too to generate a new CA, after which every client and node needs new credentials
 
         new --listen TAKEN: 1 muster: TAKEN is in use: is another server running? Choose another with --listen
 

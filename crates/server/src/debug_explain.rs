@@ -6,24 +6,26 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
+/// The JSON explanation, or an error message.
 type Answer = BoxFuture<'static, Result<String, String>>;
 
-/// Returns what the controller knows of a DaemonSet, by namespace and name, as JSON; or why it cannot.
+/// Explains a DaemonSet, given its namespace and name, from the controller's in-memory state. Returns JSON or an error
+/// message.
 #[derive(Clone)]
 pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> Answer + Send + Sync>);
 
 impl fmt::Debug for ExplainProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Knower").finish_non_exhaustive()
+        f.debug_struct("ExplainProvider").finish_non_exhaustive()
     }
 }
 
 impl ExplainProvider {
-    pub(crate) fn new<F>(ask: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
+    pub(crate) fn new<F>(explain: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
-        Self(Arc::new(move |namespace, name| ask(namespace, name).boxed()))
+        Self(Arc::new(move |namespace, name| explain(namespace, name).boxed()))
     }
 
     pub(crate) async fn explain(&self, namespace: String, name: String) -> Result<String, String> {

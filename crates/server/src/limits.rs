@@ -1,4 +1,4 @@
-//! The limits and deadlines of the server, and what it holds at once: connections, requests, watches.
+//! Limits and timeouts of the server: connections, requests, watches, streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,83 +9,87 @@ use crate::connections::Connections;
 use crate::flow_control::{FlowControl, Lease, Usage, UsageLimit, What};
 use crate::request::{TrustLevel, User};
 
-/// 5,000 nodes take one or two connections each; at some 50 kB of buffers, 10,000 are 500 MB at most.
+/// Maximum number of connections: 5,000 nodes use one or two each; with 50 kB of buffers, 10,000 take at most 500 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// File descriptors that connections leave for the store, logs, connections to agents and listeners.
+/// File descriptors reserved for the store, logs, connections to agents and listeners.
 const FILES_RESERVED: usize = 200;
 
-/// 5,000 nodes hold some eight watches each; at some 11 kB, 50,000 are 550 MB.
+/// Maximum number of watches: 5,000 nodes hold about eight each; at 11 kB, 50,000 take 550 MB.
 const WATCHES_MAX: usize = 50_000;
 
-/// Watches that ordinary users leave for nodes and for Muster's own parts.
+/// Watches reserved for nodes and for Muster's own components.
 const WATCHES_RESERVED: usize = 30_000;
 const WATCHES_OF_USER_MAX: usize = 5_000;
 const WATCHES_OF_NODE_MAX: usize = 200;
 
-/// What agents serve at once: logs that are followed, commands, connections that are forwarded. At two buffers of 16 kB and two
-/// TLS connections each, 2,000 are some 200 MB.
+/// Maximum number of streams to agents: followed logs, exec, port-forwards. With two buffers of 16 kB and two TLS
+/// connections each, 2,000 take about 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Request bodies that have not arrived completely.
+/// Maximum number of request bodies being received.
 const BODIES_MAX: usize = 4_000;
 const BODIES_OF_USER_MAX: usize = 100;
 
-/// Bytes of request bodies above 64 KiB, and of responses that wait to be sent.
+/// Maximum bytes of request bodies above 64 KiB, and of unsent responses.
 const BYTES_MAX: usize = 512 << 20;
 const BYTES_OF_USER_MAX: usize = 64 << 20;
 const BYTES_RESERVED: usize = 64 << 20;
 
-/// Unsent small responses. A user may have as many as the streams of two HTTP/2 connections. At some 20 kB each for stream, task and
-/// buffers, 4,000 take 80 MB.
+/// Maximum number of unsent small responses. A user may have as many as two HTTP/2 connections have streams. At 20 kB
+/// each for stream, task and buffers, 4,000 take 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
-/// Streams on one HTTP/2 connection, as upstream; and for Muster's own parts and administrators, where one process may watch
-/// on behalf of thousands of simulated nodes.
+/// Maximum number of streams on one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
+/// The same for Muster's own components and administrators, because one process may watch for thousands of simulated
+/// nodes.
 const STREAMS_OF_OWN_PARTS_MAX: u32 = 4_000;
 
-/// Response bytes that HTTP/2 buffers for one stream.
+/// Response bytes buffered for one HTTP/2 stream.
 pub(crate) const STREAM_BUFFER_BYTES: usize = 128 << 10;
 
-/// Headers of a request: a token of 8 KiB, many groups to impersonate, and a URL.
+/// Maximum number of request headers, and of their bytes: for a token of 8 KiB, many impersonated groups, and a URL.
 pub(crate) const HEADERS_MAX: usize = 100;
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Label selectors make URLs long; half of what the headers may take is enough for any that a program writes.
+/// Maximum length of a URL. Label selectors make URLs long; half of the header limit is enough in practice.
 pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 
-/// An HTTP/1 connection that sends no whole header for this long is closed, whether it is idle or slow.
+/// Timeout for the complete headers of an HTTP/1 request, after which an idle or slow connection is closed.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// An HTTP/2 connection whose peer does not answer is closed after the two together.
+/// Interval of HTTP/2 pings. A connection whose peer does not respond is closed after `PING_INTERVAL` plus
+/// `PING_TIMEOUT`.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A watch ends after this at the latest, whatever its client asks for.
+/// Maximum duration of a watch, whatever its client requests.
 pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Limits and deadlines that flags of `muster server` and `muster up` set.
+/// Limits and timeouts set by flags of `muster server` and `muster up`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Seats for requests that read. Upstream: `--max-requests-inflight`.
+    /// Seats for read requests. Upstream: `--max-requests-inflight`.
     pub reads: usize,
-    /// Seats for requests that write. Upstream: `--max-mutating-requests-inflight`.
+    /// Seats for write requests. Upstream: `--max-mutating-requests-inflight`.
     pub writes: usize,
-    /// How long a request waits for a seat.
+    /// Maximum time that a request waits for a seat.
     pub queue_timeout: Duration,
-    /// How long a request takes at most, but for watches and streams; `Duration::MAX` for no limit. Upstream: `--request-timeout`.
+    /// Maximum duration of a request, except watches and streams; `Duration::MAX` for no limit. Upstream:
+    /// `--request-timeout`.
     pub request_timeout: Duration,
-    /// How long a request's body may pause.
+    /// Maximum pause while a request body is received.
     pub body_timeout: Duration,
-    /// How long a client may leave a response unread.
+    /// Maximum time for which a client may leave a response unread.
     pub response_timeout: Duration,
-    /// How often the credentials and rights behind a watch or stream are checked.
+    /// Interval at which long-running requests are authenticated and authorized again.
     pub reauthorize_every: Duration,
+    /// Maximum number of watches.
     pub watches: usize,
-    /// Connections at once, as far as the limit on open files allows.
+    /// Maximum number of connections, as far as the limit on open files allows.
     pub connections: usize,
 }
 
@@ -105,6 +109,7 @@ impl Default for LimitsConfig {
     }
 }
 
+/// The configured limits, and the current usage of each.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) config: LimitsConfig,
@@ -160,18 +165,19 @@ impl Limits {
         }
     }
 
-    /// A permit for a watch, or `None` if the user or all users have too many.
+    /// Acquires a permit for a watch; `None` if the user or all users have too many.
     pub(crate) fn watch(&self, user: &User) -> Option<Lease> {
         self.usage.take(&user.name, user.trust(), What::Watches, 1)
     }
 
-    /// A permit for a stream that an agent serves.
+    /// Acquires a permit for a stream to an agent; `None` if the user or all users have too many.
     pub(crate) fn agent_stream(&self, user: &User) -> Option<Lease> {
         self.usage.take(&user.name, user.trust(), What::AgentStreams, 1)
     }
 }
 
-/// Rule: an HTTP/2 connection has 250 streams, as upstream; those of Muster's own parts and of `system:masters` have 4,000.
+/// Rule: an HTTP/2 connection may have 250 streams, as upstream; one of Muster's own components or of `system:masters`
+/// may have 4,000.
 pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
     match peer.map(User::trust) {
         Some(TrustLevel::Trusted) => STREAMS_OF_OWN_PARTS_MAX,
@@ -179,15 +185,16 @@ pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
     }
 }
 
-/// Rule: the soft limit on open files is raised to the hard limit, and connections leave 200 descriptors free.
-/// Returns how many connections fit.
+/// Rule: the soft limit on open files is raised to the hard limit, and 200 file descriptors are not used for
+/// connections.
+/// Returns the number of connections that the limit allows, at most `wanted`.
 pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
-        // A process of a container runtime may not have this right; then the soft limit holds.
+        // In a container this may not be permitted; then the soft limit applies.
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::debug!(%error, "raise the limit on open files");
+            tracing::debug!(%error, "cannot raise the limit on open files");
         }
     }
     let files = getrlimit(Resource::Nofile)
@@ -204,6 +211,7 @@ pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     fit
 }
 
+/// Number of connections for a limit on open files.
 fn connections_for(files: usize) -> usize {
     files.saturating_sub(FILES_RESERVED).max(files / 2).max(1)
 }

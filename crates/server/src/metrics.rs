@@ -1,4 +1,4 @@
-//! What the server counts, as `/metrics` shows it. Names are upstream's where upstream counts the same.
+//! The server's metrics at `/metrics`. Names are upstream's where upstream has the same metric.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,12 +13,13 @@ use prometheus_client::registry::Registry as Collected;
 
 use crate::kinds::Kind;
 
-/// From half a millisecond, which is a read, to half a minute, which is a timeout.
+/// Histogram buckets of request latency: from half a millisecond (a read) to half a minute (a timeout).
 const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// From a tenth of a millisecond, which is memory, to a second, which is a disk in trouble.
+/// Histogram buckets of commit latency: from a tenth of a millisecond (memory) to one second (a failing disk).
 const COMMIT_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
+/// All metrics of the server.
 pub(crate) struct Metrics {
     collected: Collected,
     requests: Family<AnsweredLabels, Counter>,
@@ -53,7 +54,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Only what the server itself knows is a label: a stranger cannot make up new ones.
+/// Labels of the request counter. All values are from fixed sets, so clients cannot create new series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnsweredLabels {
     verb: &'static str,
@@ -62,6 +63,7 @@ struct AnsweredLabels {
     code: u16,
 }
 
+/// Labels of the request latency histogram.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     verb: &'static str,
@@ -69,29 +71,32 @@ pub(crate) struct RequestLabels {
     resource: &'static str,
 }
 
+/// Labels of the gauge of requests in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InFlightLabels {
     request_kind: &'static str,
 }
 
-/// Of those that hold most, so that their number is bounded.
+/// Labels of the bytes of a namespace. Only the largest namespaces have series, so that their number is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
     namespace: String,
 }
 
+/// Labels of the waiting time in flow control.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
     priority_level: &'static str,
 }
 
+/// Labels of the seats and queue of a priority level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLevelLabels {
     priority_level: &'static str,
     request_kind: &'static str,
 }
 
-/// Only the flows that use most are shown, so that user names make a bounded number of series.
+/// Labels of a flow. Only the flows with the highest usage have series, so that user names create a bounded number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: &'static str,
@@ -99,28 +104,32 @@ struct FlowLabels {
     flow: String,
 }
 
+/// Labels of the counter of requests rejected by flow control.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RejectionLabels {
     priority_level: &'static str,
     reason: &'static str,
 }
 
+/// Labels of the counter of requests refused by a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusedLabels {
     limit: &'static str,
 }
 
+/// Labels of the gauge of stored objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoredLabels {
     group: &'static str,
     resource: &'static str,
 }
 
+/// Labels of the counter of Pod Security evaluations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityEvaluation {
     pub(crate) decision: &'static str,
     pub(crate) policy_level: &'static str,
-    /// `future` if it is newer than the API that is served: a user cannot make up new ones.
+    /// `future` if it is newer than the served API, so that users cannot create new series.
     pub(crate) policy_version: Cow<'static, str>,
     pub(crate) mode: &'static str,
     pub(crate) request_operation: &'static str,
@@ -128,6 +137,7 @@ pub(crate) struct PodSecurityEvaluation {
     pub(crate) subresource: &'static str,
 }
 
+/// Labels of the counter of Pod Security exemptions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PodSecurityExemption {
     pub(crate) request_operation: &'static str,
@@ -166,99 +176,107 @@ impl Default for Metrics {
             store_bytes_max: Gauge::default(),
             namespace_bytes: Family::default(),
         };
-        let all = &mut metrics.collected;
-        all.register("apiserver_request", "Requests answered", metrics.requests.clone());
-        all.register(
+        let registry = &mut metrics.collected;
+        registry.register("apiserver_request", "Completed requests", metrics.requests.clone());
+        registry.register(
             "apiserver_request_duration_seconds",
-            "Time to the answer, and to its first byte for a watch",
+            "Request latency; for a watch, until its first byte",
             metrics.latency.clone(),
         );
-        all.register(
+        registry.register(
             "apiserver_current_inflight_requests",
-            "Requests being worked on",
+            "Requests in flight",
             metrics.in_flight.clone(),
         );
-        all.register("apiserver_flowcontrol_current_executing_seats", "Seats in use", metrics.seats.clone());
-        all.register(
+        registry.register(
+            "apiserver_flowcontrol_current_executing_seats",
+            "Seats in use",
+            metrics.seats.clone(),
+        );
+        registry.register(
             "apiserver_flowcontrol_current_inqueue_requests",
-            "Requests that wait for a seat",
+            "Requests waiting for a seat",
             metrics.queued.clone(),
         );
-        all.register(
+        registry.register(
             "apiserver_flowcontrol_rejected_requests",
             "Requests rejected because no seat became free in time or the queue was full",
             metrics.flow_rejections.clone(),
         );
-        all.register(
+        registry.register(
             "apiserver_flowcontrol_request_wait_duration_seconds",
-            "Time that queued requests waited for their seat",
+            "Time that queued requests waited for a seat",
             metrics.flow_waits.clone(),
         );
-        all.register(
+        registry.register(
             "muster_flowcontrol_flow_seats",
-            "Seats in use, by the users that use or wait for most",
+            "Seats in use, by user, for the users with the highest usage",
             metrics.flow_seats.clone(),
         );
-        all.register(
+        registry.register(
             "muster_flowcontrol_flow_inqueue_requests",
-            "Requests that wait for a seat, by the users that use or wait for most",
+            "Requests waiting for a seat, by user, for the users with the highest usage",
             metrics.flow_queued.clone(),
         );
-        all.register(
+        registry.register(
             "muster_flowcontrol_flow_queued_requests",
-            "Requests that had to wait for a seat, by user",
+            "Requests that were queued for a seat, by user",
             metrics.flow_queued_total.clone(),
         );
-        all.register(
+        registry.register(
             "muster_flowcontrol_flow_rejected_requests",
             "Requests rejected because no seat became free in time or the queue was full, by user",
             metrics.flow_rejected_total.clone(),
         );
-        all.register(
+        registry.register(
             "muster_requests_refused",
-            "Requests refused because their user or all users hold too many: seats, bodies, responses, watches, streams of agents",
+            "Requests refused because the user or all users exceed a limit: seats, request bodies, responses, watches, agent streams",
             metrics.rejections.clone(),
         );
-        all.register(
+        registry.register(
             "apiserver_longrunning_requests",
-            "Watches, and what agents serve",
+            "Watches, and streams served by agents",
             metrics.watches.clone(),
         );
-        all.register("muster_connections", "Connections", metrics.connections.clone());
-        all.register(
+        registry.register("muster_connections", "Connections", metrics.connections.clone());
+        registry.register(
             "muster_tls_handshakes_failed",
-            "Connections that did not get through TLS",
+            "Connections whose TLS handshake failed",
             metrics.handshakes_failed.clone(),
         );
-        all.register(
+        registry.register(
             "muster_audit_dropped",
-            "Lines that the audit log lacks because it could not keep up",
+            "Audit events dropped because the log was too slow",
             metrics.audit_dropped.clone(),
         );
-        all.register(
+        registry.register(
             "muster_commit_duration_seconds",
-            "Time from a write to its being durable",
+            "Time until a write is durable",
             metrics.commits.clone(),
         );
-        all.register("muster_store_revision", "Number of the last commit", metrics.revision.clone());
-        all.register("muster_store_bytes", "Bytes of all objects", metrics.store_bytes.clone());
-        all.register(
+        registry.register("muster_store_revision", "Revision of the last commit", metrics.revision.clone());
+        registry.register(
+            "muster_store_bytes",
+            "Total size of all objects in bytes",
+            metrics.store_bytes.clone(),
+        );
+        registry.register(
             "muster_store_bytes_max",
-            "Bytes that all objects may have (--store-bytes-max)",
+            "Maximum total size of all objects in bytes (--store-bytes-max)",
             metrics.store_bytes_max.clone(),
         );
-        all.register(
+        registry.register(
             "muster_store_namespace_bytes",
-            "Bytes of the objects of the largest namespaces",
+            "Size of the objects in the largest namespaces in bytes",
             metrics.namespace_bytes.clone(),
         );
-        all.register("apiserver_storage_objects", "Objects stored", metrics.objects.clone());
-        all.register(
+        registry.register("apiserver_storage_objects", "Stored objects", metrics.objects.clone());
+        registry.register(
             "pod_security_evaluations",
             "Pod Security evaluations, without exempt requests",
             metrics.pod_security_evaluations.clone(),
         );
-        all.register(
+        registry.register(
             "pod_security_exemptions",
             "Requests exempt from Pod Security",
             metrics.pod_security_exemptions.clone(),
@@ -268,7 +286,7 @@ impl Default for Metrics {
 }
 
 impl RequestLabels {
-    /// `verb` is one that a request can have, or nothing.
+    /// The labels of a request. An unknown `verb` becomes `other`.
     pub(crate) fn of(verb: &str, kind: Option<&'static Kind>) -> Self {
         const VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
@@ -289,28 +307,30 @@ impl RequestLabels {
 }
 
 impl Metrics {
-    pub(crate) fn answered(&self, labels: &RequestLabels, code: u16, took: Duration) {
+    /// Counts a completed request and records its latency.
+    pub(crate) fn answered(&self, labels: &RequestLabels, code: u16, latency: Duration) {
         let RequestLabels { verb, group, resource } = *labels;
         self.requests.get_or_create(&AnsweredLabels { verb, group, resource, code }).inc();
-        self.latency.get_or_create(labels).observe(took.as_secs_f64());
+        self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
-    /// A request was refused because of this limit.
+    /// Counts a request refused because of this limit.
     pub(crate) fn rejected(&self, limit: &'static str) {
         self.rejections.get_or_create(&RefusedLabels { limit }).inc();
     }
 
-    /// `reason` is one of upstream's: `queue-full` or `time-out`.
+    /// Counts a request rejected by flow control. `reason` is upstream's: `queue-full` or `time-out`.
     pub(crate) fn flow_rejected(&self, priority_level: &'static str, reason: &'static str) {
         self.rejected("seats");
         self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
     }
 
+    /// Records how long a request waited for a seat.
     pub(crate) fn flow_waited(&self, priority_level: &'static str, waited: Duration) {
         self.flow_waits.get_or_create(&LevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
-    /// What the requests of one priority level use now.
+    /// Sets the seats in use and the queue length of a priority level.
     pub(crate) fn set_flow_level(
         &self,
         priority_level: &'static str,
@@ -329,7 +349,7 @@ impl Metrics {
             .set(gauge(requests));
     }
 
-    /// Before the flows that are shown are set.
+    /// Removes the series of all flows, before those with the highest usage are set.
     pub(crate) fn clear_flows(&self) {
         self.flow_seats.clear();
         self.flow_queued.clear();
@@ -337,7 +357,7 @@ impl Metrics {
         self.flow_rejected_total.clear();
     }
 
-    /// What one flow uses now.
+    /// Sets the seats in use and the queue length of a flow.
     pub(crate) fn set_flow_use(
         &self,
         priority_level: &'static str,
@@ -352,7 +372,7 @@ impl Metrics {
         self.flow_queued.get_or_create(&labels).set(gauge(waiting));
     }
 
-    /// How often requests of one flow had to wait or were rejected.
+    /// Sets how many requests of a flow were queued and rejected.
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,
@@ -367,7 +387,7 @@ impl Metrics {
         self.flow_rejected_total.get_or_create(&labels).inc_by(rejected);
     }
 
-    /// `largest` are the namespaces with most bytes.
+    /// Sets the metrics of the store. `largest` are the largest namespaces with their bytes.
     pub(crate) fn set_store(
         &self,
         revision: u64,
@@ -383,13 +403,15 @@ impl Metrics {
         }
     }
 
+    /// Sets the number of stored objects of a kind.
     pub(crate) fn set_objects(&self, kind: &'static Kind, count: usize) {
         let stored = StoredLabels { group: kind.group, resource: kind.plural };
         self.objects.get_or_create(&stored).set(gauge(count));
     }
 
-    pub(crate) fn committed(&self, took: Duration) {
-        self.commits.observe(took.as_secs_f64());
+    /// Records the latency of a commit.
+    pub(crate) fn committed(&self, latency: Duration) {
+        self.commits.observe(latency.as_secs_f64());
     }
 
     pub(crate) fn pod_security_evaluated(&self, evaluation: &PodSecurityEvaluation) {
@@ -400,14 +422,15 @@ impl Metrics {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
-    /// All metrics as text, with gauges as they were last set.
+    /// All metrics in the text exposition format.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        text::encode(&mut text, &self.collected).expect("a String takes everything");
+        text::encode(&mut text, &self.collected).expect("writing to a String does not fail");
         text
     }
 }
 
+/// Converts a count to the value of a gauge.
 fn gauge(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -416,7 +439,7 @@ fn request_kind(is_read: bool) -> &'static str {
     if is_read { "readOnly" } else { "mutating" }
 }
 
-/// Counts for as long as it is there.
+/// Increments a gauge, and decrements it when dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Gauge);
 

@@ -1,5 +1,5 @@
-//! The server's own certificate authorities: made once, kept in the data directory, and the only ones whose
-//! certificates the server trusts.
+//! The server's certificate authorities: generated once, kept in the data directory, and the only ones that the server
+//! trusts.
 
 mod client_certificate;
 mod sign;
@@ -35,46 +35,50 @@ use crate::request::{
 pub(crate) use self::client_certificate::{Peer, user as certificate_user};
 pub(crate) use self::sign::{ISSUE_TIME, KeyUsage, Request, read_issue_time};
 
-/// The server's certificate is good for a year, and replaced when a third of that is left.
+/// Validity of the server's certificate. It is renewed when a third of it remains.
 const SERVING_YEARS: i16 = 1;
 const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
 
-/// As kubeadm: the administrator's certificate is made anew at each start.
+/// Validity of the administrator's certificate, as with kubeadm. A new one is issued at each start.
 const ADMIN_YEARS: i16 = 1;
 
-/// The key of a part of Muster is only in the memory of its process, which may run for long: there is no one whom an earlier
-/// end would keep out.
+/// Validity of certificates of Muster's own components. Their keys exist only in the memory of a long-running process,
+/// so a shorter validity would not protect anything.
 const PART_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
 pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
 
-/// As whom the server comes to an agent: agents let in nobody else. It is in a group that no signing request gets into, so nobody
-/// can ask for a certificate like it.
+/// User name of the server's client certificate for agents, which accept no other. The certificate is in the group
+/// `system:masters`, for which no signing request is granted, so nobody else can get one.
 const TO_AGENTS: &str = "kube-apiserver-kubelet-client";
 
+/// File name of the key that signs service account tokens.
 const TOKEN_KEY: &str = "sa.key";
 
 /// The address of the Service `kubernetes`.
 const SERVICE_IP: &str = "10.96.0.1";
 
+/// A failure to read, generate or use the certificates and keys of the data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     #[error("read or write {path}")]
     File { path: PathBuf, source: io::Error },
-    #[error("make a certificate")]
+    #[error("generate a certificate")]
     Make(#[from] rcgen::Error),
-    #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key there")]
+    #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key")]
     Use { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
-        "{name}.key is missing in {path}, and {name}.crt is there: put the key back from a copy, or remove {name}.crt too, and a \
-         new CA is made: every client and node then needs new credentials"
+        "{name}.key is missing in {path}, but {name}.crt exists: restore the key from a backup, or remove {name}.crt too to generate a new CA, \
+         after which every client and node needs new credentials"
     )]
     KeyMissing { path: PathBuf, name: &'static str },
-    #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
+    #[error(
+        "use the key in {path}: if it is damaged, remove it, which invalidates all service account tokens"
+    )]
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Whom a kubeconfig or a door is for.
+/// A built-in user, for a kubeconfig or a loopback client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Admin,
@@ -88,7 +92,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// The user, and the group that they are in beside that of all who are known.
+    /// User name, and the group beside `system:authenticated`.
     fn name(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS)),
@@ -102,14 +106,14 @@ impl Who {
         }
     }
 
-    /// As their certificate would say.
+    /// The user that the client certificate of this identity would authenticate.
     pub(crate) fn user(self) -> User {
         let (name, group) = self.name();
         User::new(name, group.into_iter().chain([AUTHENTICATED]))
     }
 }
 
-/// A certificate and its key, in PEM.
+/// A certificate and its private key, in PEM.
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -121,29 +125,31 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Who signs: the certificate in PEM, and the key.
+/// A certificate authority: its certificate in PEM, and its key.
 struct Authority {
     dir: PathBuf,
-    /// Of its two files.
+    /// Base name of its two files.
     name: &'static str,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
+/// The certificate authorities and the token signing key of the data directory.
 pub(crate) struct Pki {
     dir: PathBuf,
-    /// Whom everybody believes.
+    /// The cluster CA, trusted by all clients.
     ca: Authority,
-    /// For what nodes serve with, which only the server has to believe.
+    /// CA for serving certificates of nodes, trusted only by the server.
     nodes: Authority,
-    /// What service account tokens are signed with.
+    /// Key that signs service account tokens.
     tokens: KeyPair,
-    /// Client certificates that were issued and are not recorded yet.
+    /// Issued client certificates that are not recorded yet.
     issued: Mutex<Vec<Issued>>,
+    /// Notified when `issued` gets an entry.
     has_issued: Notify,
 }
 
-/// A client certificate that left the server.
+/// An issued client certificate, for its record.
 #[derive(Debug, Clone)]
 pub(crate) struct Issued {
     pub(crate) serial: String,
@@ -160,12 +166,12 @@ impl fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// The certificate of the authority.
+    /// The cluster CA certificate in PEM.
     pub(crate) fn ca_pem(&self) -> &str {
         &self.ca.pem
     }
 
-    /// Opens the authorities in `dir`, or makes them there.
+    /// Opens the certificate authorities in `dir`, or generates them there.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
         let ca = Authority::open(dir, "ca", "muster-ca")?;
         let nodes = Authority::open(dir, "nodes-ca", "muster-nodes-ca")?;
@@ -184,10 +190,12 @@ impl Pki {
         &self.tokens
     }
 
+    /// The error about an unusable token key.
     pub(crate) fn bad_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
         PkiError::TokenKey { path: self.dir.join(TOKEN_KEY), source: Box::new(source) }
     }
 
+    /// Issues a client certificate for a built-in user.
     fn client(&self, who: Who) -> Result<Identity, PkiError> {
         let (name, group) = who.name();
         let years = if who == Who::Admin { ADMIN_YEARS } else { PART_YEARS };
@@ -201,7 +209,7 @@ impl Pki {
         self.ca.issue(&params)
     }
 
-    /// Queues the record of a client certificate that leaves the server.
+    /// Queues an issued client certificate for recording.
     pub(crate) fn note_issued(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
         let Some(issued) = issued(&der) else { return };
@@ -209,17 +217,17 @@ impl Pki {
         self.has_issued.notify_one();
     }
 
-    /// The certificates that were issued since it was last asked.
+    /// Returns and clears the client certificates issued since the last call.
     pub(crate) fn take_issued(&self) -> Vec<Issued> {
         std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until there is a certificate to take.
+    /// Waits until a client certificate is issued.
     pub(crate) async fn issued_more(&self) {
         self.has_issued.notified().await;
     }
 
-    /// A kubeconfig that holds all it needs.
+    /// A kubeconfig with embedded certificates and key.
     pub(crate) fn kubeconfig(&self, url: &str, who: Who) -> Result<String, PkiError> {
         let client = self.client(who)?;
         self.note_issued(&client.certificate);
@@ -248,7 +256,7 @@ current-context: muster
         ))
     }
 
-    /// The certificate that the server at these addresses shows.
+    /// Issues the server's serving certificate for these addresses.
     fn serving(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
         let mut params = leaf_params(names(addresses), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
         params.distinguished_name.push(DnType::CommonName, "muster");
@@ -256,7 +264,8 @@ current-context: muster
         self.certified(&identity).map_err(|source| self.ca.unusable(source))
     }
 
-    /// TLS to an agent: as whom the server comes, and whose certificates it believes.
+    /// TLS configuration for connections to agents: the server's client certificate, and the CA of node serving
+    /// certificates.
     pub(crate) fn to_agents(&self) -> Result<ClientConfig, PkiError> {
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, PART_YEARS)?;
         params.distinguished_name.push(DnType::OrganizationName, MASTERS);
@@ -275,12 +284,13 @@ current-context: muster
         config().map_err(|source| self.ca.unusable(source))
     }
 
+    /// The serving certificate with its chain, for rustls.
     fn certified(
         &self,
         identity: &Identity,
     ) -> Result<CertifiedKey, Box<dyn std::error::Error + Send + Sync>> {
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
-        // The authority's own is shown too: whoever only knows its digest learns the rest from it.
+        // The chain includes the CA, so that a client that only has its digest can verify it.
         let authority = CertificateDer::from_pem_slice(self.ca.pem.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
         Ok(CertifiedKey::from_der(vec![certificate, authority], key, &ring::default_provider())?)
@@ -288,9 +298,9 @@ current-context: muster
 }
 
 impl Authority {
-    /// Opens the authority of that name in `dir`, or makes one there.
-    /// Rule: the key is the authority, and is written first. A certificate without its key is refused; for a key without its
-    /// certificate a new one is made, which verifies the same signatures.
+    /// Opens the certificate authority with this base name in `dir`, or generates one.
+    /// Rule: the key is written before the certificate. A certificate without its key is an error; for a key without
+    /// its certificate a new certificate is generated, which verifies the same signatures.
     fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
         let params = ca_params(common_name)?;
         let (path, key_path) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
@@ -312,18 +322,20 @@ impl Authority {
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 
+    /// Issues a certificate with a new key.
     fn issue(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
+    /// The error about unusable files of this authority.
     fn unusable(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
         PkiError::Use { path: self.dir.clone(), name: self.name, source }
     }
 }
 
-/// The certificate that the server shows, which is replaced while it serves.
+/// The server's serving certificate, which is renewed while the server runs.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pki: Arc<Pki>,
@@ -337,7 +349,7 @@ impl Serving {
         Ok(Self { pki, addresses, current })
     }
 
-    /// TLS with this certificate. A client may come without a certificate, but not with a false one.
+    /// TLS configuration with this certificate. Client certificates are optional, but must be valid.
     pub(crate) fn config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
@@ -356,13 +368,14 @@ impl Serving {
         config().map_err(|source| self.pki.ca.unusable(source))
     }
 
-    /// Rule: the server's certificate is replaced when a third of its time is left; connections that stand go on.
-    /// Whether it was.
+    /// Rule: the server's certificate is renewed when a third of its validity remains; open connections continue.
+    /// Returns whether it was renewed.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
-        let made = self.current.read().unwrap_or_else(PoisonError::into_inner).1;
-        let due =
-            made.to_zoned(TimeZone::UTC).saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
-        if now < due.timestamp() {
+        let issued_at = self.current.read().unwrap_or_else(PoisonError::into_inner).1;
+        let renew_at = issued_at
+            .to_zoned(TimeZone::UTC)
+            .saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
+        if now < renew_at.timestamp() {
             return Ok(false);
         }
         let new = Arc::new(self.pki.serving(&self.addresses)?);
@@ -381,7 +394,7 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// What is recorded of a client certificate.
+/// Parses an issued client certificate.
 fn issued(der: &[u8]) -> Option<Issued> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = client_certificate::user(der)?;
@@ -395,24 +408,26 @@ fn issued(der: &[u8]) -> Option<Issued> {
     })
 }
 
-/// The serial number of the first certificate in a PEM file, as `muster cert revoke` takes it.
+/// Serial number of the first certificate in a PEM file, in the format of `muster cert revoke`.
 pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     Some(client_certificate::serial_of(certificate.raw_serial()))
 }
 
+/// Reads a private key from a PEM file.
 fn key_at(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     let text = fs::read_to_string(path).map_err(failed(path))?;
     Ok(KeyPair::from_pem(&text))
 }
 
+/// Converts an IO error on a file.
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
     move |source| PkiError::File { path, source }
 }
 
-/// All the names that clients know the server by.
+/// DNS names and addresses in the server's certificate.
 fn names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
@@ -442,14 +457,15 @@ fn names(addresses: &[IpAddr]) -> Vec<String> {
     names
 }
 
-/// The address that others reach this machine at. Connecting a datagram socket sends nothing: it only asks for the route.
+/// Address at which other machines reach this one. Connecting a datagram socket sends nothing; it only selects the
+/// route.
 fn address_of_machine() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The name is part of every certificate issued, so it must stay as it is.
+/// Parameters of a CA certificate. The common name is in every certificate issued by it, so it must not change.
 fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -460,6 +476,7 @@ fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
+/// Parameters of a client or server certificate.
 fn leaf_params(
     names: Vec<String>,
     usage: ExtendedKeyUsagePurpose,
@@ -474,7 +491,7 @@ fn leaf_params(
     Ok(params)
 }
 
-/// From yesterday on, because clocks differ.
+/// Sets the validity, starting yesterday because clocks differ.
 fn valid_for_years(params: &mut CertificateParams, years: i16) {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let yesterday = today.saturating_sub(Span::new().days(1));

@@ -153,12 +153,12 @@ fn certificates_are_renewed(
     asked.dedup();
     // A token gets no certificate for a node that is Ready, so the node had to wait until it was not.
     let count = asked.len();
-    asked.retain(|it| !it.contains("is there already and is ready"));
+    asked.retain(|it| !it.contains("a Ready node"));
     assert_eq!(count - asked.len(), 1, "requests of a Ready node are denied");
     expect![[r#"
         system:bootstrap:TOKEN kubernetes.io/kube-apiserver-client-kubelet Auto approving kubelet client certificate after SubjectAccessReview.
         system:node:node-1 kubernetes.io/kube-apiserver-client-kubelet Auto approving self kubelet client certificate after SubjectAccessReview.
-        system:node:node-1 kubernetes.io/kubelet-serving Auto approving kubelet serving certificate: it names the node and its addresses alone."#]].assert_eq(&asked.join("\n"));
+        system:node:node-1 kubernetes.io/kubelet-serving Auto approving kubelet serving certificate: it names only the node and its addresses."#]].assert_eq(&asked.join("\n"));
     let log = running.log();
     assert!(!log.contains("is not renewed") && !log.contains("no new certificate"), "{log}");
 

@@ -1,6 +1,7 @@
-//! Objects that are always there: made when the server starts, if they are missing, and made again when they go. What a
-//! namespace uses of its quotas is kept here too, and so are the secrets with tokens of service accounts, for they are
-//! woken by the same changes.
+//! Bootstrap objects: namespaces, priority classes, the Services `kubernetes` and `kube-dns`, and in each namespace a
+//! service account and the CA certificate. They are created when the server starts and recreated when they are deleted.
+//! The same loop recalculates quota usage and reconciles Secrets with service account tokens, because it reacts to the
+//! same changes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -24,22 +25,26 @@ use crate::unstructured::{self, is_set, str_at};
 
 mod token_secrets;
 
+/// Namespaces that every cluster has.
 pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// Name of the service account that every namespace has.
 const ACCOUNT: &str = "default";
+/// Name of the ConfigMap with the CA certificate that every namespace has.
 const AUTHORITY: &str = "kube-root-ca.crt";
 
-/// How long changes are gathered before quotas are counted anew: counting reads all that a namespace holds.
+/// Delay in which changes are batched before quota usage is recalculated, because that reads all objects of a
+/// namespace.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// What the bootstrap objects say of the server.
+/// Address and CA certificate of the server, for the bootstrap objects.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
-    /// Where clients inside the cluster find it.
+    /// Address that the server listens on.
     pub(crate) address: SocketAddr,
-    /// Where nodes on this machine find it, which have a network of their own.
+    /// Address at which local nodes, which have network namespaces of their own, reach the server.
     pub(crate) nodes: Option<IpAddr>,
-    /// The certificate of its authority.
+    /// The CA certificate in PEM.
     pub(crate) ca_pem: String,
 }
 
@@ -50,36 +55,40 @@ impl ServerIdentity {
     }
 }
 
-/// Rule: what every cluster and every namespace has is made if it is missing. If nothing is, nothing is written.
+/// Rule: the bootstrap objects are created if they are missing. If none is missing, nothing is written.
 pub(crate) async fn make(
     registry: &Registry,
     server: &ServerIdentity,
     now: Timestamp,
 ) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server, now };
-    let first = NAMESPACES.map(|name| (Kind::namespace(), None, json!({"metadata": {"name": name}})));
-    futures::future::try_join_all(first.into_iter().chain(classes()).map(|it| bootstrap.ensure(it))).await?;
+    let cluster_objects =
+        NAMESPACES.map(|name| (Kind::namespace(), None, json!({"metadata": {"name": name}})));
+    futures::future::try_join_all(
+        cluster_objects.into_iter().chain(classes()).map(|it| bootstrap.ensure(it)),
+    )
+    .await?;
     let (namespaces, _) = registry.storage.list(Kind::namespace(), None, &Selector::default());
     let names: Vec<_> =
         namespaces.iter().map(|it| str_at(&unstructured::parse(it), "metadata.name").to_owned()).collect();
-    let furnished = futures::future::try_join_all(names.iter().map(|it| bootstrap.furnish(it)));
-    let own = futures::future::try_join_all(own(server).map(|it| bootstrap.ensure(it)));
-    futures::future::try_join(furnished, own).await?;
+    let namespace_objects = futures::future::try_join_all(names.iter().map(|it| bootstrap.furnish(it)));
+    let own_services = futures::future::try_join_all(own(server).map(|it| bootstrap.ensure(it)));
+    futures::future::try_join(namespace_objects, own_services).await?;
     bootstrap.ensure_dns().await;
     Ok(())
 }
 
-/// The Services of the server and of DNS, again.
+/// Creates the Services of the API server and of DNS if they are missing.
 async fn make_own(bootstrap: &Bootstrap<'_>) {
-    for wanted in own(bootstrap.server) {
-        if let Err(refusal) = bootstrap.ensure(wanted).await {
-            tracing::warn!(status = %refusal.status(), "create the Service of the API server again");
+    for object in own(bootstrap.server) {
+        if let Err(error) = bootstrap.ensure(object).await {
+            tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
         }
     }
     bootstrap.ensure_dns().await;
 }
 
-/// Some namespaces, and in the first an account for pods: all that most tests need, in four commits.
+/// Creates only three namespaces and one service account: sufficient for most tests, in four commits.
 #[cfg(test)]
 pub(crate) async fn make_bare(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::of_test(), now };
@@ -90,13 +99,13 @@ pub(crate) async fn make_bare(registry: &Registry, now: Timestamp) -> Result<(),
     bootstrap.ensure((kind("", "serviceaccounts"), Some("default"), account)).await
 }
 
-/// Makes again what goes, until `stop`.
+/// Recreates deleted bootstrap objects, recalculates quotas and reconciles token Secrets, until `stop`.
 pub(crate) async fn keep(registry: Arc<Registry>, server: ServerIdentity, stop: CancellationToken) {
     let mut commits = registry.storage.commits();
-    let mut seen = registry.storage.revision();
-    // What happened while no one looked is not known, so everything is looked at once.
+    let mut synced = registry.storage.revision();
+    // Changes before the start are unknown, so everything is checked first.
     let mut to_count: BTreeSet<String> = all_namespaces(&registry);
-    let mut unseen = to_count.clone();
+    let mut unchecked = to_count.clone();
     let mut tokens: BTreeSet<token_secrets::SecretName> = token_secrets::all(&registry, None).collect();
     let own_keys: Vec<String> = own(&server)
         .chain([dns()])
@@ -116,16 +125,16 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: ServerIdentity, stop: 
             }
         }
         commits.mark_unchanged();
-        let mut is_own_gone = true;
-        let (mut to_furnish, revision) = match registry.storage.since("", seen) {
+        let mut is_service_deleted = true;
+        let (mut to_ensure, revision) = match registry.storage.since("", synced) {
             Ok((events, revision)) => {
                 for event in &events {
                     tokens.extend(with_tokens(&registry, event));
                 }
-                let is_gone = |it: &Arc<Event>| {
+                let is_own_deletion = |it: &Arc<Event>| {
                     matches!(it.change, Change::Delete { .. }) && own_keys.iter().any(|own| **own == *it.key)
                 };
-                is_own_gone = events.iter().any(is_gone);
+                is_service_deleted = events.iter().any(is_own_deletion);
                 (sort(&registry, &events, &mut to_count), revision)
             }
             Err(_) => {
@@ -134,44 +143,46 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: ServerIdentity, stop: 
                 (to_count.clone(), registry.storage.revision())
             }
         };
-        seen = revision;
-        to_furnish.append(&mut unseen);
-        if is_own_gone {
+        synced = revision;
+        to_ensure.append(&mut unchecked);
+        if is_service_deleted {
             make_own(&Bootstrap { registry: &registry, server: &server, now: Timestamp::now() }).await;
         }
         to_count.extend(registry.admission.charges.take_unspent());
         let bootstrap = Bootstrap { registry: &registry, server: &server, now: Timestamp::now() };
-        for namespace in to_furnish {
-            if let Err(refusal) = bootstrap.furnish(&namespace).await {
-                tracing::warn!(namespace, status = %refusal.status(), "make what every namespace has");
+        for namespace in to_ensure {
+            if let Err(error) = bootstrap.furnish(&namespace).await {
+                tracing::warn!(namespace, status = %error.status(), "cannot create the service account or CA ConfigMap of a namespace");
             }
         }
-        for place in std::mem::take(&mut tokens) {
-            if let Err(refusal) = token_secrets::keep(&registry, &server, &place, bootstrap.now).await {
-                let (namespace, name) = place;
-                tracing::warn!(namespace, name, status = %refusal.status(), "keep the secret with a token");
+        for secret in std::mem::take(&mut tokens) {
+            if let Err(error) = token_secrets::keep(&registry, &server, &secret, bootstrap.now).await {
+                let (namespace, name) = secret;
+                tracing::warn!(namespace, name, status = %error.status(), "cannot reconcile a Secret with a service account token");
             }
         }
-        let mut left = BTreeSet::new();
+        let mut retry = BTreeSet::new();
         for namespace in std::mem::take(&mut to_count) {
             if !admission::count_quotas(&registry.admission, &*registry, &namespace, bootstrap.now).await {
-                left.insert(namespace);
+                retry.insert(namespace);
             }
         }
-        to_count = left;
+        to_count = retry;
     }
 }
 
+/// Creates and restores bootstrap objects.
 struct Bootstrap<'a> {
     registry: &'a Registry,
     server: &'a ServerIdentity,
     now: Timestamp,
 }
 
+/// Kind, namespace and content of an object to create.
 type BootstrapObject = (&'static Kind, Option<&'static str>, Value);
 
 impl Bootstrap<'_> {
-    /// What every namespace has: an account for its pods, and the certificate by which they know the server.
+    /// Ensures the default service account and the CA ConfigMap of a namespace, unless it is being deleted.
     async fn furnish(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(stored) = self.registry.storage.peek(Kind::namespace(), None, namespace) else {
             return Ok(());
@@ -195,29 +206,31 @@ impl Bootstrap<'_> {
         .map(drop)
     }
 
+    /// Ensures the Service `kube-dns`.
     async fn ensure_dns(&self) {
-        // Whoever took that address before there was anything at it keeps it.
-        if let Err(refusal) = self.ensure(dns()).await {
-            tracing::warn!(status = %refusal.status(), "make the Service for the names of the cluster");
+        // Another Service may already have the cluster IP; it keeps it.
+        if let Err(error) = self.ensure(dns()).await {
+            tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
         }
     }
 
+    /// Creates the object if it is missing, and restores its endpoints if it has any.
     async fn ensure(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
-        let kept: &[&str] = match kind.plural {
+        let owned_fields: &[&str] = match kind.plural {
             "endpoints" => &["subsets"],
             "endpointslices" => &["endpoints", "ports"],
             _ => &[],
         };
-        self.write(kind, namespace, object, kept).await
+        self.write(kind, namespace, object, owned_fields).await
     }
 
-    /// Creates the object, or puts back those of its fields that are `kept` as we say.
+    /// Creates the object, or resets those of its fields that the server owns.
     async fn write(
         &self,
         kind: &'static Kind,
         namespace: Option<&str>,
         object: Value,
-        kept: &[&str],
+        owned_fields: &[&str],
     ) -> Result<(), ApiError> {
         let name = str_at(&object, "metadata.name").to_owned();
         let Some(stored) = self.registry.storage.peek(kind, namespace, &name) else {
@@ -228,14 +241,14 @@ impl Bootstrap<'_> {
                 done => done.map(drop),
             };
         };
-        if kept.is_empty() || is_kept(&stored, &object, kept) {
+        if owned_fields.is_empty() || is_kept(&stored, &object, owned_fields) {
             return Ok(());
         }
         let target =
             Target { kind, namespace: namespace.map(str::to_owned), name, subresource: Subresource::Whole };
         let update = |stored: &Value| {
             let mut new = stored.clone();
-            for field in kept {
+            for field in owned_fields {
                 new[field] = object[field].clone();
             }
             Ok(new)
@@ -244,23 +257,24 @@ impl Bootstrap<'_> {
     }
 }
 
-fn is_kept(stored: &Bytes, wanted: &Value, kept: &[&str]) -> bool {
+/// Whether the stored object has the wanted values in these fields.
+fn is_kept(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
     let stored = unstructured::parse(stored);
-    kept.iter().all(|it| stored[it] == wanted[it])
+    fields.iter().all(|it| stored[it] == wanted[it])
 }
 
-/// The namespaces that miss something after these events; those to count anew are added to `to_count`.
+/// The namespaces that may lack objects after these events. Adds those whose quotas must be recalculated to `to_count`.
 fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<String>) -> BTreeSet<String> {
-    let mut to_furnish = BTreeSet::new();
+    let mut to_ensure = BTreeSet::new();
     for event in events {
         let mut parts = event.key.splitn(3, '/');
         let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
             continue;
         };
         match (resource, name) {
-            ("namespaces", name) => drop(to_furnish.insert(name.to_owned())),
+            ("namespaces", name) => drop(to_ensure.insert(name.to_owned())),
             ("serviceaccounts", ACCOUNT) | ("configmaps", AUTHORITY) => {
-                to_furnish.insert(namespace.to_owned());
+                to_ensure.insert(namespace.to_owned());
             }
             _ => {}
         }
@@ -272,11 +286,10 @@ fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<Stri
             to_count.insert(namespace.to_owned());
         }
     }
-    to_furnish
+    to_ensure
 }
 
-/// The secrets with tokens that are to be looked at after the event: the one that it is about, or those of an account that
-/// is gone.
+/// The Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service account.
 fn with_tokens(registry: &Registry, event: &Event) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
@@ -294,7 +307,7 @@ fn with_tokens(registry: &Registry, event: &Event) -> Vec<token_secrets::SecretN
     }
 }
 
-/// Whether less may be used after the event than before. What is new was charged when it came.
+/// Whether an event may lower quota usage. Increases were charged at admission.
 fn frees(resource: &str, event: &Event) -> bool {
     match &event.change {
         Change::Delete { .. } => true,
@@ -310,12 +323,13 @@ fn frees(resource: &str, event: &Event) -> bool {
     }
 }
 
+/// Names of all namespaces.
 fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
     let (namespaces, _): (_, Revision) = registry.storage.list(Kind::namespace(), None, &Selector::default());
     namespaces.iter().map(|it| str_at(&unstructured::parse(it), "metadata.name").to_owned()).collect()
 }
 
-/// The priorities that nothing of a user's can exceed.
+/// The built-in PriorityClasses, whose values are above the limit for user-defined ones.
 fn classes() -> impl Iterator<Item = BootstrapObject> {
     let class = |name: &str, value: u32, description: &str| {
         let class = json!({
@@ -341,7 +355,7 @@ fn classes() -> impl Iterator<Item = BootstrapObject> {
     .into_iter()
 }
 
-/// The server as a service that pods can find.
+/// The Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
 fn own(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
     let port = server.address.port();
     let service = json!({
@@ -382,8 +396,8 @@ fn own(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
     .into_iter()
 }
 
-/// Where names of the cluster are asked for. Each node answers its own pods, so nothing stands behind it; a user who has a
-/// selector put here runs DNS servers instead.
+/// The Service `kube-dns`. Each node answers the DNS queries of its own pods, so it has no endpoints; users can add a
+/// selector to run their own DNS servers.
 fn dns() -> BootstrapObject {
     let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": 53});
     let service = json!({
@@ -402,20 +416,21 @@ fn dns() -> BootstrapObject {
     (kind("", "services"), Some("kube-system"), service)
 }
 
-/// The address under which others reach the server: none if it listens to its own machine only.
+/// Address at which other machines reach the server: `None` if it listens on loopback only.
 fn reachable(listens_on: IpAddr) -> Option<IpAddr> {
     if !listens_on.is_unspecified() {
         return (!listens_on.is_loopback()).then_some(listens_on);
     }
-    // Nothing is sent: the system only says from which address it would.
+    // Connecting a datagram socket sends nothing; it only selects the source address.
     let socket = UdpSocket::bind((listens_on, 0)).ok()?;
     socket.connect(("192.0.2.1", 9)).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|it| !it.is_loopback() && !it.is_unspecified())
 }
 
+/// The kind in the table of built-in kinds.
 fn kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
-    found.expect("it is in the table")
+    found.expect("the kind is in the table")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Secrets that hold a token of a service account, for who cannot ask for one each hour.
+//! Secrets of type `kubernetes.io/service-account-token`: long-lived service account tokens.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
@@ -13,36 +13,42 @@ use crate::selector::Selector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_mut, str_at};
 
+/// Secret type of service account tokens.
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// Such a token lasts as long as its secret and its account do: this is longer than either.
+/// Lifetime of such a token: effectively unlimited, because it ends with its Secret and service account.
 const LIFE_S: i64 = 1 << 32;
 
-/// Namespace and name.
+/// Namespace and name of a Secret.
 pub(super) type SecretName = (String, String);
 
+/// Whether the Secret is for a service account token.
 pub(super) fn is_token(secret: &Value) -> bool {
     secret["type"] == TYPE
 }
 
-/// All that there are, or those of one account.
-pub(super) fn all(registry: &Registry, of: Option<(&str, &str)>) -> impl Iterator<Item = SecretName> {
-    let (secrets, _) =
-        registry.storage.list(kind("", "secrets"), of.map(|(namespace, _)| namespace), &Selector::default());
-    let account = of.map(|(_, account)| account.to_owned());
+/// All token Secrets, or those of the service account with this namespace and name.
+pub(super) fn all(registry: &Registry, of_account: Option<(&str, &str)>) -> impl Iterator<Item = SecretName> {
+    let (secrets, _) = registry.storage.list(
+        kind("", "secrets"),
+        of_account.map(|(namespace, _)| namespace),
+        &Selector::default(),
+    );
+    let account = of_account.map(|(_, account)| account.to_owned());
     secrets.into_iter().filter_map(move |it| {
         let secret = unstructured::parse(&it);
-        let is_its = |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME] == account.as_str();
-        let is_meant = is_token(&secret) && account.as_ref().is_none_or(is_its);
+        let is_of_account =
+            |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME] == account.as_str();
+        let is_selected = is_token(&secret) && account.as_ref().is_none_or(is_of_account);
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
-        is_meant.then(|| (meta("namespace"), meta("name")))
+        is_selected.then(|| (meta("namespace"), meta("name")))
     })
 }
 
-/// Rule: a secret for a token of a service account is given one, with the namespace and the server's certificate beside it;
-/// if there is no such account, the secret goes. Upstream: `tokens_controller`.
+/// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist, the
+/// Secret is deleted. Upstream: `tokens_controller`.
 pub(super) async fn keep(
     registry: &Registry,
     server: &ServerIdentity,
@@ -73,21 +79,23 @@ pub(super) async fn keep(
     registry.update(&Context::of_server("update", now), &target, fill).await.map(drop)
 }
 
-/// The account that is meant, if it is there.
+/// The service account that the Secret references, if it exists with the same UID.
 fn account(registry: &Registry, namespace: &str, secret: &Value) -> Option<Ref> {
-    let said = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
-    let stored = registry.storage.peek(kind("", "serviceaccounts"), Some(namespace), said(ACCOUNT_NAME))?;
+    let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    let stored =
+        registry.storage.peek(kind("", "serviceaccounts"), Some(namespace), annotation(ACCOUNT_NAME))?;
     let uid = str_at(&unstructured::parse(&stored), "metadata.uid").to_owned();
-    let is_meant = said(ACCOUNT_UID).is_empty() || said(ACCOUNT_UID) == uid;
-    is_meant.then(|| Ref { name: said(ACCOUNT_NAME).to_owned(), uid })
+    let is_same = annotation(ACCOUNT_UID).is_empty() || annotation(ACCOUNT_UID) == uid;
+    is_same.then(|| Ref { name: annotation(ACCOUNT_NAME).to_owned(), uid })
 }
 
-/// Whether the certificate, the namespace and the token must be written.
+/// Whether the CA certificate, the namespace and the token are missing or outdated.
 fn needs(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
+/// The Secret with the missing data added.
 fn fill(
     registry: &Registry,
     server: &ServerIdentity,
@@ -109,7 +117,8 @@ fn fill(
         let mut claims = Claims::new(namespace, account.clone(), vec![ISSUER.to_owned()], now, LIFE_S);
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
         claims.secret = Some(Ref { name: meta("name"), uid: meta("uid") });
-        let token = registry.access.tokens.sign(&claims).map_err(|_| ApiError::internal("sign the token"))?;
+        let token =
+            registry.access.tokens.sign(&claims).map_err(|_| ApiError::internal("cannot sign the token"))?;
         data.insert("token".into(), json!(BASE64.encode(token)));
     }
     let annotations = map_mut(&mut new["metadata"], "annotations");

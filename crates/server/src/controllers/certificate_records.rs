@@ -1,4 +1,4 @@
-//! Which client certificates were issued: a few ConfigMaps in `kube-system`, from which `muster cert list` reads.
+//! Records issued client certificates in ConfigMaps in `kube-system`, from which `muster cert list` reads.
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use crate::request::{Context, Target};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, map_mut, str_at};
 
-/// Records of one ConfigMap: 500 at some 200 bytes are 100 kB, of which each record rewrites one.
+/// Maximum number of records in one ConfigMap: 500 records of 200 bytes are 100 kB, which each new record rewrites.
 const RECORDS_MAX: usize = 500;
 
-/// 5,000 nodes with two certificates each that are valid take 20; beyond these nothing is recorded.
+/// Maximum number of ConfigMaps. 5,000 nodes with two valid certificates each need 20; when all are full, nothing is
+/// recorded.
 const MAPS_MAX: usize = 200;
 
 /// Records certificates as they are issued, until `stop`.
@@ -26,9 +27,9 @@ pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellat
     loop {
         let issued = pki.take_issued();
         if !issued.is_empty()
-            && let Err(refusal) = record(&registry, &issued, Timestamp::now()).await
+            && let Err(error) = record(&registry, &issued, Timestamp::now()).await
         {
-            tracing::warn!(status = %refusal.status(), "cannot record issued certificates: `muster cert list` lacks them");
+            tracing::warn!(status = %error.status(), "cannot record issued certificates: `muster cert list` lacks them");
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -37,8 +38,8 @@ pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellat
     }
 }
 
-/// Rule: each client certificate that leaves the server is recorded with its serial number, subject and end, and the
-/// record is removed once the certificate has expired.
+/// Rule: each issued client certificate is recorded with its serial number, subject and expiration. The record is
+/// removed after the certificate has expired.
 pub(crate) async fn record(registry: &Registry, issued: &[Issued], now: Timestamp) -> Result<(), ApiError> {
     let kind = Kind::builtin("", "v1", "configmaps");
     let mut issued = issued.iter().peekable();
@@ -78,8 +79,9 @@ pub(crate) async fn record(registry: &Registry, issued: &[Issued], now: Timestam
     Ok(())
 }
 
+/// Whether the recorded certificate has not expired.
 fn is_valid(record: &Value, now: Timestamp) -> bool {
     let record: Option<Value> = record.as_str().and_then(|it| serde_json::from_str(it).ok());
-    let until: Option<Timestamp> = record.and_then(|it| str_at(&it, "notAfter").parse().ok());
-    until.is_some_and(|it| now <= it)
+    let not_after: Option<Timestamp> = record.and_then(|it| str_at(&it, "notAfter").parse().ok());
+    not_after.is_some_and(|it| now <= it)
 }

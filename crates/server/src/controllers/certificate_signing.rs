@@ -1,4 +1,5 @@
-//! Certificates on request: who may approve them, which are approved by themselves, and the signing.
+//! Approves, signs and removes CertificateSigningRequests. Upstream: the controllers csrapproving, csrsigning and
+//! csrcleaner.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,28 +22,35 @@ use crate::selector::Selector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list, str_at};
 
+/// Signer of the client certificates of nodes.
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signer of the serving certificates of nodes.
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// Group of all nodes.
 const NODES: &str = "system:nodes";
 
-/// How long a certificate is good for, unless somebody says otherwise.
+/// Default lifetime of certificates.
 pub(crate) const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// Whoever asks for less than all gets ten minutes at least.
+/// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
 const LIFE_MIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// It is valid from a little before now, because clocks differ; one that lives shortly is not shortened by that. Never from longer
-/// before now than it is valid after, or whoever renews it when most of its time is over would begin at once.
+/// How far certificates are backdated, because clocks differ. Certificates with a short lifetime are not shortened by
+/// it. A certificate is never backdated by more than its lifetime, because a client that renews after a fraction of the
+/// validity would renew immediately.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+/// Certificates with a lifetime below this are not shortened by backdating.
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
 
-/// A request is of no use for long: one that was decided goes after an hour, one that nobody decided after a day.
+/// Time after which an approved or denied request is deleted.
 const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// Time after which a pending request is deleted.
 const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
+/// Interval at which all requests are checked for deletion.
 const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then. No
-/// certificate is good for longer than `life_max`.
+/// Approves, signs and deletes requests until `stop`: reconciles a request when it changes, and all requests at an
+/// interval. No certificate is valid for longer than `life_max`.
 pub(crate) async fn keep(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
@@ -51,35 +59,35 @@ pub(crate) async fn keep(
 ) {
     let kind = kind();
     let mut commits = registry.storage.commits_to(kind);
-    let mut seen = registry.storage.revision();
-    // The first time is now.
-    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    let mut synced = registry.storage.revision();
+    // The first tick is immediate.
+    let mut cleanup = tokio::time::interval(SWEEP_EVERY);
     loop {
-        let is_sweep = tokio::select! {
+        let is_cleanup = tokio::select! {
             () = stop.cancelled() => return,
-            _ = sweep.tick() => true,
+            _ = cleanup.tick() => true,
             changed = commits.changed() => match changed {
                 Ok(()) => false,
                 Err(_) => return,
             },
         };
-        let changes = registry.storage.since(&kind.prefix(None), seen);
+        let changes = registry.storage.since(&kind.prefix(None), synced);
         let requests: Vec<Bytes> = match changes {
-            Ok((events, head)) if !is_sweep => {
-                seen = head;
+            Ok((events, head)) if !is_cleanup => {
+                synced = head;
                 events.iter().map(|it| it.value().clone()).collect()
             }
             _ => {
-                seen = registry.storage.revision();
+                synced = registry.storage.revision();
                 registry.storage.list(kind, None, &Selector::default()).0
             }
         };
         let now = Timestamp::now();
         for request in requests {
             match step(&registry, &pki, life_max, &unstructured::parse(&request), now).await {
-                // What has gone or changed meanwhile is met again as it is then.
-                Err(refusal) if !refusal.is_gone() => {
-                    tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+                // A request that was changed or deleted meanwhile is reconciled again on its event.
+                Err(error) if !error.is_gone() => {
+                    tracing::warn!(status = %error.status(), "cannot reconcile a CertificateSigningRequest, will retry");
                 }
                 _ => {}
             }
@@ -87,8 +95,8 @@ pub(crate) async fn keep(
     }
 }
 
-/// The next thing to do for a request. It is written only if the request still is as it was looked at: another one may have
-/// its name by then, or someone may have denied it.
+/// Takes the next step for a request: deletes, approves, denies or signs it. Writes carry the resourceVersion or UID,
+/// so a request that was changed or replaced meanwhile is not affected.
 pub(crate) async fn step(
     registry: &Registry,
     pki: &Pki,
@@ -101,15 +109,15 @@ pub(crate) async fn step(
     };
     let is_signed = is_set(&object["status"]["certificate"]);
     let is_decided = has("Approved") || has("Denied");
-    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
-    let kept = if is_decided { DECIDED_KEPT } else { PENDING_KEPT };
+    let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    let ttl = if is_decided { DECIDED_KEPT } else { PENDING_KEPT };
     let target = |subresource| Target {
         kind: kind(),
         namespace: None,
         name: str_at(object, "metadata.name").to_owned(),
         subresource,
     };
-    if made.is_some_and(|made| made + kept < now) {
+    if created.is_some_and(|created| created + ttl < now) {
         let context = Context::of_server("delete", now);
         let uid = Some(str_at(object, "metadata.uid").to_owned());
         let options = DeleteOptions { uid, ..DeleteOptions::default() };
@@ -143,7 +151,7 @@ pub(crate) async fn step(
         if decision == "Denied" {
             return Ok(());
         }
-        // The version that was approved is the one that is signed: another write in between is a conflict.
+        // Signs exactly the approved version: a write in between leads to a conflict.
         return sign(registry, pki, life_max, &unstructured::parse(&written), now).await;
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
@@ -152,9 +160,9 @@ pub(crate) async fn step(
     sign(registry, pki, life_max, object, now).await
 }
 
-/// Signs an approved request, or notes on it why its signer refuses. The write holds only for this version of it.
-/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. The watch
-/// shows each approval again after it was signed, so a version that is no longer stored is skipped.
+/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is updated.
+/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
+/// may show an approval again after it was signed, so a version that is no longer stored is skipped.
 async fn sign(
     registry: &Registry,
     pki: &Pki,
@@ -202,39 +210,41 @@ async fn sign(
     }
 }
 
-/// Rule: a request from before its subject's certificates were revoked is not signed: the revoked node may have made it, and
-/// may still hold a watch that would show it the new certificate.
+/// Rule: a request created before its subject's certificates were revoked is not signed, because the revoked node may
+/// have created it and may still watch it.
 fn revoked_requester(registry: &Registry, object: &Value, request: &Request) -> Option<String> {
     let revoked_until = revoked::issued_until(&registry.access, &request.common_name)?;
-    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
-    made.is_none_or(|it| it <= revoked_until).then(|| {
+    let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    created.is_none_or(|it| it <= revoked_until).then(|| {
         format!(
-            "certificates and signing requests of {:?} up to {revoked_until} are revoked: make a new request",
+            "certificates and signing requests of {:?} up to {revoked_until} are revoked: create a new request",
             request.common_name
         )
     })
 }
 
-fn with_condition(stands: &Value, condition: &Value) -> Value {
-    let mut new = stands.clone();
-    let conditions = list(&stands["status"], "conditions").iter().chain([condition]);
+/// The request with a condition added.
+fn with_condition(old: &Value, condition: &Value) -> Value {
+    let mut new = old.clone();
+    let conditions = list(&old["status"], "conditions").iter().chain([condition]);
     new["status"]["conditions"] = conditions.cloned().collect();
     new
 }
 
-/// What is decided without an administrator, with what is noted on the request.
+/// An automatic decision on a request, with its message.
 enum Decision {
     Approve(&'static str),
     Deny(String),
 }
 
-/// The reason of a denial, by which the agent knows it.
+/// Reason of the Denied condition, by which the agent recognizes the denial.
 const NODE_IS_READY: &str = "NodeIsReady";
 
-/// Rule: a node's client certificate is approved by itself for who may ask for one: a bearer of a bootstrap token for a new
-/// node, a node for its own renewal. A bootstrap token gets none for a node that is there and Ready: it would take over the
-/// node's identity. It does once the node is NotReady, or its Node is deleted.
-/// Upstream: the csrapproving controller, which does not look at the node.
+/// Rule: a request for a node's client certificate is approved automatically if RBAC allows the requester to create it:
+/// a bootstrap token for a new node, a node for its own renewal. A request with a bootstrap token is denied while a
+/// Ready node of that name exists, because it would take over the node's identity. It is approved once the node is
+/// NotReady or its Node is deleted.
+/// Upstream: the csrapproving controller, which does not check the Node.
 fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<Decision> {
     if object["spec"]["signerName"] != NODE_CLIENT || node_client(request, object).is_err() {
         return None;
@@ -242,13 +252,13 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
     let texts = |it: &[Value]| it.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect::<Vec<_>>();
     let user = User::new(str_at(object, "spec.username"), texts(list(&object["spec"], "groups")));
     let may_create = |subresource: &str| {
-        let on = ResourceAttributes {
+        let resource = ResourceAttributes {
             group: GROUP.to_owned(),
             plural: "certificatesigningrequests".to_owned(),
             subresource: subresource.to_owned(),
             ..ResourceAttributes::default()
         };
-        authorize(&registry.access, &user, &RequestAttributes::resource("create", on)).is_ok()
+        authorize(&registry.access, &user, &RequestAttributes::resource("create", resource)).is_ok()
     };
     if user.name == request.common_name && may_create("selfnodeclient") {
         return Some(Decision::Approve(
@@ -261,14 +271,14 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
     }
     Some(match ready_at(registry, name) {
         Some(at) => Decision::Deny(format!(
-            "a node {name:?} is there already and is ready, at {at}: choose another name; or, if this machine is to take its \
-             place, stop the other one and wait until it is NotReady, or kubectl delete node {name}"
+            "a Ready node {name:?} already exists at {at}: choose another name, or, to replace it with this machine, stop \
+             it and wait until it is NotReady, or run kubectl delete node {name}"
         )),
         None => Decision::Approve("Auto approving kubelet client certificate after SubjectAccessReview."),
     })
 }
 
-/// Where the node is, if it is there, Ready and not being deleted.
+/// Address of the node, if it exists, is Ready and is not being deleted.
 fn ready_at(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
     let node = unstructured::parse(&registry.storage.peek(nodes, None, name)?);
@@ -279,11 +289,11 @@ fn ready_at(registry: &Registry, name: &str) -> Option<String> {
         return None;
     }
     let mut at = list(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
-    Some(at.next().unwrap_or("an address that is not known").to_owned())
+    Some(at.next().unwrap_or("an unknown address").to_owned())
 }
 
-/// Rule: what a node serves with is approved by itself if the node asks for its own name, and for addresses that its Node has and
-/// no other's. Upstream leaves that to others.
+/// Rule: a request for a node's serving certificate is approved automatically if a node requests it for its own name,
+/// and for addresses that its Node has and no other Node has. Upstream: not approved automatically.
 fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
     if object["spec"]["signerName"] != NODE_SERVING || node_serving(request, object).is_err() {
         return None;
@@ -295,10 +305,10 @@ fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> 
     let name = node_name(&request.common_name)?;
     let is_own = request.dns.iter().all(|it| it == name)
         && node_addresses::are_of_node_alone(&registry.access, name, &request.ips);
-    is_own.then_some("Auto approving kubelet serving certificate: it names the node and its addresses alone.")
+    is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
-/// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
+/// Signs the certificate, or returns why its signer refuses it. `None` if the request is for an unknown signer.
 fn signed(
     pki: &Pki,
     life_max: SignedDuration,
@@ -306,40 +316,41 @@ fn signed(
     request: &Request,
     now: Timestamp,
 ) -> Option<Result<String, String>> {
-    let allowed = match str_at(object, "spec.signerName") {
+    let checked = match str_at(object, "spec.signerName") {
         CLIENT_SIGNER => client(request, object),
         NODE_CLIENT => node_client(request, object),
         NODE_SERVING => node_serving(request, object),
         _ => return None,
     };
-    if let Err(why) = allowed {
+    if let Err(why) = checked {
         return Some(Err(why.to_owned()));
     }
-    let asked = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
-    let validity = validity(asked, life_max, now);
+    let requested = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
+    let validity = validity(requested, life_max, now);
     let usages: Vec<KeyUsage> = usages(object).into_iter().filter_map(usage).collect();
     Some(pki.certify(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
-/// From when until when a certificate is good.
+/// Start and end of a certificate's validity.
 fn validity(
-    asked: Option<SignedDuration>,
+    requested: Option<SignedDuration>,
     life_max: SignedDuration,
     now: Timestamp,
 ) -> (Timestamp, Timestamp) {
-    let life = asked.map_or(life_max, |it| it.max(LIFE_MIN)).min(life_max);
+    let life = requested.map_or(life_max, |it| it.max(LIFE_MIN)).min(life_max);
     let from = now - BACKDATE.min(life);
     (from, if life < SHORT { now + life } else { from + life })
 }
 
+/// Checks a request to the signer `kubernetes.io/kube-apiserver-client`.
 fn client(request: &Request, object: &Value) -> Result<(), String> {
-    // Checked again: what stands in the store may have been written by an older server.
+    // Checked again, because an older server may have stored the request.
     if is_master(request) {
         return Err(NO_MASTERS.to_owned());
     }
     let usages = usages(object);
-    let known = ["digital signature", "key encipherment", "client auth"];
-    if let Some(other) = usages.iter().find(|it| !known.contains(it)) {
+    let allowed = ["digital signature", "key encipherment", "client auth"];
+    if let Some(other) = usages.iter().find(|it| !allowed.contains(it)) {
         return Err(format!("invalid usage for client certificate: {other}"));
     }
     if !usages.contains(&"client auth") {
@@ -348,6 +359,7 @@ fn client(request: &Request, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks a request to the signer `kubernetes.io/kube-apiserver-client-kubelet`.
 fn node_client(request: &Request, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES] {
@@ -371,6 +383,7 @@ fn node_client(request: &Request, object: &Value) -> Result<(), String> {
     exactly(object, "client auth")
 }
 
+/// Checks a request to the signer `kubernetes.io/kubelet-serving`.
 fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
     if request.organizations != [NODES] {
@@ -392,11 +405,11 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// This purpose and signatures, and encryption of keys for those keys that can.
+/// Checks that the usages are the purpose and `digital signature`, with or without `key encipherment`.
 fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
     let usages: BTreeSet<_> = usages(object).into_iter().collect();
-    let least = BTreeSet::from([purpose, "digital signature"]);
-    if usages.is_superset(&least) && usages.difference(&least).all(|it| *it == "key encipherment") {
+    let required = BTreeSet::from([purpose, "digital signature"]);
+    if usages.is_superset(&required) && usages.difference(&required).all(|it| *it == "key encipherment") {
         return Ok(());
     }
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
@@ -406,6 +419,7 @@ fn usages(object: &Value) -> Vec<&str> {
     list(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
 }
 
+/// Parses a usage of a request; `None` if it is not supported.
 fn usage(text: &str) -> Option<KeyUsage> {
     match text {
         "digital signature" => Some(KeyUsage::DigitalSignature),

@@ -1,4 +1,4 @@
-//! A namespace that is deleted is emptied first, and goes when nothing is left in it.
+//! Deletes the content of terminating namespaces, then removes their finalizer. Upstream: the namespace controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,83 +17,85 @@ use crate::selector::Selector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
-/// While a namespace waits for a node to stop its pods, it is looked at again no more often than this.
+/// Minimum interval between attempts while a namespace waits for nodes to stop its pods.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Empties the namespaces that are being deleted, until `stop`.
+/// Deletes the content of terminating namespaces, until `stop`.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let (mut namespaces, mut commits) =
         (registry.storage.commits_to(Kind::namespace()), registry.storage.commits());
-    let (mut dying, mut seen) = all(&registry);
+    let (mut terminating, mut synced) = all(&registry);
     loop {
         namespaces.mark_unchanged();
         commits.mark_unchanged();
-        match registry.storage.since(&Kind::namespace().prefix(None), seen) {
-            Err(_) => (dying, seen) = all(&registry),
+        match registry.storage.since(&Kind::namespace().prefix(None), synced) {
+            Err(_) => (terminating, synced) = all(&registry),
             Ok((events, revision)) => {
-                seen = revision;
+                synced = revision;
                 for event in events {
                     match &event.change {
-                        Change::Put { now, .. } => note(&mut dying, &unstructured::parse(&now.value)),
+                        Change::Put { now, .. } => note(&mut terminating, &unstructured::parse(&now.value)),
                         Change::Delete { last, .. } => {
-                            dying.remove(str_at(&unstructured::parse(last), "metadata.name"));
+                            terminating.remove(str_at(&unstructured::parse(last), "metadata.name"));
                         }
                     }
                 }
             }
         }
-        for namespace in &dying {
-            if let Err(refusal) = drain(&registry, namespace).await {
-                tracing::warn!(namespace, status = %refusal.status(), "empty a namespace that is being deleted");
+        for namespace in &terminating {
+            if let Err(error) = drain(&registry, namespace).await {
+                tracing::warn!(namespace, status = %error.status(), "cannot delete the content of a namespace");
             }
         }
         tokio::select! {
             () = stop.cancelled() => return,
             changed = namespaces.changed() => if changed.is_err() { return },
-            // Whatever goes may be the last that a namespace waits for.
-            changed = commits.changed(), if !dying.is_empty() => if changed.is_err() { return },
+            // Any deletion may be the last one that a namespace waits for.
+            changed = commits.changed(), if !terminating.is_empty() => if changed.is_err() { return },
         }
-        if !dying.is_empty() {
+        if !terminating.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
+/// All terminating namespaces, and the revision of the list.
 fn all(registry: &Registry) -> (BTreeSet<String>, Revision) {
     let (namespaces, revision) = registry.storage.list(Kind::namespace(), None, &Selector::default());
-    let mut dying = BTreeSet::new();
+    let mut terminating = BTreeSet::new();
     for namespace in namespaces {
-        note(&mut dying, &unstructured::parse(&namespace));
+        note(&mut terminating, &unstructured::parse(&namespace));
     }
-    (dying, revision)
+    (terminating, revision)
 }
 
-fn note(dying: &mut BTreeSet<String>, namespace: &Value) {
+/// Adds the namespace if it is terminating.
+fn note(terminating: &mut BTreeSet<String>, namespace: &Value) {
     if is_set(&namespace["metadata"]["deletionTimestamp"]) {
-        dying.insert(str_at(namespace, "metadata.name").to_owned());
+        terminating.insert(str_at(namespace, "metadata.name").to_owned());
     }
 }
 
-/// Rule: of a namespace that is being deleted the pods go first, then all else: what a pod relies on outlives it. What
-/// stays, and whose finalizers hold it, is told in the namespace's conditions. Upstream: `deleteAllContent`.
+/// Rule: in a terminating namespace, pods are deleted before all other objects, because pods may use those. Remaining
+/// objects and finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
 async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     let context = Context::of_server("delete", Timestamp::now());
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-    let mut left = Left::default();
+    let mut remaining = Left::default();
     let (pods, others): (Vec<&Kind>, Vec<&Kind>) = registry
         .storage
         .kinds
         .writable()
         .filter(|it| it.namespaced && it.is_stored())
         .partition(|it| it.resource() == "pods");
-    // Nothing new comes in, so once a kind is empty it stays so.
+    // No objects can be created in the namespace, so a kind that is empty stays empty.
     for kinds in [pods, others] {
-        if !left.is_nothing() {
+        if !remaining.is_nothing() {
             break;
         }
         for kind in kinds {
-            let here = || registry.storage.list(kind, Some(namespace), &Selector::default()).0;
-            for object in here() {
+            let remaining_objects = || registry.storage.list(kind, Some(namespace), &Selector::default()).0;
+            for object in remaining_objects() {
                 let target = Target {
                     kind,
                     namespace: Some(namespace.to_owned()),
@@ -105,13 +107,13 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
                     _ => {}
                 }
             }
-            for object in here() {
-                left.count(kind, &unstructured::parse(&object));
+            for object in remaining_objects() {
+                remaining.count(kind, &unstructured::parse(&object));
             }
         }
     }
-    if !left.is_nothing() {
-        return left.write_conditions(registry, namespace).await;
+    if !remaining.is_nothing() {
+        return remaining.write_conditions(registry, namespace).await;
     }
     let target = Target {
         kind: Kind::namespace(),
@@ -132,11 +134,12 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     }
 }
 
-/// What a namespace waits for.
+/// Objects and finalizers that remain in a terminating namespace.
 #[derive(Default)]
 struct Left {
-    /// How many of each kind, and how many that each finalizer holds.
+    /// Number of objects by kind.
     objects: BTreeMap<String, usize>,
+    /// Number of objects by finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
@@ -152,6 +155,7 @@ impl Left {
         }
     }
 
+    /// Writes the conditions to the status of the namespace.
     async fn write_conditions(&self, registry: &Registry, namespace: &str) -> Result<(), ApiError> {
         let context = Context::of_server("update", Timestamp::now());
         let name = namespace.to_owned();
@@ -159,11 +163,11 @@ impl Left {
             Target { kind: Kind::namespace(), namespace: None, name, subresource: Subresource::Status };
         let change = |old: &Value| {
             let mut new = old.clone();
-            let stood = list(&old["status"], "conditions");
-            let mut conditions: Vec<Value> = stood.to_vec();
+            let old_conditions = list(&old["status"], "conditions");
+            let mut conditions: Vec<Value> = old_conditions.to_vec();
             for mut condition in self.conditions() {
-                let of_its_type = |it: &&mut Value| it["type"] == condition["type"];
-                let Some(before) = conditions.iter_mut().find(of_its_type) else {
+                let is_same_type = |it: &&mut Value| it["type"] == condition["type"];
+                let Some(before) = conditions.iter_mut().find(is_same_type) else {
                     condition["lastTransitionTime"] = json!(unstructured::time(context.now));
                     conditions.push(condition);
                     continue;
@@ -183,48 +187,48 @@ impl Left {
         }
     }
 
-    /// Upstream's five. Three of them cannot be otherwise here: the kinds are known, and what cannot be deleted is tried
-    /// again.
+    /// The five conditions of upstream. Three of them are always the same here, because all kinds are known and failed
+    /// deletions are retried.
     fn conditions(&self) -> [Value; 5] {
-        let said = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
-        let listed = |counts: &BTreeMap<String, usize>, verb: &str| {
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
+        let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {
             let each = counts.iter().map(|(name, count)| format!("{name} {verb} {count} resource instances"));
             each.collect::<Vec<_>>().join(", ")
         };
-        let objects = format!("Some resources are remaining: {}", listed(&self.objects, "has"));
+        let objects = format!("Some resources are remaining: {}", format_counts(&self.objects, "has"));
         let finalizers = format!(
             "Some content in the namespace has finalizers remaining: {}",
-            listed(&self.finalizers, "in")
+            format_counts(&self.finalizers, "in")
         );
         [
-            said(
+            condition(
                 "NamespaceDeletionDiscoveryFailure",
                 "False",
                 "ResourcesDiscovered",
                 "All resources successfully discovered",
             ),
-            said(
+            condition(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 "False",
                 "ParsedGroupVersions",
                 "All legacy kube types successfully parsed",
             ),
-            said(
+            condition(
                 "NamespaceDeletionContentFailure",
                 "False",
                 "ContentDeleted",
                 "All content successfully deleted, may be waiting on finalization",
             ),
-            said("NamespaceContentRemaining", "True", "SomeResourcesRemain", &objects),
+            condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", &objects),
             if self.finalizers.is_empty() {
-                said(
+                condition(
                     "NamespaceFinalizersRemaining",
                     "False",
                     "ContentHasNoFinalizers",
                     "All content-preserving finalizers finished",
                 )
             } else {
-                said("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers)
+                condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers)
             },
         ]
     }

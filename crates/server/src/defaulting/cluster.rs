@@ -1,4 +1,4 @@
-//! The small kinds.
+//! Defaults of cluster-scoped and small kinds.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::unstructured::{is_set, map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Selectors of other objects choose namespaces by this label.
+/// Sets the label `kubernetes.io/metadata.name`, by which selectors match namespaces.
 pub(crate) fn namespace(namespace: &mut Value) {
     let name = namespace["metadata"]["name"].clone();
     if !name.is_null() {
@@ -16,18 +16,19 @@ pub(crate) fn namespace(namespace: &mut Value) {
     }
 }
 
+/// Stores empty `rules` as null.
 pub(crate) fn role(role: &mut Value) {
     empty_is_none(role, "rules");
 }
 
-/// Lists that must be there are stored as nothing when they are empty.
+/// Replaces an empty list by null, as upstream stores it.
 fn empty_is_none(object: &mut Value, name: &str) {
     if object[name].as_array().is_some_and(Vec::is_empty) {
         object[name] = Value::Null;
     }
 }
 
-/// Who leads by agreement is not ours to keep: upstream drops it too, unless told otherwise.
+/// Removes the fields of coordinated leader election, as upstream does with the feature gate off.
 pub(crate) fn lease(lease: &mut Value) {
     with(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
@@ -36,7 +37,7 @@ pub(crate) fn lease(lease: &mut Value) {
     });
 }
 
-/// Of a secret, an account knows the name.
+/// Reduces references to Secrets to their names.
 pub(crate) fn service_account(account: &mut Value) {
     each(account, "secrets", |it| {
         let name = it["name"].clone();
@@ -44,11 +45,12 @@ pub(crate) fn service_account(account: &mut Value) {
     });
 }
 
+/// Syncs `podCIDR` with `podCIDRs`, and sets `allocatable` from `capacity`.
 pub(crate) fn node(node: &mut Value) {
     with(node, "spec", |spec| {
-        // It does nothing any more, and is not stored.
+        // Deprecated without effect, and not stored.
         forget(spec, "configSource");
-        // The old field holds the first of the new one, and wins.
+        // The deprecated field holds the first item of the list, and takes precedence.
         let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());
         if is_set(&one) && all[0] != one {
             spec["podCIDRs"] = json!([one]);
@@ -65,9 +67,10 @@ pub(crate) fn node(node: &mut Value) {
     });
 }
 
+/// Sets the type, and converts `stringData` to `data`.
 pub(crate) fn secret(secret: &mut Value) {
     fill(secret, "type", "Opaque");
-    // `stringData` is a way to write `data`, and is never read back.
+    // `stringData` is write-only.
     let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|it| it.remove("stringData")) else {
         return;
     };
@@ -77,6 +80,7 @@ pub(crate) fn secret(secret: &mut Value) {
     }
 }
 
+/// Sets missing defaults of containers from `max` and `min`.
 pub(crate) fn limit_range(range: &mut Value) {
     within(range, "spec", |spec| {
         empty_is_none(spec, "limits");
@@ -93,6 +97,7 @@ pub(crate) fn limit_range(range: &mut Value) {
     });
 }
 
+/// Rounds the quantities of a ResourceQuota.
 pub(crate) fn resource_quota(quota: &mut Value) {
     with(quota, "spec", |it| round_resources(it, "hard"));
     with(quota, "status", |it| {
@@ -101,9 +106,10 @@ pub(crate) fn resource_quota(quota: &mut Value) {
     });
 }
 
+/// Sets port names and protocols.
 pub(crate) fn endpoint_slice(slice: &mut Value) {
     empty_is_none(slice, "endpoints");
-    // It was of the version before, and is not taken from this one.
+    // A field of `v1beta1` that is not stored in `v1`.
     each(slice, "endpoints", |it| forget(it, "deprecatedTopology"));
     empty_is_none(slice, "ports");
     each(slice, "ports", |it| {
@@ -112,11 +118,12 @@ pub(crate) fn endpoint_slice(slice: &mut Value) {
     });
 }
 
+/// Sets the preemption policy.
 pub(crate) fn priority_class(class: &mut Value) {
     fill_absent(class, "preemptionPolicy", "PreemptLowerPriority");
 }
 
-/// Of a `RoleBinding` too.
+/// Sets the API group of roles, users and groups in a RoleBinding or ClusterRoleBinding.
 pub(crate) fn cluster_role_binding(binding: &mut Value) {
     within(binding, "roleRef", |it| fill(it, "apiGroup", RBAC));
     each(binding, "subjects", |it| {

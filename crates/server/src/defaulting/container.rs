@@ -4,13 +4,13 @@ use super::image::pull_policy;
 use super::{each, fill, fill_absent, forget, round_resources, with};
 use crate::unstructured::str_at;
 
-/// Of any sort: regular, init, ephemeral.
+/// Sets the defaults of a regular, init or ephemeral container. Upstream: `SetDefaults_Container`.
 pub(super) fn container(container: &mut Value) {
     let policy = pull_policy(str_at(container, "image"));
     fill(container, "imagePullPolicy", policy);
     fill(container, "terminationMessagePath", "/dev/termination-log");
     fill(container, "terminationMessagePolicy", "File");
-    // Not a default, but what an empty struct looks like on upstream's wire.
+    // Not a default, but the JSON of an empty Go struct.
     fill_absent(container, "resources", json!({}));
     with(container, "resources", |it| {
         round_resources(it, "limits");
@@ -26,7 +26,7 @@ pub(super) fn container(container: &mut Value) {
     }
     if !container["lifecycle"]["stopSignal"].is_null() {
         with(container, "lifecycle", |it| forget(it, "stopSignal"));
-        // An empty one that was said stays; one that said only this goes with it.
+        // An empty `lifecycle` from the client stays; one that becomes empty here is removed.
         if container["lifecycle"].as_object().is_some_and(Map::is_empty) {
             forget(container, "lifecycle");
         }
@@ -36,6 +36,7 @@ pub(super) fn container(container: &mut Value) {
     }
 }
 
+/// Sets the defaults of a probe. Upstream: `SetDefaults_Probe`.
 fn probe(probe: &mut Value) {
     fill(probe, "timeoutSeconds", 1);
     fill(probe, "periodSeconds", 10);
@@ -45,6 +46,7 @@ fn probe(probe: &mut Value) {
     with(probe, "grpc", |it| fill_absent(it, "service", ""));
 }
 
+/// Sets the defaults of an HTTP probe or hook. Upstream: `SetDefaults_HTTPGetAction`.
 fn http_get(action: &mut Value) {
     fill(action, "path", "/");
     fill(action, "scheme", "HTTP");

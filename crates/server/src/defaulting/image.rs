@@ -1,34 +1,33 @@
-//! Names of images: which policy follows from them.
+//! Parses image references to derive the default pull policy.
 //!
 //! Upstream: `pkg/util/parsers`, and the reference grammar of the container registries.
 
-/// Rule: `latest`, said or not, may be another image tomorrow, so it is always pulled; a digest or any other tag is
-/// taken as fixed, and so is what is no name of an image at all.
+/// Rule: the tag `latest`, explicit or implied, is always pulled, because it may refer to another image later. A digest
+/// or any other tag is pulled if not present, and so is an invalid reference.
 pub(super) fn pull_policy(image: &str) -> &'static str {
-    let moves = match parts(image) {
+    let is_mutable = match parts(image) {
         Some((Some(tag), _)) => tag == "latest",
         Some((None, digest)) => digest.is_none(),
         None => false,
     };
-    if moves { "Always" } else { "IfNotPresent" }
+    if is_mutable { "Always" } else { "IfNotPresent" }
 }
 
-/// The tag and the digest, if the name is one.
+/// Tag and digest of an image reference; `None` if it is invalid.
 fn parts(image: &str) -> Option<(Option<&str>, Option<&str>)> {
-    let (named, digest) =
-        image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
-    let last = named.rsplit('/').next()?;
-    // A colon before the last slash is of a port.
+    let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
+    let last = rest.rsplit('/').next()?;
+    // A colon before the last slash belongs to a port.
     let (name, tag) = match last.split_once(':') {
-        Some((_, tag)) => (&named[..named.len() - tag.len() - 1], Some(tag)),
-        None => (named, None),
+        Some((_, tag)) => (&rest[..rest.len() - tag.len() - 1], Some(tag)),
+        None => (rest, None),
     };
-    let is_good = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
-    is_good.then_some((tag, digest))
+    let is_valid = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
+    is_valid.then_some((tag, digest))
 }
 
 fn is_name(name: &str) -> bool {
-    /// `docker.io/library/` goes before a name that says no host.
+    /// Length of `docker.io/library/`, which is prepended to a name without a host.
     const IMPLIED: usize = 18;
     const BYTES_MAX: usize = 255;
     let is_host = |it: &str| {
@@ -39,9 +38,9 @@ fn is_name(name: &str) -> bool {
         _ => (None, name),
     };
     let bytes = if host.is_some() { name.len() } else { name.len() + IMPLIED };
-    let is_identifier =
+    let is_image_id =
         name.len() == 64 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
-    bytes <= BYTES_MAX && !is_identifier && host.is_none_or(is_domain) && path.split('/').all(is_component)
+    bytes <= BYTES_MAX && !is_image_id && host.is_none_or(is_domain) && path.split('/').all(is_component)
 }
 
 fn is_domain(host: &str) -> bool {
@@ -55,7 +54,7 @@ fn is_domain(host: &str) -> bool {
         && port.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
 }
 
-/// Small letters and digits, with `.`, `_`, `__` or dashes between them.
+/// Lowercase letters and digits, separated by `.`, `_`, `__` or dashes.
 fn is_component(text: &str) -> bool {
     let is_alphanumeric = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let mut between =

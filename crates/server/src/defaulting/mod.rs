@@ -1,5 +1,5 @@
-//! Defaults of fields that a client left out, one function for each kind. They are upstream's, byte for byte: the
-//! templates of revisions are compared by their bytes.
+//! Defaults of fields that a client left out, one function for each kind. They equal upstream's byte for byte, because
+//! revisions compare templates by their bytes.
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
@@ -23,47 +23,49 @@ pub(crate) use self::service::{endpoints, service};
 use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
+/// For kinds without defaults.
 pub(crate) fn nothing(_: &mut Value) {}
 
-/// For fields that Go holds as values: empty and zero are as good as absent.
+/// Sets a field that is absent, empty or zero: for fields that are values in Go.
 fn fill(object: &mut Value, name: &str, value: impl Into<Value>) {
-    let held = &object[name];
-    if !is_set(held) || held.as_i64() == Some(0) {
+    let current = &object[name];
+    if !is_set(current) || current.as_i64() == Some(0) {
         object[name] = value.into();
     }
 }
 
-/// For fields that Go holds as pointers: only absent is absent.
+/// Sets a field that is absent: for fields that are pointers in Go.
 fn fill_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     if object[name].is_null() {
         object[name] = value.into();
     }
 }
 
-/// For fields that upstream has but does not take unless it is told to: they are in its types, and nowhere else.
+/// Removes a field that upstream drops because its feature gate is off.
 fn forget(object: &mut Value, name: &str) {
     drop(object.as_object_mut().and_then(|it| it.remove(name)));
 }
 
-/// Changes the object at a dotted path, if one is there.
+/// Changes the object at a dotted path, if it exists.
 fn with(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));
     found.filter(|it| it.is_object()).map(change);
 }
 
-/// Changes the object under a name, made if it is not there.
+/// Changes the object in a field, which is created if absent.
 fn within(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     fill_absent(object, name, json!({}));
     with(object, name, change);
 }
 
+/// Changes each object of a list.
 fn each(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);
     }
 }
 
-/// Nothing finer than a thousandth is kept of a resource.
+/// Rounds the quantities of a resource list to thousandths, as upstream does.
 fn round_resources(object: &mut Value, name: &str) {
     for (_, amount) in object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
         let quantity = Quantity::of(amount);
@@ -74,7 +76,7 @@ fn round_resources(object: &mut Value, name: &str) {
     }
 }
 
-/// Copies the amounts that are not said yet.
+/// Copies the quantities of the field `from` that are missing in the field `name`.
 fn fill_resources(object: &mut Value, name: &str, from: &str) {
     let Some(amounts) = object[from].as_object().cloned() else { return };
     within(object, name, |it| {

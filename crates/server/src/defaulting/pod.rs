@@ -7,10 +7,11 @@ use super::{
 use crate::unstructured::is_set;
 use crate::validation::resources;
 
+/// Sets the defaults of a pod. Upstream: `SetDefaults_Pod`.
 pub(crate) fn pod(pod: &mut Value) {
     fill_absent(pod, "spec", json!({}));
     with(pod, "spec", |spec| {
-        // These are of pods alone, and not of templates: they came late, and must not change templates that stand.
+        // For pods only, not for templates: defaults added later must not change existing templates.
         for containers in ["containers", "initContainers"] {
             each(spec, containers, |it| with(it, "resources", |it| fill_resources(it, "requests", "limits")));
         }
@@ -31,7 +32,7 @@ pub(crate) fn pod(pod: &mut Value) {
         }
         pod_spec(spec);
     });
-    // The old field holds the first of the new one, and wins: old nodes write it alone.
+    // The deprecated field holds the first item of the list, and takes precedence: old kubelets write only `podIP`.
     with(pod, "status", |status| {
         let (one, all) = (status["podIP"].clone(), status["podIPs"].clone());
         if is_set(&one) && all[0]["ip"] != one {
@@ -42,6 +43,7 @@ pub(crate) fn pod(pod: &mut Value) {
     });
 }
 
+/// Sets the defaults of a PodTemplate.
 pub(crate) fn pod_template(object: &mut Value) {
     with(object, "template", |template| {
         fill_absent(template, "spec", json!({}));
@@ -49,7 +51,7 @@ pub(crate) fn pod_template(object: &mut Value) {
     });
 }
 
-/// Of a pod, or of the template in another object.
+/// Sets the defaults of a pod spec, in a pod or in a template. Upstream: `SetDefaults_PodSpec`.
 pub(super) fn pod_spec(spec: &mut Value) {
     forget(spec, "schedulingGroup");
     fill(spec, "dnsPolicy", "ClusterFirst");
@@ -57,7 +59,7 @@ pub(super) fn pod_spec(spec: &mut Value) {
     fill(spec, "schedulerName", "default-scheduler");
     fill_absent(spec, "securityContext", json!({}));
     fill_absent(spec, "terminationGracePeriodSeconds", 30);
-    // The old name of the field is kept in step with the new one, which wins.
+    // The deprecated field `serviceAccount` mirrors `serviceAccountName`, which takes precedence.
     if is_set(&spec["serviceAccountName"]) {
         spec["serviceAccount"] = spec["serviceAccountName"].clone();
     } else if is_set(&spec["serviceAccount"]) {
@@ -74,10 +76,10 @@ pub(super) fn pod_spec(spec: &mut Value) {
     });
 }
 
-/// What a pod asks for as a whole follows from its containers where it only says its limits.
+/// Sets pod-level requests from the containers' requests or from the pod-level limits. Upstream: `defaultPodRequests`.
 fn pod_level_resources(spec: &mut Value) {
-    let said = &spec["resources"];
-    if !is_set(&said["limits"]) && !is_set(&said["requests"]) {
+    let resources = &spec["resources"];
+    if !is_set(&resources["limits"]) && !is_set(&resources["requests"]) {
         return;
     }
     for (name, amount) in resources::of_containers(spec, "limits") {
@@ -100,6 +102,7 @@ fn pod_level_resources(spec: &mut Value) {
     }
 }
 
-fn within_resources(spec: &mut Value, part: &str, name: &str, amount: impl Into<Value>) {
-    with(spec, "resources", |it| super::within(it, part, |it| fill_absent(it, name, amount)));
+/// Sets a pod-level request or limit if it is absent.
+fn within_resources(spec: &mut Value, list: &str, name: &str, amount: impl Into<Value>) {
+    with(spec, "resources", |it| super::within(it, list, |it| fill_absent(it, name, amount)));
 }

@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use super::{each, fill, fill_absent, forget, with, within};
 use crate::unstructured::{is_set, str_at};
 
-/// Addresses and node ports are given out when the service is stored, and not here.
+/// Sets the defaults of a Service. Cluster IPs and node ports are allocated by admission. Upstream:
+/// `SetDefaults_Service`.
 pub(crate) fn service(service: &mut Value) {
     within(service, "spec", |spec| {
         fill(spec, "sessionAffinity", "None");
@@ -21,14 +22,14 @@ pub(crate) fn service(service: &mut Value) {
             fill(port, "targetPort", number);
         });
         let kind = str_at(spec, "type").to_owned();
-        let is_balanced = kind == "LoadBalancer";
-        if is_balanced || kind == "NodePort" || (kind == "ClusterIP" && is_set(&spec["externalIPs"])) {
+        let is_load_balancer = kind == "LoadBalancer";
+        if is_load_balancer || kind == "NodePort" || (kind == "ClusterIP" && is_set(&spec["externalIPs"])) {
             fill(spec, "externalTrafficPolicy", "Cluster");
         }
-        if is_balanced || kind == "NodePort" || kind == "ClusterIP" {
+        if is_load_balancer || kind == "NodePort" || kind == "ClusterIP" {
             fill_absent(spec, "internalTrafficPolicy", "Cluster");
         }
-        if is_balanced {
+        if is_load_balancer {
             fill_absent(spec, "allocateLoadBalancerNodePorts", true);
         }
     });
@@ -43,6 +44,7 @@ pub(crate) fn service(service: &mut Value) {
     }
 }
 
+/// Sets the port protocols of Endpoints.
 pub(crate) fn endpoints(endpoints: &mut Value) {
     each(endpoints, "subsets", |it| each(it, "ports", |it| fill(it, "protocol", "TCP")));
 }

@@ -4,9 +4,10 @@ use super::image::pull_policy;
 use super::{each, fill, fill_absent, forget, round_resources, with};
 use crate::unstructured::str_at;
 
-/// `rw-r--r--`
+/// Default mode of files in a volume: `rw-r--r--`.
 const FILE_MODE: i64 = 0o644;
 
+/// Sets the defaults of a volume. Upstream: `SetDefaults_Volume` and those of the volume sources.
 pub(super) fn volume(volume: &mut Value) {
     if volume.as_object().is_some_and(|it| it.iter().all(|(name, it)| name == "name" || it.is_null())) {
         volume["emptyDir"] = json!({});
@@ -15,7 +16,7 @@ pub(super) fn volume(volume: &mut Value) {
         let policy = pull_policy(str_at(it, "reference"));
         fill(it, "pullPolicy", policy);
     });
-    // The empty type is written down, and its absence would be another template.
+    // The empty type is stored explicitly: its absence would be a different template.
     with(volume, "hostPath", |it| fill_absent(it, "type", ""));
     for source in ["configMap", "secret", "downwardAPI", "projected"] {
         with(volume, source, |it| fill_absent(it, "defaultMode", FILE_MODE));
@@ -58,6 +59,7 @@ pub(super) fn volume(volume: &mut Value) {
     });
 }
 
+/// Sets the API version of field references.
 fn downward(source: &mut Value) {
     each(source, "items", |it| with(it, "fieldRef", |it| fill(it, "apiVersion", "v1")));
 }

@@ -1,4 +1,4 @@
-//! The user that a client certificate names.
+//! The user that a client certificate authenticates.
 
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::{ISSUE_TIME, read_issue_time};
 use crate::request::{AUTHENTICATED, CREDENTIAL, ClientCertificate, User};
 
-/// Who the connection's certificate names, and until when.
+/// The user of a connection's client certificate, and the certificate's expiration.
 #[derive(Debug)]
 pub(crate) struct Peer {
     user: User,
@@ -15,6 +15,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Parses the client certificate of a connection.
     pub(crate) fn of(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
@@ -22,17 +23,19 @@ impl Peer {
     }
 
     #[cfg(test)]
+    /// A certificate of the user that never expires.
     pub(crate) fn of_user(user: User) -> Self {
         Self { user, until: Timestamp::MAX }
     }
 
-    /// A connection may outlive the certificate that it began with.
+    /// The user, unless the certificate has expired: a connection may outlive it.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.until).then_some(&self.user)
     }
 }
 
-/// The common name is the user, each organization a group. TLS has checked the certificate before.
+/// The user of a client certificate: the common name is the user name, each organization is a group. TLS has already
+/// verified the certificate.
 pub(crate) fn user(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
@@ -44,26 +47,26 @@ pub(crate) fn user(der: &[u8]) -> Option<User> {
     let mut groups: Vec<String> = subject.iter_organization().filter_map(text).collect();
     groups.push(AUTHENTICATED.to_owned());
     let mut user = User::new(name, groups);
-    let print: String = digest(&SHA256, der).as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    let fingerprint: String = digest(&SHA256, der).as_ref().iter().map(|it| format!("{it:02x}")).collect();
     user.client_certificate = Some(ClientCertificate {
         serial: serial_of(certificate.raw_serial()).into(),
         issued_at: issued_at(&certificate)?,
     });
-    user.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={print}")]);
+    user.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={fingerprint}")]);
     Some(user)
 }
 
-/// Rule: a certificate that does not carry its issue time counts as issued at its `notBefore`, which is never later: such a
-/// certificate is from an earlier version of the server, or was signed by other means.
+/// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later. Such
+/// a certificate is from an earlier version of the server, or was signed by other means.
 fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     let has_oid = |it: &&x509_parser::extensions::X509Extension<'_>| {
         it.oid.iter().is_some_and(|it| it.eq(ISSUE_TIME.iter().copied()))
     };
-    let said = certificate.extensions().iter().find(has_oid).and_then(|it| read_issue_time(it.value));
-    said.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
+    let issue_time = certificate.extensions().iter().find(has_oid).and_then(|it| read_issue_time(it.value));
+    issue_time.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
 }
 
-/// A serial number as it is revoked by: hexadecimal digits in lower case, without leading zeros.
+/// Formats a serial number as in revocations: lowercase hexadecimal digits without leading zeros.
 pub(crate) fn serial_of(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
     match digits.trim_start_matches('0') {

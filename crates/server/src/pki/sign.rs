@@ -1,7 +1,7 @@
-//! Signing requests of others: what they ask for, and the certificate that grants it.
+//! Certificate signing requests (PKCS #10), and the certificates issued for them.
 //!
-//! The subject and the key go into the certificate byte for byte as they were asked for: a user may be in many groups,
-//! and each is an organization of its own.
+//! The certificate contains the subject and public key of the request byte for byte: a user may be in many groups, each
+//! of which is an organization in the subject.
 
 use std::net::IpAddr;
 
@@ -16,33 +16,34 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationReque
 use super::{Pki, PkiError};
 use crate::unstructured::str_at;
 
+/// Why a certificate signing request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
-    #[error("the request cannot be read: {0}")]
+    #[error("the request is malformed: {0}")]
     Malformed(String),
     #[error("the request is not signed with its own key")]
     Signature,
 }
 
-/// A signing request, read and found to be signed by whoever has the key.
+/// A parsed PKCS #10 request whose signature was verified with its own public key.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
-    /// Alternative names, by what they are.
+    /// Subject alternative names, by type; of email addresses and URIs only the number.
     pub(crate) dns: Vec<String>,
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) emails: usize,
     pub(crate) uris: usize,
-    /// As DER, to be taken over.
+    /// DER encodings that are copied to the certificate.
     subject: Vec<u8>,
     key: Vec<u8>,
     alternative_names: Option<Vec<u8>>,
 }
 
-/// What a certificate may be used for.
+/// A usage of a certificate's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUsage {
     DigitalSignature,
@@ -52,12 +53,13 @@ pub(crate) enum KeyUsage {
 }
 
 impl Request {
-    /// The one in a CertificateSigningRequest.
+    /// Parses the request in a CertificateSigningRequest.
     pub(crate) fn of_object(object: &Value) -> Result<Self, RequestError> {
         let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| RequestError::Pem)?;
         Self::parse(&pem)
     }
 
+    /// Parses a request in PEM and verifies its signature.
     pub(crate) fn parse(pem: &[u8]) -> Result<Self, RequestError> {
         let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
         let (_, rest) = text.split_once("-----BEGIN CERTIFICATE REQUEST-----").ok_or(RequestError::Pem)?;
@@ -65,15 +67,15 @@ impl Request {
         let base64: String = base64.split_whitespace().collect();
         let der = BASE64.decode(base64).map_err(|_| RequestError::Pem)?;
         let malformed = |it: &dyn std::fmt::Display| RequestError::Malformed(it.to_string());
-        let (_, read) = X509CertificationRequest::from_der(&der).map_err(|it| malformed(&it))?;
-        read.verify_signature().map_err(|_| RequestError::Signature)?;
+        let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|it| malformed(&it))?;
+        parsed.verify_signature().map_err(|_| RequestError::Signature)?;
 
-        let info = &read.certification_request_info;
+        let info = &parsed.certification_request_info;
         let text = |it: &x509_parser::x509::AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
-        // The subject goes into the certificate as it is: no part of it may be one that the checks cannot read.
+        // The subject is copied to the certificate, so every name in it must be readable by the checks.
         let mut names = info.subject.iter_common_name().chain(info.subject.iter_organization());
         if names.any(|it| it.as_str().is_err()) {
-            return Err(RequestError::Malformed("a name of the subject is not text".to_owned()));
+            return Err(RequestError::Malformed("a name in the subject is not a string".to_owned()));
         }
         let mut request = Self {
             common_name: info.subject.iter_common_name().last().and_then(text).unwrap_or_default(),
@@ -83,12 +85,12 @@ impl Request {
             ..Self::default()
         };
         for attribute in info.iter_attributes() {
-            let x509_parser::cri_attributes::ParsedCriAttribute::ExtensionRequest(asked) =
+            let x509_parser::cri_attributes::ParsedCriAttribute::ExtensionRequest(requested) =
                 attribute.parsed_attribute()
             else {
                 continue;
             };
-            for extension in &asked.extensions {
+            for extension in &requested.extensions {
                 let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
                     continue;
                 };
@@ -98,7 +100,11 @@ impl Request {
                         GeneralName::IPAddress(it) => request.ips.push(address(it)?),
                         GeneralName::RFC822Name(_) => request.emails += 1,
                         GeneralName::URI(_) => request.uris += 1,
-                        other => return Err(RequestError::Malformed(format!("a name of no use: {other}"))),
+                        other => {
+                            return Err(RequestError::Malformed(format!(
+                                "unsupported subject alternative name: {other}"
+                            )));
+                        }
                     }
                 }
                 request.alternative_names = Some(extension.value.to_vec());
@@ -108,16 +114,17 @@ impl Request {
     }
 }
 
+/// Parses an IP address of four or sixteen bytes.
 fn address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
     let (v4, v6) = (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes));
-    let read = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
-    read.map_err(|_| RequestError::Malformed(format!("an address of {} bytes", bytes.len())))
+    let parsed = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
+    parsed.map_err(|_| RequestError::Malformed(format!("an IP address of {} bytes", bytes.len())))
 }
 
 impl Pki {
-    /// Rule: what a node serves with is signed by an authority for that alone: nobody who believes the cluster's takes a node for
-    /// the server, whatever names it was granted. A certificate for what was asked, in PEM. `now` is when it is issued: `from`
-    /// may be earlier.
+    /// Issues a certificate for a request, in PEM. `now` is the issue time; `from` may be earlier.
+    /// Rule: serving certificates of nodes are signed by a CA of their own, so that clients that trust the cluster CA
+    /// never take a node for the API server, whatever names its certificate has.
     pub(crate) fn certify(
         &self,
         request: &Request,
@@ -135,12 +142,12 @@ impl Pki {
             _ => None,
         });
 
-        // Nothing outlives the authority.
+        // A certificate does not outlive its CA.
         let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
         let until = until.min(end);
         let mut extensions = vec![
             extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),
-            // Not an authority.
+            // Basic constraints: not a CA.
             extension(&[0x55, 0x1d, 0x13], true, &sequence(&[])),
             extension(&[0x55, 0x1d, 0x10], false, &issue_time(now)),
         ];
@@ -151,7 +158,7 @@ impl Pki {
         if let Some(names) = &request.alternative_names {
             extensions.push(extension(&[0x55, 0x1d, 0x11], false, names));
         }
-        // ecdsa-with-SHA256: the authority's key is one on the curve P-256.
+        // ecdsa-with-SHA256: the CA's key is on the curve P-256.
         let algorithm = sequence(&[tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
         let tbs = sequence(&[
             tlv(0xa0, &tlv(0x02, &[2])),
@@ -169,6 +176,7 @@ impl Pki {
     }
 }
 
+/// Encodes a certificate in PEM.
 fn pem_of(der: &[u8]) -> String {
     let base64 = BASE64.encode(der);
     let lines: Vec<_> =
@@ -176,14 +184,14 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Positive, and random enough that no two are the same.
+/// A random serial number: positive, and practically unique.
 fn serial() -> [u8; 16] {
     let mut serial = Uuid::new_v4().into_bytes();
     serial[0] = (serial[0] & 0x7f) | 0x40;
     serial
 }
 
-/// One that allows nothing must not be there.
+/// The key usage extension; `None` if no bit is set, because an empty one is not allowed.
 fn key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
@@ -191,6 +199,7 @@ fn key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| tlv(0x03, &[unused, bits]))
 }
 
+/// The extended key usage extension.
 fn extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
@@ -201,17 +210,17 @@ fn extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     sequence(&purposes.collect::<Vec<_>>())
 }
 
-/// The object identifier of the extension that holds the issue time: privateKeyUsagePeriod of RFC 3280.
+/// Object identifier of the extension that holds the issue time: privateKeyUsagePeriod of RFC 3280.
 pub(crate) const ISSUE_TIME: &[u64] = &[2, 5, 29, 16];
 
-/// When a certificate was issued, in seconds, as the begin of a privateKeyUsagePeriod: `notBefore` is back-dated and does not
-/// tell. OpenSSL prints the extension, and TLS libraries ignore it.
+/// Encodes the issue time as the start of a privateKeyUsagePeriod, because `notBefore` is backdated. OpenSSL prints the
+/// extension, and TLS libraries ignore it.
 pub(super) fn issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
     sequence(&[tlv(0x80, text.as_bytes())])
 }
 
-/// Reads the value that [`issue_time`] makes.
+/// Decodes the value that [`encode_issue_time`] encodes.
 pub(crate) fn read_issue_time(value: &[u8]) -> Option<Timestamp> {
     let text = value.strip_prefix(&[0x30, 0x11, 0x80, 0x0f])?;
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
@@ -219,6 +228,7 @@ pub(crate) fn read_issue_time(value: &[u8]) -> Option<Timestamp> {
     Some(at.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
+/// Encodes an X.509 extension.
 fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     let mut parts = vec![tlv(0x06, oid)];
     if critical {
@@ -228,7 +238,7 @@ fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     sequence(&parts)
 }
 
-/// Two digits for the year up to 2049, and four from then on.
+/// Encodes a time: with a two-digit year up to 2049, and a four-digit year from 2050 on.
 fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     if at.year() < 2050 {
@@ -238,11 +248,12 @@ fn time(at: Timestamp) -> Vec<u8> {
     }
 }
 
+/// Encodes an ASN.1 SEQUENCE.
 fn sequence(parts: &[Vec<u8>]) -> Vec<u8> {
     tlv(0x30, &parts.concat())
 }
 
-/// A value of DER: its tag, its length, and what it holds.
+/// Encodes a DER value: tag, length and content.
 fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut all = vec![tag];
     let length = content.len();

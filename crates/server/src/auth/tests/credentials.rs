@@ -590,7 +590,7 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
         ));
     }
     expect![[r#"
-        aaaaaa for "ready": NodeIsReady a node "ready" is there already and is ready, at 10.0.0.7 signed=false
+        aaaaaa for "ready": NodeIsReady a Ready node "ready" already exists at 10.0.0.7 signed=false
         aaaaaa for "unknown": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
         aaaaaa for "new": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
         aaaaaa for "":   signed=false
@@ -770,7 +770,7 @@ async fn a_node_cannot_outrun_its_revocation() {
         .unwrap();
     let refused = unstructured::parse(&world.registry.storage.peek(kind, None, "pending").unwrap());
     assert!(!is_set(&refused["status"]["certificate"]));
-    expect![[r#"certificates and signing requests of "system:node:evil" up to 2026-01-01T00:00:05Z are revoked: make a new request"#]]
+    expect![[r#"certificates and signing requests of "system:node:evil" up to 2026-01-01T00:00:05Z are revoked: create a new request"#]]
         .assert_eq(str_at(&refused["status"]["conditions"][1], "message"));
 
     // A node that joins again under this name gets a certificate that is good, although it is valid from before.
