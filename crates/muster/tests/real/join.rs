@@ -222,7 +222,7 @@ fn machines_join_with_a_token() {
     let mut command = agent(&places[1], &join);
     let output = command.args(["--node-name", "node-1", "--root"]).arg(&twin).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains(r#"a node "node-1" is there already"#), "{said}");
+    assert!(!output.status.success() && said.contains(r#"node "node-1" already exists"#), "{said}");
     assert!(said.contains(&places[0].address().to_string()), "{said}");
     assert!(!twin.join("pki/client.pem").exists());
 

@@ -270,6 +270,7 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
         return None;
     }
     Some(match ready_at(registry, name) {
+        // The agent searches the message for `at ADDRESS:` to recognize itself.
         Some(at) => Decision::Deny(format!(
             "a Ready node {name:?} already exists at {at}: choose another name, or, to replace it with this machine, stop \
              it and wait until it is NotReady, or run kubectl delete node {name}"
