@@ -1,13 +1,13 @@
-//! JSON text as Go's `encoding/json` writes it. Upstream compares revisions by their bytes, so a revision
-//! that is to be found equal by upstream has to be written in Go's spelling.
+//! JSON text as Go's `encoding/json` writes it. Upstream compares ControllerRevisions by their bytes, so revisions must
+//! be written in Go's format.
 use alloc::{collections::BTreeMap, format, string::String};
 use core::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// Rule: the text is what `json.Marshal` gives for a value that upstream's `util/json.Unmarshal` read into
-/// `interface{}`: keys in order of their bytes, no spaces, Go's escapes, whole numbers of 64 bits as they
-/// are and every other number as a float64.
+/// Rule: the text is that of `json.Marshal` for a value that upstream's `util/json.Unmarshal` decoded into
+/// `interface{}`: keys sorted by bytes, no spaces, Go's escapes, 64-bit integers unchanged and every other number as a
+/// float64.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     write_value(&mut out, value);
@@ -32,8 +32,8 @@ fn write_value(out: &mut String, value: &Value) {
             out.push(']');
         }
         Value::Object(fields) => {
-            // Sorted here and not trusted to the map: a `preserve_order` switched on by any crate of the
-            // build would otherwise change every revision we write.
+            // Sorted here, because a crate that enables serde_json's `preserve_order` would otherwise change every
+            // revision.
             let sorted: BTreeMap<&str, &Value> =
                 fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
             out.push('{');
@@ -50,11 +50,11 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
-/// Rule: a 64-bit integer is written whole; any other number as the shortest decimal that reads back the
-/// same float64, plain from 1e-6 up to 1e21 and with an exponent outside.
+/// Rule: a 64-bit integer is written as an integer; any other number as the shortest decimal that parses to the same
+/// float64, without an exponent from 1e-6 up to 1e21 and with one outside.
 ///
-/// Plain `encoding/json` would read every number as a float64 and lose digits above 2^53; upstream's own
-/// package preserves integers, and it is the one that writes revisions.
+/// Plain `encoding/json` decodes every number as a float64 and loses digits above 2^53; upstream's package preserves
+/// integers, and it is the one that writes revisions.
 fn write_number(out: &mut String, number: &Number) {
     if let Some(whole) = number.as_i64() {
         out.push_str(&format!("{whole}"));
@@ -77,7 +77,8 @@ fn write_number(out: &mut String, number: &Number) {
     }
 }
 
-/// Rule: besides what JSON must escape, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for JavaScript).
+/// Rule: besides the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
+/// JavaScript).
 fn write_text(out: &mut String, text: &str) {
     out.push('"');
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! Holds equal strings and small lists of many objects once.
+//! String and list interning: stores equal strings and small lists of many objects once.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -16,16 +16,18 @@ pub struct Interner {
     labels: BTreeSet<Arc<[(Text, Text)]>>,
     tolerations: BTreeSet<Arc<[Toleration]>>,
     taints: BTreeSet<Arc<[Taint]>>,
+    /// Number of entries at which the next sweep runs.
     sweep_at: usize,
 }
 
-/// Below this many entries a sweep is not worth its walk.
+/// Minimum number of entries for a sweep.
 const SWEEP_MIN: usize = 4096;
 
 impl Interner {
+    /// Interns a string.
     pub fn text(&mut self, text: &str) -> Text {
-        if let Some(known) = self.texts.get(text) {
-            return known.clone();
+        if let Some(interned) = self.texts.get(text) {
+            return interned.clone();
         }
         self.sweep_if_due();
         let new: Text = text.into();
@@ -33,6 +35,7 @@ impl Interner {
         new
     }
 
+    /// Interns a set of labels; of duplicate keys, the lowest value stays.
     pub fn labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
         let mut pairs: Vec<(Text, Text)> =
             pairs.map(|(key, value)| (self.text(key), self.text(value))).collect();
@@ -49,7 +52,7 @@ impl Interner {
         once(&mut self.taints, list)
     }
 
-    /// Lists go before texts, for a list holds its texts.
+    /// Removes unreferenced entries if due. Lists are removed before strings, because they reference strings.
     fn sweep_if_due(&mut self) {
         let size = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
         if size < self.sweep_at.max(SWEEP_MIN) {
@@ -59,17 +62,18 @@ impl Interner {
         self.tolerations.retain(|it| 1 < Arc::strong_count(it));
         self.taints.retain(|it| 1 < Arc::strong_count(it));
         self.texts.retain(|it| 1 < Arc::strong_count(it));
-        let left = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
-        self.sweep_at = left.saturating_mul(2);
+        let remaining = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
+        self.sweep_at = remaining.saturating_mul(2);
     }
 }
 
-fn once<T: Ord>(known: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
-    if let Some(same) = known.get(list.as_slice()) {
+/// Interns a list.
+fn once<T: Ord>(interned: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
+    if let Some(same) = interned.get(list.as_slice()) {
         return same.clone();
     }
     let new: Arc<[T]> = list.into();
-    known.insert(new.clone());
+    interned.insert(new.clone());
     new
 }
 

@@ -1,4 +1,4 @@
-//! Labels and requirements on them.
+//! Labels and label requirements.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -6,18 +6,19 @@ use core::fmt;
 
 use crate::text::Text;
 
-/// Labels, sorted by key and shared between the objects that carry the same ones.
+/// Labels, sorted by key and shared between objects with equal labels.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Labels(Arc<[(Text, Text)]>);
 
 impl Labels {
-    /// Sorted and without duplicate keys, whatever comes in.
+    /// Sorts the pairs; of duplicate keys, the lowest value stays.
     pub fn new(mut pairs: Vec<(Text, Text)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|later, first| later.0 == first.0);
         Self(pairs.into())
     }
 
+    /// Wraps pairs that are sorted and have no duplicate keys.
     pub(crate) fn shared(pairs: Arc<[(Text, Text)]>) -> Self {
         Self(pairs)
     }
@@ -36,13 +37,14 @@ impl Labels {
     }
 }
 
-/// One requirement on a label. A missing label satisfies `NotIn` and `DoesNotExist` only.
+/// One requirement of a label selector. A missing label satisfies only `NotIn` and `DoesNotExist`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Requirement {
     pub key: Text,
     pub op: LabelOp,
 }
 
+/// Operator and values of a label requirement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LabelOp {
     In(Vec<Text>),
@@ -52,7 +54,7 @@ pub enum LabelOp {
 }
 
 impl Requirement {
-    /// Rule: what a label requirement asks of labels.
+    /// Rule: whether the labels satisfy the requirement. Upstream: `labels.Requirement.Matches`.
     pub fn holds(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         match &self.op {

@@ -1,10 +1,10 @@
 #![no_std]
-//! The shared vocabulary of engine, server, control and agent. No IO, no clock, no decisions about the cluster.
+//! The shared types of engine, server, control and agent. No IO, no clock, no decisions about the cluster.
 //!
 //! - [`text`], [`interner`]: shared strings; [`meta`]: object metadata;
 //! - [`labels`], [`taints`]: labels and requirements on them, taints and tolerations;
-//! - [`quantity`], [`resources`], [`qos`]: amounts, what a pod requests, and its QoS class;
-//! - [`time`], [`go_json`], [`metrics_exposition`]: points in time, JSON as Go writes it, the formats of `/metrics`.
+//! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
+//! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, the formats of `/metrics`.
 
 extern crate alloc;
 

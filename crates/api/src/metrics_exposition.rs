@@ -1,10 +1,12 @@
-//! Exposition formats of `/metrics`: negotiation, and conversion from OpenMetrics to the Prometheus text format.
+//! Exposition formats of `/metrics`: content negotiation, and conversion from OpenMetrics to the Prometheus text
+//! format.
 //!
-//! The metrics library writes OpenMetrics. A scraper that does not ask for it gets the Prometheus text format, as from upstream's
-//! components.
+//! The metrics library writes OpenMetrics. A scraper that does not request it gets the Prometheus text format, as from
+//! upstream's components.
 
 use alloc::string::String;
 
+/// An exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text format 0.0.4.
@@ -13,7 +15,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Rule: OpenMetrics is sent to those who ask for it at least as much as for plain text; all others get plain text.
+    /// Rule: a client gets OpenMetrics if its Accept header prefers it at least as much as plain text; otherwise plain
+    /// text.
     /// Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
     pub fn of(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
@@ -26,8 +29,8 @@ impl Format {
             };
             let mut weight = 1.0;
             for parameter in parameters {
-                if let Some(said) = parameter.strip_prefix("q=") {
-                    weight = said.trim().parse::<f32>().unwrap_or(0.0);
+                if let Some(value) = parameter.strip_prefix("q=") {
+                    weight = value.trim().parse::<f32>().unwrap_or(0.0);
                 }
             }
             let is_better = best.0 < weight || (best.0 == weight && format == Self::OpenMetrics);
@@ -45,7 +48,7 @@ impl Format {
         }
     }
 
-    /// `metrics`, which are in OpenMetrics, in this format.
+    /// Converts metrics from OpenMetrics to this format.
     pub fn write(self, metrics: String) -> String {
         match self {
             Self::OpenMetrics => metrics,
@@ -54,14 +57,15 @@ impl Format {
     }
 }
 
-/// In the text format the name of a counter has its suffix in the lines that describe it too; units and the end are not written.
+/// Converts OpenMetrics to the Prometheus text format, in which HELP and TYPE lines of a counter have its suffix too,
+/// and UNIT and EOF lines do not exist.
 fn text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
-    // The help of a metric comes before its type, which decides how both are written.
+    // HELP precedes TYPE, which decides how both are written.
     let mut help: Option<(&str, &str)> = None;
     for line in metrics.lines() {
-        if let Some(said) = line.strip_prefix("# HELP ") {
-            help = Some(said.split_once(' ').unwrap_or((said, "")));
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = Some(rest.split_once(' ').unwrap_or((rest, "")));
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' ')) {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),
@@ -80,6 +84,7 @@ fn text(metrics: &str) -> String {
     text
 }
 
+/// Writes the parts and a newline.
 fn write(text: &mut String, parts: &[&str]) {
     for part in parts {
         text.push_str(part);

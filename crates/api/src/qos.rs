@@ -2,7 +2,7 @@
 
 use crate::quantity::Quantity;
 
-/// In the order in which a node that runs short of memory evicts pods.
+/// QoS class of a pod, in the order in which a node under memory pressure evicts pods.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QosClass {
     BestEffort,
@@ -10,13 +10,14 @@ pub enum QosClass {
     Guaranteed,
 }
 
-/// The requests and limits that count for the class, of a container or of a pod as a whole. What is not set is zero.
+/// CPU and memory requests and limits of a container or of a pod. Unset ones are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ComputeResources {
     pub requests: CpuAndMemory,
     pub limits: CpuAndMemory,
 }
 
+/// A CPU and a memory quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuAndMemory {
     pub cpu: Quantity,
@@ -30,6 +31,7 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
+    /// Adds quantities; negative ones are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
@@ -37,9 +39,9 @@ impl CpuAndMemory {
 }
 
 impl QosClass {
-    /// Rule: a pod without any request or limit of CPU and memory is `BestEffort`; a pod is `Guaranteed` if each container
-    /// limits both and requests as much; any other pod is `Burstable`. Resources of the pod as a whole, even empty ones,
-    /// are used in place of those of its containers. Upstream: `ComputePodQOS`.
+    /// Rule: a pod without any CPU or memory request or limit is `BestEffort`; a pod in which every container has CPU
+    /// and memory limits equal to its requests is `Guaranteed`; any other pod is `Burstable`. Pod-level resources, even
+    /// empty ones, replace those of the containers. Upstream: `ComputePodQOS`.
     ///
     /// `containers` includes the init containers.
     pub fn of(pod: Option<ComputeResources>, containers: impl Iterator<Item = ComputeResources>) -> Self {

@@ -1,7 +1,7 @@
-//! Amounts of resources: `100m`, `1.5Gi`, `12e6`. Exact, without floats.
+//! Resource quantities: `100m`, `1.5Gi`, `12e6`. Exact, without floats.
 //!
-//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. Ours holds whole billionths in 128 bits, so an amount
-//! above some 10²⁹ is refused where upstream's grows without bound.
+//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. This type holds nanounits in 128 bits, so a quantity above
+//! about 10²⁹ is refused, where upstream's type is unbounded.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -9,13 +9,14 @@ use alloc::string::ToString as _;
 use core::cmp::Ordering;
 use core::fmt;
 
-/// An amount, and the family of suffixes that it is written with.
+/// A quantity, and the suffix format in which it is written. Upstream: `resource.Quantity`.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
     nanos: i128,
     form: Form,
 }
 
+/// The suffix format of a quantity. Upstream: `resource.Format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `12M`
@@ -26,6 +27,7 @@ enum Form {
     Exponent,
 }
 
+/// Why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantityError {
     Format,
@@ -50,7 +52,7 @@ impl core::error::Error for QuantityError {}
 const ONE: i128 = 1_000_000_000;
 const MILLI: i128 = ONE / 1_000;
 
-/// What upstream stores when it was sent this text.
+/// The text that upstream stores for this input.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = Parts::of(text)?;
     let quantity = parts.quantity()?;
@@ -60,25 +62,27 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
 impl Quantity {
     pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
 
+    /// Parses a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Parts::of(text)?.quantity()
     }
 
-    /// The amount that a JSON value states. What the decoder let through parses; all else counts as nothing.
+    /// The quantity in a JSON value; zero if it is absent or invalid, which the decoder has already refused.
     pub fn of(value: &serde_json::Value) -> Self {
-        let read = match value {
+        let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
             serde_json::Value::Number(number) => Self::parse(&number.to_string()),
             _ => Ok(Self::ZERO),
         };
-        read.unwrap_or(Self::ZERO)
+        parsed.unwrap_or(Self::ZERO)
     }
 
+    /// A whole number in decimal format.
     pub fn whole(count: i64) -> Self {
         Self { nanos: i128::from(count) * ONE, form: Form::Decimal }
     }
 
-    /// An amount of memory or of a disk.
+    /// A number of bytes, in binary format.
     pub fn bytes(count: i64) -> Self {
         Self { nanos: i128::from(count) * ONE, form: Form::Binary }
     }
@@ -95,18 +99,18 @@ impl Quantity {
         self.nanos % ONE == 0
     }
 
-    /// Whole units, a part of one counted as one.
+    /// Units, rounded away from zero.
     pub fn units(self) -> i128 {
         round_away(self.nanos, ONE)
     }
 
-    /// Thousandths, a part of one counted as one.
+    /// Thousandths, rounded away from zero.
     pub fn millis(self) -> i128 {
         round_away(self.nanos, MILLI)
     }
 
     pub fn plus(self, other: Self) -> Self {
-        // Nothing takes the form of what is added to it.
+        // Zero takes the format of the other operand.
         let form = if self.is_zero() { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
@@ -116,7 +120,7 @@ impl Quantity {
         Self { nanos: self.nanos.saturating_sub(other.nanos), form }
     }
 
-    /// Nothing finer than a thousandth is kept of a resource.
+    /// Rounds away from zero to thousandths, the finest precision that upstream stores for resources.
     pub fn rounded_to_millis(self) -> Self {
         Self { nanos: self.millis().saturating_mul(MILLI), form: self.form }
     }
@@ -142,7 +146,7 @@ impl Ord for Quantity {
     }
 }
 
-/// The shortest way to write the amount in its form, with no fraction.
+/// Writes the canonical text: the largest suffix without a fraction.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
@@ -172,24 +176,25 @@ impl fmt::Display for Quantity {
             12 => write!(f, "{number}T"),
             15 => write!(f, "{number}P"),
             18 => write!(f, "{number}E"),
-            // There is no suffix for it. Upstream writes none at all, and so another amount.
+            // No suffix exists for it. Upstream writes none, and so a different quantity.
             _ => write!(f, "{number}e{exponent}"),
         }
     }
 }
 
-/// A quantity's text, taken apart.
+/// A tokenized quantity.
 struct Parts<'a> {
     negative: bool,
     /// Without leading zeros.
     whole: &'a str,
     fraction: &'a str,
     form: Form,
-    /// Of two for the binary form, of ten for the others.
+    /// Power of two in binary format, of ten otherwise.
     exponent: i32,
 }
 
 impl<'a> Parts<'a> {
+    /// Tokenizes a text.
     fn of(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -233,8 +238,9 @@ impl<'a> Parts<'a> {
         Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, form })
     }
 
+    /// The absolute value in nanounits, and the resulting format.
     fn magnitude(&self) -> Result<(i128, Form), QuantityError> {
-        /// More memory than this is not asked for with a binary suffix; upstream's bound.
+        /// Upstream's maximum for quantities with a binary suffix.
         const BINARY_MAX: i128 = i64::MAX as i128 * ONE;
         let digits = self.digits().filter(|it| !it.is_empty());
         let Some(digits) = digits else { return Ok((0, self.form)) };
@@ -252,7 +258,7 @@ impl<'a> Parts<'a> {
         Ok((nanos, if nanos < ONE { Form::Decimal } else { Form::Binary }))
     }
 
-    /// All digits that count, without the point.
+    /// All significant digits without the decimal point.
     fn digits(&self) -> Option<Cow<'_, str>> {
         match (self.whole, self.fraction) {
             ("", "") => None,
@@ -261,17 +267,17 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Whether upstream keeps the text as it was written: it does so where the text looks canonical to a quick
-    /// glance, and that glance lets some through that are not.
+    /// Whether upstream keeps the input text: it does if a fast check finds it canonical, and that check accepts some
+    /// texts that are not.
     fn is_kept(&self) -> bool {
         let digits = self.digits().unwrap_or_default();
         let count = digits.len().max(1);
         match self.form {
             Form::Binary => {
-                let room =
+                let margin =
                     15 - i64::try_from(count).unwrap_or(i64::MAX) - i64::from(self.exponent) * 3 / 10 - 1;
                 let last = digits.parse::<u64>().unwrap_or(0);
-                self.fraction.is_empty() && 0 <= room && last % 8 != 0
+                self.fraction.is_empty() && 0 <= margin && last % 8 != 0
             }
             Form::Decimal | Form::Exponent => {
                 let fraction = i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
@@ -287,17 +293,17 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `number` × 10^`tens`, rounded up. Nothing that does not fit.
+/// `number` × 10^`tens`, rounded away from zero. `None` if it overflows.
 fn scaled(number: i128, tens: i32) -> Option<i128> {
     match 10i128.checked_pow(tens.unsigned_abs()) {
         Some(by) if 0 <= tens => number.checked_mul(by),
         Some(by) => Some(round_away(number, by)),
-        // So small that it is rounded up to the least there is.
+        // Too small to represent, so it is rounded up to one.
         None => (tens < 0).then_some(1),
     }
 }
 
-/// Divides, away from zero: whoever asks for some gets some.
+/// Divides and rounds away from zero, so that a small quantity never becomes zero.
 fn round_away(number: i128, by: i128) -> i128 {
     number / by + (number % by).signum()
 }

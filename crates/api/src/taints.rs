@@ -4,12 +4,13 @@ use core::fmt;
 
 use crate::text::Text;
 
+/// Effect of a taint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
     NoSchedule,
     PreferNoSchedule,
     NoExecute,
-    /// An effect no rule knows: it does nothing.
+    /// An unknown effect, which is ignored.
     Unknown,
 }
 
@@ -33,6 +34,7 @@ impl Effect {
     }
 }
 
+/// A taint of a node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Taint {
     pub key: Text,
@@ -50,25 +52,27 @@ impl fmt::Display for Taint {
     }
 }
 
+/// A toleration of a pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Toleration {
-    /// Empty: any key.
+    /// Empty matches any key.
     pub key: Text,
     pub op: TolerationOp,
-    /// None: any effect.
+    /// `None` matches any effect.
     pub effect: Option<Effect>,
 }
 
+/// Operator and value of a toleration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TolerationOp {
     Exists,
     Equal(Text),
-    /// An operator we do not know tolerates nothing.
+    /// An unknown operator, which tolerates nothing.
     Unknown,
 }
 
 impl Toleration {
-    /// From the fields of an API object; a field that is not set is empty.
+    /// Builds a toleration from the fields of an API object, where absent fields are empty.
     pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
         let op = match operator {
             "" | "Equal" => TolerationOp::Equal(value()),
@@ -78,7 +82,7 @@ impl Toleration {
         Self { key, op, effect: (!effect.is_empty()).then(|| Effect::parse(effect)) }
     }
 
-    /// Rule: a toleration fits a taint when its effect (empty: any), its key (empty: any) and its operator do.
+    /// Rule: a toleration tolerates a taint if its effect (empty: any), its key (empty: any) and its operator match.
     /// Upstream: `ToleratesTaint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)

@@ -1,11 +1,11 @@
-//! A point in time, as a small number. There is no clock in this crate: `now` always comes in as an argument.
+//! A timestamp. This crate has no clock: `now` is always an argument.
 
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// Microseconds since 1970. All arithmetic saturates, so a time out of an API object cannot overflow anything.
+/// Microseconds since the Unix epoch. All arithmetic saturates, so a time from an API object cannot cause an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(i64);
 
@@ -22,26 +22,26 @@ impl Time {
         self.0
     }
 
-    /// Reads RFC 3339, as the Kubernetes API writes it. `None` where the text is no time.
+    /// Parses RFC 3339, the format of the Kubernetes API. `None` if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let timestamp: jiff::Timestamp = text.parse().ok()?;
         Some(Self(timestamp.as_microsecond()))
     }
 
-    /// RFC 3339 in whole seconds, which is all that `metav1.Time` keeps.
+    /// RFC 3339 in whole seconds, the precision of `metav1.Time`.
     pub fn to_rfc3339(self) -> String {
         let secs = self.0.div_euclid(1_000_000);
         jiff::Timestamp::from_second(secs)
             .map_or_else(|_| String::from("1970-01-01T00:00:00Z"), |timestamp| timestamp.to_string())
     }
 
-    /// RFC 3339 with microseconds, which is what `metav1.MicroTime` keeps.
+    /// RFC 3339 with microseconds, the precision of `metav1.MicroTime`.
     pub fn to_rfc3339_micros(self) -> String {
         let timestamp = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
         timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     }
 
-    /// How long from `earlier` until this; nothing where it is not later.
+    /// Duration from `earlier` to this time; zero if it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! Addresses of the network.
+//! Validation of IP addresses and CIDRs.
 //!
 //! Upstream: `apimachinery/pkg/util/validation/ip.go`.
 
@@ -20,7 +20,7 @@ pub(crate) fn check_ip(text: &str, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Some programs read `010.0.0.1` as octal and others do not.
+/// Whether the text would be an IPv4 address without leading zeros, which some programs read as octal.
 fn has_leading_zeros(text: &str) -> bool {
     let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
     let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();
@@ -46,7 +46,8 @@ pub(crate) fn check_cidr(text: &str, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Where traffic can be sent: an address, and not one of those that mean nothing elsewhere.
+/// Checks an address that traffic is sent to: not unspecified, loopback or link-local. Upstream:
+/// `ValidateNonSpecialIP`.
 pub(crate) fn check_endpoint(text: &str, at: &Path, out: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>() else {
         return out.invalid(at, text, "must be a valid IP address");

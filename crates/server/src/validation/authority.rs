@@ -1,4 +1,4 @@
-//! Roles, their bindings, and requests for certificates.
+//! Validation of RBAC roles and bindings, and of CertificateSigningRequests.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
@@ -11,10 +11,12 @@ use crate::validation::{labels, names};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+/// Validates a Role.
 pub(crate) fn role(write: &Write, out: &mut FieldErrors) {
     check_rules(write.new, true, out);
 }
 
+/// Validates a ClusterRole.
 pub(crate) fn cluster_role(write: &Write, out: &mut FieldErrors) {
     check_rules(write.new, false, out);
     let rule = &write.new["aggregationRule"];
@@ -39,33 +41,35 @@ fn check_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list(role, "rules").iter().enumerate() {
         let at = Path::new("rules");
         let at = at.index(index);
-        let says = |name: &str| is_set(&rule[name]);
-        if !says("verbs") {
+        let is_given = |name: &str| is_set(&rule[name]);
+        if !is_given("verbs") {
             out.required(&at.field("verbs"), "verbs must contain at least one value");
         }
-        if says("nonResourceURLs") {
+        if is_given("nonResourceURLs") {
             let (urls, at) = (&rule["nonResourceURLs"], at.field("nonResourceURLs"));
             if is_namespaced {
                 out.invalid(&at, urls, "namespaced rules cannot apply to non-resource URLs");
             }
-            if says("apiGroups") || says("resources") || says("resourceNames") {
+            if is_given("apiGroups") || is_given("resources") || is_given("resourceNames") {
                 out.invalid(&at, urls, "rules cannot apply to both regular resources and non-resource URLs");
             }
             continue;
         }
-        if !says("apiGroups") {
+        if !is_given("apiGroups") {
             out.required(&at.field("apiGroups"), "resource rules must supply at least one api group");
         }
-        if !says("resources") {
+        if !is_given("resources") {
             out.required(&at.field("resources"), "resource rules must supply at least one resource");
         }
     }
 }
 
+/// Validates a RoleBinding.
 pub(crate) fn role_binding(write: &Write, out: &mut FieldErrors) {
     check_binding(write, &["Role", "ClusterRole"], true, out);
 }
 
+/// Validates a ClusterRoleBinding.
 pub(crate) fn cluster_role_binding(write: &Write, out: &mut FieldErrors) {
     check_binding(write, &["ClusterRole"], false, out);
 }
@@ -85,8 +89,8 @@ fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut F
         check_subject(subject, is_namespaced, &Path::new("subjects").index(index), out);
     }
     if write.old.is_some_and(|old| old["roleRef"] != *role) {
-        let said = in_go(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
-        out.invalid(&at, said, "cannot change roleRef");
+        let role_in_go = in_go(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
+        out.invalid(&at, role_in_go, "cannot change roleRef");
     }
 }
 
@@ -111,6 +115,7 @@ fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut Fiel
     }
 }
 
+/// Validates a CertificateSigningRequest.
 pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
     let (request, at) = (write.new, Path::new("spec"));
     let spec = &request["spec"];
@@ -119,8 +124,8 @@ pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
     }
     check_usages(spec, write.old, &at.field("usages"), out);
     let signer = str_at(spec, "signerName");
-    let was = |name: &str| write.old.is_some_and(|old| str_at(old, "spec.signerName") == name);
-    if signer == "kubernetes.io/legacy-unknown" && !was(signer) {
+    let is_stored = |name: &str| write.old.is_some_and(|old| str_at(old, "spec.signerName") == name);
+    if signer == "kubernetes.io/legacy-unknown" && !is_stored(signer) {
         let why = "the legacy signerName is not allowed via this API version";
         out.invalid(&at.field("signerName"), signer, why);
     } else {
@@ -136,6 +141,7 @@ pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
     }
 }
 
+/// Checks that the base64 text is a PKCS #10 request in PEM.
 fn read_request(pem: &str) -> Result<(), &'static str> {
     const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = BASE64.decode(pem).unwrap_or_default();
@@ -148,7 +154,7 @@ fn read_request(pem: &str) -> Result<(), &'static str> {
     parsed.map(drop).map_err(|_| "asn1: structure error")
 }
 
-/// What a certificate may be for.
+/// All key usages that a CertificateSigningRequest may name.
 pub(crate) const USAGES: &[&str] = &[
     "any",
     "cert sign",
@@ -206,10 +212,10 @@ fn check_signer(name: &str, at: &Path, out: &mut FieldErrors) {
     }
     for (part, rule) in [(domain, names::dns_label as fn(&str) -> Vec<String>), (path, names::dns_subdomain)]
     {
-        if let Some((label, wrong)) =
-            part.split('.').map(|it| (it, rule(it))).find(|(_, wrong)| !wrong.is_empty())
+        if let Some((label, errors)) =
+            part.split('.').map(|it| (it, rule(it))).find(|(_, errors)| !errors.is_empty())
         {
-            for why in wrong {
+            for why in errors {
                 out.invalid(at, part, &format!("validating label {label:?}: {why}"));
             }
         }
@@ -249,20 +255,21 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// What was decided stays decided, and only its own door decides.
+/// Checks that decisions are not removed or changed, and that conditions and the certificate are written through their
+/// subresources only.
 fn check_decisions(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     let at = Path::new("status.conditions");
-    let of = |it: &Value, kind: &str| -> Vec<Value> {
+    let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {
         list(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()
     };
     for kind in ["Approved", "Denied", "Failed"] {
-        if of(new, kind).len() < of(old, kind).len() {
+        if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
             out.forbidden(&at, &format!("updates may not remove a condition of type {kind:?}"));
         }
     }
     if subresource == Subresource::Status || subresource == Subresource::Whole {
         for kind in ["Approved", "Denied"] {
-            let (now, before) = (of(new, kind), of(old, kind));
+            let (now, before) = (conditions_of_type(new, kind), conditions_of_type(old, kind));
             if before.len() < now.len() {
                 out.forbidden(&at, &format!("updates may not add a condition of type {kind:?}"));
             } else if before.len() == now.len() && before != now {

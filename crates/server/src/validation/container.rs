@@ -1,4 +1,4 @@
-//! Containers of every sort.
+//! Validation of regular, init and ephemeral containers.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
 }
 
 pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let mut taken: Vec<_> = list(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
+    let mut seen: Vec<_> = list(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list(spec.json, "initContainers").iter().enumerate() {
         let list_at = at;
         let at = at.index(index);
@@ -41,12 +41,12 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldError
             check_restart_policy(it, &at, out);
         }
         let name = str_at(it, "name");
-        if taken.contains(&name) {
+        if seen.contains(&name) {
             out.duplicate(&at.field("name"), name);
         } else if !name.is_empty() {
-            taken.push(name);
+            seen.push(name);
         }
-        // They run one by one, so each is looked at alone.
+        // Init containers run one after the other, so host ports are checked for each alone.
         check_host_ports(std::slice::from_ref(it), list_at, out);
         if it["restartPolicy"] == "Always" {
             probe::check_hooks_and_probes(it, spec, &at, out);
@@ -71,7 +71,7 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldError
 }
 
 pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    const NOT_THESE: &[&str] = &[
+    const FORBIDDEN_FIELDS: &[&str] = &[
         "ports",
         "resources",
         "resizePolicy",
@@ -82,37 +82,37 @@ pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Field
         "startupProbe",
         "lifecycle",
     ];
-    const NOT_HERE: &str = "cannot be set for an Ephemeral Container";
+    const FORBIDDEN: &str = "cannot be set for an Ephemeral Container";
     let names_of = |list_name| list(spec.json, list_name).iter().map(|it| str_at(it, "name"));
     let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
-    let mut taken = others.clone();
+    let mut seen = others.clone();
     for (index, it) in list(spec.json, "ephemeralContainers").iter().enumerate() {
         let at = at.index(index);
         check_common(it, spec, &at, out);
         check_image_of_pod(it, &at, out);
         let name = str_at(it, "name");
-        if taken.contains(&name) {
+        if seen.contains(&name) {
             out.duplicate(&at.field("name"), name);
         } else {
-            taken.push(name);
+            seen.push(name);
         }
         let target = str_at(it, "targetContainerName");
         if !target.is_empty() && !others.contains(&target) {
             out.not_found(&at.field("targetContainerName"), target);
         }
-        for field in NOT_THESE.iter().filter(|field| is_set(&it[**field])) {
-            out.forbidden(&at.field(field), NOT_HERE);
+        for field in FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
+            out.forbidden(&at.field(field), FORBIDDEN);
         }
         for (index, mount) in list(it, "volumeMounts").iter().enumerate() {
             let at = at.field("volumeMounts");
             for field in ["subPath", "subPathExpr"].into_iter().filter(|field| is_set(&mount[field])) {
-                out.forbidden(&at.index(index).field(field), NOT_HERE);
+                out.forbidden(&at.index(index).field(field), FORBIDDEN);
             }
         }
     }
 }
 
-/// Pods are stricter than templates, which may hold what a program fills in.
+/// Checks that the image has no surrounding whitespace. For pods only: images in templates may be placeholders.
 pub(super) fn check_image_of_pod(container: &Value, at: &Path, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
@@ -128,6 +128,7 @@ pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut FieldErrors
     }
 }
 
+/// Checks the fields that all types of containers have.
 fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     check_name(str_at(it, "name"), names::dns_label, &at.field("name"), out);
     required(it, &["image"], at, out);
@@ -151,18 +152,18 @@ fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
 }
 
 fn check_ports(ports: &[Value], at: &Path, out: &mut FieldErrors) {
-    let mut taken = Vec::new();
+    let mut seen = Vec::new();
     for (index, port) in ports.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(port, "name");
         if !name.is_empty() {
-            let wrong = names::port_name(name);
-            if !wrong.is_empty() {
-                out.each(&at.field("name"), name, wrong);
-            } else if taken.contains(&name) {
+            let errors = names::port_name(name);
+            if !errors.is_empty() {
+                out.each(&at.field("name"), name, errors);
+            } else if seen.contains(&name) {
                 out.duplicate(&at.field("name"), name);
             } else {
-                taken.push(name);
+                seen.push(name);
             }
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
@@ -186,9 +187,9 @@ pub(super) fn check_port(number: i64, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Of one container, or of several that run together.
+/// Checks that no host port is used twice by one container, or by several that run concurrently.
 fn check_host_ports(containers: &[Value], at: &Path, out: &mut FieldErrors) {
-    let mut taken: Vec<String> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         let at = at.index(index);
         let at = at.field("ports");
@@ -198,10 +199,10 @@ fn check_host_ports(containers: &[Value], at: &Path, out: &mut FieldErrors) {
                 continue;
             }
             let this = format!("{}/{}/{number}", str_at(port, "protocol"), str_at(port, "hostIP"));
-            if taken.contains(&this) {
+            if seen.contains(&this) {
                 out.duplicate(&at.index(index).field("hostPort"), &this);
             } else {
-                taken.push(this);
+                seen.push(this);
             }
         }
     }
@@ -262,8 +263,9 @@ fn check_env_from(sources: &[Value], at: &Path, out: &mut FieldErrors) {
         if !prefix.is_empty() {
             out.each(&at.field("prefix"), prefix, names::env_name(prefix));
         }
-        let said: Vec<_> = ["configMapRef", "secretRef"].into_iter().filter(|name| has(it, name)).collect();
-        for name in &said {
+        let sources_given: Vec<_> =
+            ["configMapRef", "secretRef"].into_iter().filter(|name| has(it, name)).collect();
+        for name in &sources_given {
             let (at, reference) = (at.field(name), str_at(&it[*name], "name"));
             if reference.is_empty() {
                 out.required(&at.field("name"), "");
@@ -271,7 +273,7 @@ fn check_env_from(sources: &[Value], at: &Path, out: &mut FieldErrors) {
                 out.each(&at.field("name"), reference, names::subdomain_name(reference, true));
             }
         }
-        match said.len() {
+        match sources_given.len() {
             0 => out.invalid(list_at, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
             _ => out.invalid(list_at, "", "may not have more than one field specified at a time"),
@@ -299,7 +301,7 @@ fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors
         if devices.iter().any(|it| str_at(it, "devicePath") == path) {
             out.invalid(&at.field("mountPath"), path, "must not already exist as a path in volumeDevices");
         }
-        // From here on upstream names the list, and not the mount.
+        // From here on upstream uses the path of the list, not of the mount.
         let (sub_path, expression) = (str_at(it, "subPath"), str_at(it, "subPathExpr"));
         file::check_descending(sub_path, &list_at.field("subPath"), out);
         if !expression.is_empty() && !sub_path.is_empty() {
@@ -372,9 +374,10 @@ fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut FieldError
     }
 }
 
+/// Checks a resource name.
 type NameCheck = fn(&str, &Path, &mut FieldErrors);
 
-/// What is asked for, and the most that may be used.
+/// Checks requests and limits, and claims of dynamic resources.
 pub(super) fn check_resources(
     it: &Value,
     check_name: NameCheck,
@@ -384,13 +387,13 @@ pub(super) fn check_resources(
 ) {
     let (limits, requests) = (&it["limits"], &it["requests"]);
     let (limits_at, requests_at) = (at.field("limits"), at.field("requests"));
-    let (mut compute, mut huge) = (false, false);
+    let (mut has_compute, mut has_huge_pages) = (false, false);
     for (name, amount) in limits.as_object().into_iter().flatten() {
         let at = limits_at.key(name);
         check_name(name, &at, out);
         resources::check_amount(name, amount, &at, out);
-        huge |= check_huge_pages(name, amount, &at, out);
-        compute |= matches!(name.as_str(), "cpu" | "memory");
+        has_huge_pages |= check_huge_pages(name, amount, &at, out);
+        has_compute |= matches!(name.as_str(), "cpu" | "memory");
     }
     for (name, amount) in requests.as_object().into_iter().flatten() {
         let at = requests_at.key(name);
@@ -402,40 +405,40 @@ pub(super) fn check_resources(
                 out.required(&limits_at, "Limit must be set for non overcommitable resources");
             }
         } else {
-            let said = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
-            let (asked, most) = (Quantity::of(amount), Quantity::of(limit));
-            if asked != most && !resources::is_overcommittable(name) {
-                out.invalid(&requests_at, amount, &format!("must be equal to {name} limit of {said}"));
-            } else if most < asked {
+            let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+            let (request_quantity, limit_quantity) = (Quantity::of(amount), Quantity::of(limit));
+            if request_quantity != limit_quantity && !resources::is_overcommittable(name) {
+                out.invalid(&requests_at, amount, &format!("must be equal to {name} limit of {limit_text}"));
+            } else if limit_quantity < request_quantity {
                 out.invalid(
                     &requests_at,
                     amount,
-                    &format!("must be less than or equal to {name} limit of {said}"),
+                    &format!("must be less than or equal to {name} limit of {limit_text}"),
                 );
             }
         }
-        huge |= check_huge_pages(name, amount, &at, out);
-        compute |= matches!(name.as_str(), "cpu" | "memory");
+        has_huge_pages |= check_huge_pages(name, amount, &at, out);
+        has_compute |= matches!(name.as_str(), "cpu" | "memory");
     }
-    if huge && !compute {
+    if has_huge_pages && !has_compute {
         out.forbidden(at, "HugePages require cpu or memory");
     }
     check_claims(list(it, "claims"), spec, &at.field("claims"), out);
 }
 
-/// Whether the resource is pages; if so, only whole ones will do.
+/// Returns whether the resource is huge pages; if so, checks that the quantity is a multiple of the page size.
 fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
     if size <= 0 || Quantity::of(amount).units() % size != 0 {
-        let said = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-        out.invalid(at, &said, &format!("{said} is not positive integer multiple of {name}"));
+        let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        out.invalid(at, &text, &format!("{text} is not positive integer multiple of {name}"));
     }
     true
 }
 
 fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let mut taken: Vec<String> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
         let (name, request) = (str_at(claim, "name"), str_at(claim, "request"));
@@ -448,15 +451,18 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors)
             out.each(&at.field("request"), request, names::dns_label(request));
         }
         let is_part_of = |it: &String| request.is_empty() && it.starts_with(&format!("{name}/"));
-        if taken.iter().any(|it| it == name || *it == key || is_part_of(it)) {
-            out.duplicate(&at, if taken.iter().any(|it| it == name) { name } else { &key });
+        if seen.iter().any(|it| it == name || *it == key || is_part_of(it)) {
+            out.duplicate(&at, if seen.iter().any(|it| it == name) { name } else { &key });
         }
-        taken.push(key);
-        let known = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
-        let known: Vec<_> = known.filter(|it| !it.is_empty()).collect();
-        if !known.contains(&name) {
-            let why =
-                if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
+        seen.push(key);
+        let declared = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+        let declared: Vec<_> = declared.filter(|it| !it.is_empty()).collect();
+        if !declared.contains(&name) {
+            let why = if declared.is_empty() {
+                " which is empty".into()
+            } else {
+                format!(": {}", declared.join(", "))
+            };
             let why = format!("must be one of the names in pod.spec.resourceClaims{why}");
             out.not_found_because(&at, name, &why);
         }
@@ -470,13 +476,13 @@ fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Fiel
         if policies[..index].iter().any(|other| str_at(other, "resourceName") == resource) {
             out.duplicate(&at.index(index), resource);
         }
-        for (said, supported) in
+        for (value, supported) in
             [(resource, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])]
         {
-            if said.is_empty() {
+            if value.is_empty() {
                 out.required(at, "");
-            } else if !supported.contains(&said) {
-                out.unsupported(at, said, &supported);
+            } else if !supported.contains(&value) {
+                out.unsupported(at, value, &supported);
             }
         }
         if spec.json["restartPolicy"] == "Never" && policy != "NotRequired" {
@@ -485,7 +491,7 @@ fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Fiel
     }
 }
 
-/// A container may say for itself when it is started again.
+/// Checks the restart policy and restart rules of a container.
 fn check_restart_policy(container: &Value, at: &Path, out: &mut FieldErrors) {
     let rules = list(container, "restartPolicyRules");
     let policy = &container["restartPolicy"];

@@ -1,4 +1,4 @@
-//! DaemonSets, and the revisions that remember their templates.
+//! Validation of DaemonSets and ControllerRevisions.
 
 use serde_json::Value;
 
@@ -9,6 +9,7 @@ use crate::unstructured::{is_set, list, str_at};
 use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::labels;
 
+/// Validates a DaemonSet. Upstream: `ValidateDaemonSet`.
 pub(crate) fn daemonset(write: &Write, out: &mut FieldErrors) {
     let new = write.new;
     if let Some(old) = write.old {
@@ -22,8 +23,8 @@ pub(crate) fn daemonset(write: &Write, out: &mut FieldErrors) {
     let labels = &template["metadata"]["labels"];
     let before = out.len();
     labels::check_selector(selector, &at.field("selector"), out);
-    let can_be_read = out.len() == before;
-    if can_be_read && (selector.is_null() || !labels::selects(selector, labels)) {
+    let is_selector_valid = out.len() == before;
+    if is_selector_valid && (selector.is_null() || !labels::selects(selector, labels)) {
         out.invalid(
             &at.field("template.metadata.labels"),
             labels,
@@ -69,13 +70,13 @@ fn check_strategy(strategy: &Value, at: &Path, out: &mut FieldErrors) {
                     format!("{{\"MaxUnavailable\":{unavailable},\"MaxSurge\":{surge}}}")
                 }
             };
-            let said = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
-            out.unsupported(at, Bad::Said(said), &["RollingUpdate", "OnDelete"]);
+            let strategy_in_go = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
+            out.unsupported(at, Bad::Said(strategy_in_go), &["RollingUpdate", "OnDelete"]);
         }
     }
 }
 
-/// Either the old pod goes first or the new one comes first: exactly one of the two is more than nothing.
+/// Checks the rolling update parameters: exactly one of `maxUnavailable` and `maxSurge` is not zero.
 fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
     let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
     for (name, value) in fields {
@@ -84,8 +85,8 @@ fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
     for (name, value) in fields {
         check_not_above_100_percent(value, &at.field(name), out);
     }
-    let is_some = |value: &Value| percent_of(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
-    match (is_some(fields[0].1), is_some(fields[1].1)) {
+    let is_non_zero = |value: &Value| percent_of(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
+    match (is_non_zero(fields[0].1), is_non_zero(fields[1].1)) {
         (true, true) => {
             let why = "may not be set when maxUnavailable is non-zero";
             out.invalid(&at.field("maxSurge"), fields[1].1, why);
@@ -116,6 +117,7 @@ fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     }
 }
 
+/// Validates a ControllerRevision. Upstream: `ValidateControllerRevision`.
 pub(crate) fn controller_revision(write: &Write, out: &mut FieldErrors) {
     let (data, at) = (&write.new["data"], Path::new("data"));
     if let Some(revision) = write.new["revision"].as_i64().filter(|it| *it < 0) {

@@ -1,4 +1,4 @@
-//! What a container may learn of its own pod.
+//! Validation of downward API references.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::names;
 use muster_api::quantity::Quantity;
 
-/// As variables of the environment.
+/// Fields that can be exposed as environment variables.
 pub(super) const ENV_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -21,10 +21,11 @@ pub(super) const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// As files.
+/// Fields that can be exposed as files.
 pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
+/// Resources that can be exposed, besides huge pages.
 const RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -66,7 +67,7 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
             out.invalid(&path_at, path, &why);
         }
         None => {
-            // The old name of the node.
+            // `spec.host` is the former name of `spec.nodeName`.
             let path = if path == "spec.host" { "spec.nodeName" } else { path };
             if !fields.contains(&path) {
                 out.unsupported(&path_at, path, fields);
@@ -75,6 +76,7 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
     }
 }
 
+/// Whether the field path can be converted. Upstream: `ConvertDownwardAPIFieldLabel`.
 fn is_known(path: &str) -> bool {
     const OTHERS: &[&str] = &[
         "metadata.annotations",
@@ -87,7 +89,7 @@ fn is_known(path: &str) -> bool {
     ENV_FIELDS.contains(&path) || OTHERS.contains(&path)
 }
 
-/// A file, unlike a variable, must say which container it speaks of.
+/// Checks a `resourceFieldRef`. In a file, unlike in a variable, it must name its container.
 pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, out: &mut FieldErrors) {
     let resource = str_at(reference, "resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.starts_with(it));
@@ -104,17 +106,17 @@ pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, ou
     }
     let written = reference["divisor"].as_str().map_or_else(|| divisor.to_string(), str::to_owned);
     let bytes = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-    let of_bytes = |what: &str| (bytes.contains(&written.as_str()), bytes.join(", "), what.to_owned());
-    let (is_good, allowed, what) = match resource {
+    let byte_units = |what: &str| (bytes.contains(&written.as_str()), bytes.join(", "), what.to_owned());
+    let (is_supported, allowed, what) = match resource {
         "limits.cpu" | "requests.cpu" => {
             (written == "1" || written == "1m", "1m and 1".to_owned(), "cpu".to_owned())
         }
-        "limits.memory" | "requests.memory" => of_bytes("memory"),
-        "limits.ephemeral-storage" | "requests.ephemeral-storage" => of_bytes("local ephemeral storage"),
-        _ if huge => of_bytes("hugepages"),
+        "limits.memory" | "requests.memory" => byte_units("memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => byte_units("local ephemeral storage"),
+        _ if huge => byte_units("hugepages"),
         _ => return,
     };
-    if !is_good {
+    if !is_supported {
         let why = format!("only divisor's values {allowed} are supported with the {what} resource");
         out.invalid(&at.field("divisor"), resource, &why);
     }

@@ -1,4 +1,4 @@
-//! What is wrong with an object, field by field, in upstream's words.
+//! Validation errors by field, with upstream's messages. Upstream: `field.Error`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::go_format;
 
-/// One thing that is wrong with an object.
+/// One validation error: the reason, the path of the field, and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
@@ -51,7 +51,7 @@ impl FieldError {
         value: impl Into<Bad<'a>>,
         supported: &[&str],
     ) -> Self {
-        // Words to choose from have types of their own in Go, and are shown as JSON.
+        // Enumerated strings have types of their own in Go, and are shown as JSON.
         let value = match value.into() {
             Bad::Text(text) => Bad::Said(Bad::Json(&text.into()).to_string()),
             other => other,
@@ -80,12 +80,12 @@ impl FieldError {
     }
 }
 
-/// The value that is wrong, as a message shows it.
+/// The invalid value in an error message.
 pub(crate) enum Bad<'a> {
     Text(&'a str),
     Number(i128),
     Json(&'a Value),
-    /// Written out already.
+    /// Already formatted.
     Said(String),
 }
 
@@ -94,9 +94,9 @@ impl fmt::Display for Bad<'_> {
         match self {
             Self::Text(text) => write_quoted(f, &go_format::cut((*text).to_owned())),
             Self::Number(number) => write!(f, "{number}"),
-            Self::Said(said) => write!(f, "{said}"),
+            Self::Said(text) => write!(f, "{text}"),
             Self::Json(value) => {
-                // Go's encoder escapes what HTML would take for its own.
+                // Go's encoder escapes HTML characters.
                 for part in go_format::cut(value.to_string()).chars() {
                     match part {
                         '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
@@ -109,7 +109,7 @@ impl fmt::Display for Bad<'_> {
     }
 }
 
-/// As Go's `%q`.
+/// Quotes a string like Go's `%q`.
 pub(crate) fn go_quoted(text: &str) -> String {
     Bad::Text(text).to_string()
 }
@@ -170,14 +170,15 @@ impl From<usize> for Bad<'_> {
     }
 }
 
-/// Where in the object: `spec.containers[0].image`. It costs nothing until it is shown, for most objects have
-/// nothing wrong.
+/// Path of a field: `spec.containers[0].image`. It borrows its parents and is formatted only for an error, so that
+/// valid objects cost no allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: FieldPathStep<'a>,
 }
 
+/// The last element of a path.
 #[derive(Debug, Clone, Copy)]
 enum FieldPathStep<'a> {
     Field(&'a str),
@@ -190,15 +191,17 @@ impl<'a> Path<'a> {
         Self { parent: None, step: FieldPathStep::Field(name) }
     }
 
-    /// The name may be a dotted path of its own.
+    /// Appends a field name or a dotted path.
     pub(crate) const fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: FieldPathStep::Field(name) }
     }
 
+    /// Appends a list index: `[0]`.
     pub(crate) const fn index(&'a self, at: usize) -> Path<'a> {
         Path { parent: Some(self), step: FieldPathStep::Index(at) }
     }
 
+    /// Appends a map key: `[key]`.
     pub(crate) const fn key(&'a self, key: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: FieldPathStep::Key(key) }
     }
@@ -218,7 +221,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The causes found so far.
+/// The validation errors found so far. Upstream: `field.ErrorList`.
 #[derive(Debug, Default)]
 pub(crate) struct FieldErrors(Vec<FieldError>);
 
@@ -235,7 +238,7 @@ impl FieldErrors {
         self.0.len()
     }
 
-    /// Forgets what was found before.
+    /// Drops the errors found before index `at`.
     pub(crate) fn keep_from(&mut self, at: usize) {
         self.0.drain(..at.min(self.0.len()));
     }
@@ -284,9 +287,9 @@ impl FieldErrors {
         self.push(FieldError::too_long(at, bytes_max));
     }
 
-    /// One cause for each thing that is wrong with a text.
-    pub(crate) fn each(&mut self, at: &Path, text: &str, wrong: Vec<String>) {
-        for why in wrong {
+    /// Adds one error for each message about the value.
+    pub(crate) fn each(&mut self, at: &Path, text: &str, messages: Vec<String>) {
+        for why in messages {
             self.invalid(at, text, &why);
         }
     }

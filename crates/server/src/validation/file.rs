@@ -1,8 +1,8 @@
-//! Paths of files.
+//! Validation of file paths.
 
 use crate::validation::field_error::{FieldErrors, Path};
 
-/// Relative, and never upwards.
+/// Checks that the path is relative and contains no `..`.
 pub(super) fn check_descending(path: &str, at: &Path, out: &mut FieldErrors) {
     if path.starts_with('/') {
         out.invalid(at, path, "must be a relative path");
@@ -16,7 +16,7 @@ pub(super) fn check_no_backsteps(path: &str, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Descending, and not a name that the node keeps for itself.
+/// Checks that the path is relative, contains no `..`, and does not start with `..`, which the kubelet reserves.
 pub(super) fn check_local_path(path: &str, at: &Path, out: &mut FieldErrors) {
     check_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {

@@ -1,4 +1,4 @@
-//! Labels, and the selectors that choose by them.
+//! Validation of labels and label selectors.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(crate) fn check_key(key: &str, at: &Path, out: &mut FieldErrors) {
     out.each(at, key, names::qualified(key));
 }
 
-/// A `LabelSelector`.
+/// Checks a `LabelSelector`.
 pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
     check_labels(&selector["matchLabels"], &at.field("matchLabels"), out);
     for (index, it) in list(selector, "matchExpressions").iter().enumerate() {
@@ -45,17 +45,17 @@ pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut FieldErrors)
     }
 }
 
-/// Whether a `LabelSelector` selects these labels.
+/// Whether a `LabelSelector` matches the labels.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let expressions = list(selector, "matchExpressions");
     exact.into_iter().all(|(key, value)| labels[key] == *value)
         && expressions.iter().all(|it| {
             let value = &labels[str_at(it, "key")];
-            let among = !value.is_null() && list(it, "values").contains(value);
+            let is_in_values = !value.is_null() && list(it, "values").contains(value);
             match str_at(it, "operator") {
-                "In" => among,
-                "NotIn" => !among,
+                "In" => is_in_values,
+                "NotIn" => !is_in_values,
                 "Exists" => !value.is_null(),
                 "DoesNotExist" => value.is_null(),
                 _ => false,

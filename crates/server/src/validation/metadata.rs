@@ -1,4 +1,4 @@
-//! What `metadata` must look like, whatever the kind.
+//! Validation of `metadata`, for all kinds.
 //!
 //! Upstream: `apimachinery/pkg/api/validation/objectmeta.go`.
 
@@ -8,9 +8,10 @@ use super::field_error::{Bad, FieldErrors, Path};
 use super::{labels, names};
 use crate::unstructured::{is_set, list, str_at};
 
-/// All annotations of an object together.
+/// Maximum total size of an object's annotations.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
+/// Checks the metadata of a new object. Upstream: `ValidateObjectMeta`.
 pub(crate) fn check_new(
     object: &Value,
     name_rule: names::NameRule,
@@ -42,18 +43,22 @@ pub(crate) fn check_new(
     check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
+/// Checks changes of metadata. Upstream: `ValidateObjectMetaUpdate`.
 pub(crate) fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = Path::new("metadata");
     if is_set(&old["deletionTimestamp"]) {
-        let had = list(old, "finalizers");
-        let mut more: Vec<_> =
-            list(new, "finalizers").iter().filter(|it| !had.contains(it)).map(Value::to_string).collect();
-        if !more.is_empty() {
-            more.sort_unstable();
+        let old_finalizers = list(old, "finalizers");
+        let mut added: Vec<_> = list(new, "finalizers")
+            .iter()
+            .filter(|it| !old_finalizers.contains(it))
+            .map(Value::to_string)
+            .collect();
+        if !added.is_empty() {
+            added.sort_unstable();
             let why = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                more.join(", ")
+                added.join(", ")
             );
             out.forbidden(&at.field("finalizers"), &why);
         }
@@ -68,8 +73,10 @@ pub(crate) fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
     check_maps(new, &at, out);
 }
 
+/// Error message about a changed immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
+/// Checks labels, annotations and owner references.
 fn check_maps(meta: &Value, at: &Path, out: &mut FieldErrors) {
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     check_annotations(&meta["annotations"], &at.field("annotations"), out);
@@ -93,7 +100,7 @@ fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     for owner in owners.as_array().into_iter().flatten() {
         let api_version = str_at(owner, "apiVersion");
-        // `group/version`, of which the version is what counts.
+        // `group/version`: only the version must not be empty.
         if api_version.rsplit('/').next().is_none_or(str::is_empty) || 1 < api_version.matches('/').count() {
             out.invalid(&at.field("apiVersion"), api_version, "version must not be empty");
         }
@@ -121,22 +128,22 @@ fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// As Go writes the struct: its fields are not sorted.
+/// Owner references as JSON with the field order of the Go struct.
 fn in_go_order(owners: &Value) -> Bad<'static> {
     const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
-        let of = |field: &&str| match &it[*field] {
+        let field_json = |field: &&str| match &it[*field] {
             Value::Null if matches!(*field, "controller" | "blockOwnerDeletion") => None,
             Value::Null => Some(format!("\"{field}\":\"\"")),
             value => Some(format!("\"{field}\":{value}")),
         };
-        format!("{{{}}}", FIELDS.iter().filter_map(of).collect::<Vec<_>>().join(","))
+        format!("{{{}}}", FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
     Bad::Said(format!("[{}]", owners.join(",")))
 }
 
-/// Without a prefix, a finalizer is one of ours.
+/// Checks finalizers: one without a domain must be a standard finalizer.
 pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = Path::new("metadata.finalizers");
     for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
@@ -148,6 +155,7 @@ pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the syntax of finalizers, and that `orphan` and `foregroundDeletion` are not combined.
 pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut FieldErrors) {
     for it in finalizers {
         let it = it.as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Validation of objects before they are stored, one function for each kind. Messages and their order are upstream's:
-//! clients print them, and users search for them.
+//! Validation of objects before they are stored, one function for each kind. Messages and their order are upstream's,
+//! because clients print them and users search for them.
 //!
 //! Upstream: `pkg/apis/*/validation`.
 
@@ -46,7 +46,8 @@ pub(crate) use self::small::{
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, str_at};
 
-/// One write: the object that would be stored, the stored object unless this is a create, and the subresource.
+/// The write to validate: the object that would be stored, the stored object unless this is a create, and the
+/// subresource.
 pub(crate) struct Write<'a> {
     pub(crate) new: &'a Value,
     pub(crate) old: Option<&'a Value>,
@@ -59,13 +60,15 @@ impl Write<'_> {
     }
 }
 
+/// For kinds without validation.
 pub(crate) fn nothing(_: &Write, _: &mut FieldErrors) {}
 
-/// Whether a pointer would be set: an empty object counts, an absent one does not.
+/// Whether a field is present and not null. An empty object counts as present, as a non-nil pointer does in Go.
 fn has(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
 
+/// Checks that the fields are set.
 fn required(object: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     for field in fields {
         if !is_set(&object[field]) {
@@ -74,7 +77,7 @@ fn required(object: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// A text that must be there and look right.
+/// Checks a required string against a syntax rule.
 fn check_name(name: &str, rule: fn(&str) -> Vec<String>, at: &Path, out: &mut FieldErrors) {
     if name.is_empty() {
         out.required(at, "");
@@ -83,15 +86,16 @@ fn check_name(name: &str, rule: fn(&str) -> Vec<String>, at: &Path, out: &mut Fi
     }
 }
 
-/// One of a few words, if it is said at all.
+/// Checks an optional string against the supported values.
 fn check_choice(value: &Value, supported: &[&str], at: &Path, out: &mut FieldErrors) {
-    if let Some(said) = value.as_str()
-        && !supported.contains(&said)
+    if let Some(text) = value.as_str()
+        && !supported.contains(&text)
     {
-        out.unsupported(at, said, supported);
+        out.unsupported(at, text, supported);
     }
 }
 
+/// Checks that the numbers in the fields are not negative.
 fn not_negative(object: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     for field in fields {
         if let Some(number) = object[field].as_i64().filter(|it| *it < 0) {
@@ -100,19 +104,21 @@ fn not_negative(object: &Value, fields: &[&str], at: &Path, out: &mut FieldError
     }
 }
 
+/// Checks that the number is greater than zero.
 fn positive(number: i64, at: &Path, out: &mut FieldErrors) {
     if number <= 0 {
         out.invalid(at, number, "must be greater than zero");
     }
 }
 
+/// Checks that the value has not changed.
 fn immutable(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     if new != old {
         out.invalid(at, new, metadata::IMMUTABLE);
     }
 }
 
-/// A number, or a part of a hundred.
+/// Checks a value that is a number or a percentage.
 fn check_int_or_percent(value: &Value, at: &Path, out: &mut FieldErrors) {
     match value.as_str() {
         Some(text) => {
@@ -128,7 +134,7 @@ fn check_int_or_percent(value: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// The number of `25%`, if it is that.
+/// The number of a percentage such as `25%`; `None` for other values.
 fn percent_of(value: &Value) -> Option<i64> {
     let text = value.as_str().filter(|it| names::percent(it).is_empty())?;
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
@@ -140,10 +146,10 @@ fn check_not_above_100_percent(value: &Value, at: &Path, out: &mut FieldErrors) 
     }
 }
 
-/// A struct of upstream's inner types as its messages show it: every field, in order, by its Go name. Texts that
-/// are not said are empty.
+/// Formats an object like a Go struct of upstream's internal types in error messages: every field, in order, by its Go
+/// name. Missing strings are empty.
 fn in_go(object: &Value, fields: &[(&str, &str)]) -> Bad<'static> {
-    let said: Vec<_> = fields
+    let go_fields: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {
             Value::Null
@@ -158,14 +164,15 @@ fn in_go(object: &Value, fields: &[(&str, &str)]) -> Bad<'static> {
             it => format!("\"{go}\":{it}"),
         })
         .collect();
-    Bad::Said(format!("{{{}}}", said.join(",")))
+    Bad::Said(format!("{{{}}}", go_fields.join(",")))
 }
 
+/// The key-value pairs of a label map.
 fn labels_of(labels: &Value) -> impl Iterator<Item = (&String, &Value)> {
     labels.as_object().into_iter().flatten()
 }
 
-/// A text at a dotted path that must be a name of an object, if it is said.
+/// Checks an optional object name at a dotted path.
 fn check_reference(object: &Value, field: &str, at: &Path, out: &mut FieldErrors) {
     let name = str_at(object, field);
     if !name.is_empty() {

@@ -1,45 +1,48 @@
-//! What names, label keys and other small texts must look like. Each function says all that is wrong.
+//! Syntax of names, label keys and similar strings. Each function returns all error messages.
 //!
 //! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
 
-/// What is wrong with a name. The flag says that more will be appended to it.
+/// Returns the errors of a name. The flag says that it is a prefix to which a suffix will be appended (`generateName`).
 pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
-/// Names of most objects.
+/// Errors of a name that must be a DNS subdomain, as names of most kinds. Upstream: `NameIsDNSSubdomain`.
 pub(crate) fn subdomain_name(name: &str, is_prefix: bool) -> Vec<String> {
     dns_subdomain(&masked(name, is_prefix))
 }
 
-/// Names of namespaces.
+/// Errors of a name that must be a DNS label, as names of namespaces. Upstream: `NameIsDNSLabel`.
 pub(crate) fn label_name(name: &str, is_prefix: bool) -> Vec<String> {
     dns_label(&masked(name, is_prefix))
 }
 
-/// Names that become part of a URL, and nothing else: roles and their bindings.
+/// Errors of a name that must only be a valid path segment, as names of roles and bindings. Upstream:
+/// `IsValidPathSegmentName`.
 pub(crate) fn path_segment_name(name: &str, is_prefix: bool) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
     for part in ["/", "%"] {
         if name.contains(part) {
-            wrong.push(format!("may not contain '{part}'"));
+            errors.push(format!("may not contain '{part}'"));
         }
     }
-    wrong
+    errors
 }
 
+/// Errors of a lowercase RFC 1123 subdomain.
 pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
     subdomain(text, "characters")
 }
 
+/// Errors of a lowercase RFC 1123 label.
 pub(crate) fn dns_label(text: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 63, "characters");
+    let mut errors = too_long(text, 63, "characters");
     if !is_label(text) {
         if is_subdomain(text) {
-            wrong.push("must not contain dots".into());
+            errors.push("must not contain dots".into());
         } else {
-            wrong.push(mismatch(
+            errors.push(mismatch(
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                  start and end with an alphanumeric character",
                 &["my-name", "123-abc"],
@@ -47,43 +50,43 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
             ));
         }
     }
-    wrong
+    errors
 }
 
-/// A subdomain some of whose labels may begin with, or contain, an underscore.
+/// Errors of a DNS subdomain whose labels may contain underscores.
 pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
     const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
         it.bytes().all(|b| is_lower(b) || b == b'-' || b == b'_') && ends_with_lower(it)
     };
-    let mut wrong = too_long(text, 253, "characters");
+    let mut errors = too_long(text, 253, "characters");
     if !text.split('.').all(is_part) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
              must start and end with an alphanumeric character",
             &["example.com"],
             &format!("{PART}(\\.{PART})*"),
         ));
     }
-    wrong
+    errors
 }
 
-/// Keys of labels and annotations, taints, finalizers, conditions: `example.com/name`.
+/// Errors of a qualified name such as `example.com/name`: label and annotation keys, taints, finalizers, conditions.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
     const MUST: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
     const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
     const FORM: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let mut parts = text.split('/');
     let name = match (parts.next(), parts.next(), parts.next()) {
         (Some(name), None, _) => name,
         (Some(prefix), Some(name), None) => {
             if prefix.is_empty() {
-                wrong.push("prefix part must be non-empty".into());
+                errors.push("prefix part must be non-empty".into());
             } else {
-                wrong.extend(subdomain(prefix, "bytes").into_iter().map(|it| format!("prefix part {it}")));
+                errors.extend(subdomain(prefix, "bytes").into_iter().map(|it| format!("prefix part {it}")));
             }
             name
         }
@@ -95,29 +98,31 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        wrong.push("name part must be non-empty".into());
+        errors.push("name part must be non-empty".into());
     } else {
-        wrong.extend(too_long(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
+        errors.extend(too_long(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
     }
     if name.is_empty() || !is_label_value(name) {
-        wrong.push(format!("name part {}", mismatch(MUST, EXAMPLES, FORM)));
+        errors.push(format!("name part {}", mismatch(MUST, EXAMPLES, FORM)));
     }
-    wrong
+    errors
 }
 
+/// Errors of a label value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 63, "bytes");
+    let mut errors = too_long(text, 63, "bytes");
     if !is_label_value(text) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character",
             &["MyValue", "my_value", "12345"],
             "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
         ));
     }
-    wrong
+    errors
 }
 
+/// Errors of the name of an environment variable.
 pub(crate) fn env_name(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
@@ -131,48 +136,49 @@ pub(crate) fn env_name(text: &str) -> Vec<String> {
     ]
 }
 
-/// Keys of ConfigMaps and Secrets, which become names of files.
+/// Errors of a key of a ConfigMap or Secret, which may become a file name.
 pub(crate) fn config_key(text: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 253, "characters");
+    let mut errors = too_long(text, 253, "characters");
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
     if text.is_empty() || !text.bytes().all(is_inner) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
             &["key.name", "KEY_NAME", "key-name"],
             "[-._a-zA-Z0-9]+",
         ));
     }
     match text {
-        "." => wrong.push("must not be '.'".into()),
-        ".." => wrong.push("must not be '..'".into()),
-        other if other.starts_with("..") => wrong.push("must not start with '..'".into()),
+        "." => errors.push("must not be '.'".into()),
+        ".." => errors.push("must not be '..'".into()),
+        other if other.starts_with("..") => errors.push("must not start with '..'".into()),
         _ => {}
     }
-    wrong
+    errors
 }
 
+/// Errors of the name of a port. Upstream: `IsValidPortName`.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 15, "characters");
+    let mut errors = too_long(text, 15, "characters");
     if text.is_empty() || !text.bytes().all(|it| is_lower(it) || it == b'-') {
-        wrong.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
     }
     if !text.bytes().any(|it| it.is_ascii_lowercase()) {
-        wrong.push("must contain at least one letter (a-z)".into());
+        errors.push("must contain at least one letter (a-z)".into());
     }
     if text.contains("--") {
-        wrong.push("must not contain consecutive hyphens".into());
+        errors.push("must not contain consecutive hyphens".into());
     }
     if text.starts_with('-') || text.ends_with('-') {
-        wrong.push("must not begin or end with a hyphen".into());
+        errors.push("must not begin or end with a hyphen".into());
     }
-    wrong
+    errors
 }
 
 pub(crate) fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65535)
 }
 
-/// Users and groups.
+/// Errors of a user or group id.
 pub(crate) fn unix_id(id: i64) -> Vec<String> {
     in_range(id, 0, i64::from(i32::MAX))
 }
@@ -184,6 +190,7 @@ pub(crate) fn in_range(number: i64, least: i64, most: i64) -> Vec<String> {
     vec![format!("must be between {least} and {most}, inclusive")]
 }
 
+/// Errors of a percentage such as `25%`.
 pub(crate) fn percent(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
@@ -196,6 +203,7 @@ pub(crate) fn percent(text: &str) -> Vec<String> {
     )]
 }
 
+/// Errors of an HTTP header name.
 pub(crate) fn http_header(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
@@ -207,7 +215,8 @@ pub(crate) fn http_header(text: &str) -> Vec<String> {
     )]
 }
 
-/// `<message> (e.g. 'a',  or 'b', regex used for validation is '<form>')`, commas and spaces as upstream sets them.
+/// Formats upstream's message about a regular expression: `<message> (e.g. 'a',  or 'b', regex used for validation is
+/// '<form>')`, with upstream's commas and spaces.
 pub(crate) fn mismatch(message: &str, examples: &[&str], form: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     let examples =
@@ -215,26 +224,28 @@ pub(crate) fn mismatch(message: &str, examples: &[&str], form: &str) -> String {
     format!("{message} ({examples}regex used for validation is '{form}')")
 }
 
+/// Regular expression of a DNS label.
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
+/// Errors of a subdomain; `unit` is the unit in the message about its length.
 fn subdomain(text: &str, unit: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 253, unit);
+    let mut errors = too_long(text, 253, unit);
     if !is_subdomain(text) {
-        wrong.push(mismatch(
+        errors.push(mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
              start and end with an alphanumeric character",
             &["example.com"],
             &format!("{LABEL}(\\.{LABEL})*"),
         ));
     }
-    wrong
+    errors
 }
 
-/// What ends in a dash will not once something is appended.
+/// Removes the dash at the end of a `generateName` prefix, because a suffix follows it. Upstream: `maskTrailingDash`.
 fn masked(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {
-            // The character before the dash goes too: upstream's slip, and so what clients meet.
+            // The character before the dash is replaced too, a bug of upstream that clients rely on.
             let end = rest.char_indices().next_back().map_or(0, |(at, _)| at);
             format!("{}a", &rest[..end]).into()
         }
@@ -242,7 +253,7 @@ fn masked(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Upstream counts bytes, whatever it calls them.
+/// Error of a string that is too long. Upstream counts bytes, whatever the unit in the message.
 fn too_long(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     if text.len() <= bytes_max {
         Vec::new()

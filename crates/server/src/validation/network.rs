@@ -1,4 +1,4 @@
-//! Services and the endpoints behind them.
+//! Validation of Services, Endpoints and EndpointSlices.
 
 use serde_json::Value;
 
@@ -11,6 +11,7 @@ use crate::validation::{address, labels, names};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
+/// Validates a Service. Upstream: `ValidateService`.
 pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
     let (new, at) = (write.new, Path::new("spec"));
     let spec = &new["spec"];
@@ -19,7 +20,7 @@ pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
     }
     let kind = str_at(spec, "type");
     if kind != "ExternalName" {
-        // Upstream looks at the addresses when it gives them out, and goes no further if they are wrong.
+        // Upstream checks the cluster IPs when it allocates them, and returns only those errors.
         let before = out.len();
         check_addresses(spec, write.old, &at, out);
         if out.len() != before {
@@ -84,7 +85,7 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     {
         return;
     }
-    for (name, what) in [("clusterIPs", "clusterIP"), ("ipFamilies", "ipFamily")] {
+    for (name, noun) in [("clusterIPs", "clusterIP"), ("ipFamilies", "ipFamily")] {
         let (now, before) = (list(new, name), list(old, name));
         let at = at.field(name);
         if name == "ipFamilies" && is_headless(new) != is_headless(old) {
@@ -92,7 +93,7 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
         }
         if before.is_empty() {
         } else if now.is_empty() {
-            out.invalid(&at.index(0), &new[name], &format!("primary {what} can not be unset"));
+            out.invalid(&at.index(0), &new[name], &format!("primary {noun} can not be unset"));
         } else if now.len() == before.len() {
             for (index, _) in now.iter().zip(before).enumerate().filter(|(_, (now, before))| now != before) {
                 out.invalid(&at.index(index), &new[name], "may not change once set");
@@ -101,8 +102,9 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
             out.invalid(&at.index(0), &new[name], "may not change once set");
         }
     }
-    let is_balanced = |it: &Value| it["type"] == "LoadBalancer";
-    if is_balanced(new) && is_balanced(old) && new["loadBalancerClass"] != old["loadBalancerClass"] {
+    let is_load_balancer = |it: &Value| it["type"] == "LoadBalancer";
+    if is_load_balancer(new) && is_load_balancer(old) && new["loadBalancerClass"] != old["loadBalancerClass"]
+    {
         out.invalid(&at.field("loadBalancerClass"), &new["loadBalancerClass"], "may not change once set");
     }
 }
@@ -198,9 +200,9 @@ fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Field
         out.invalid(&ips_at, &spec["clusterIPs"], why);
     }
     for (index, (ip, family)) in ips.iter().zip(families).enumerate().filter(|_| !is_headless(spec)) {
-        let said = family.as_str().unwrap_or_default();
-        if (said == "IPv4" && is_6(ip)) || (said == "IPv6" && !is_6(ip)) {
-            let why = format!("expected an {said} value as indicated by `ipFamilies[{index}]`");
+        let family_name = family.as_str().unwrap_or_default();
+        if (family_name == "IPv4" && is_6(ip)) || (family_name == "IPv6" && !is_6(ip)) {
+            let why = format!("expected an {family_name} value as indicated by `ipFamilies[{index}]`");
             out.invalid(&ips_at.index(index), ip, &why);
         }
     }
@@ -222,47 +224,48 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut Field
     for (index, port) in ports.iter().enumerate() {
         let is_same = |it: &Value| it["protocol"] == port["protocol"] && it["port"] == port["port"];
         if ports[..index].iter().any(is_same) {
-            let said = format!(
+            let port_in_go = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
             );
-            out.duplicate(&at.index(index), Bad::Said(said));
+            out.duplicate(&at.index(index), Bad::Said(port_in_go));
         }
     }
 }
 
+/// Checks the fields that only Services of type LoadBalancer may set.
 fn check_balancer(spec: &Value, at: &Path, out: &mut FieldErrors) {
-    const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
-    let is_balanced = spec["type"] == "LoadBalancer";
+    const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
+    let is_load_balancer = spec["type"] == "LoadBalancer";
     let ranges = list(spec, "loadBalancerSourceRanges");
     if !ranges.is_empty() {
         let at = at.field("LoadBalancerSourceRanges");
-        if !is_balanced {
-            out.forbidden(&at, ONLY_BALANCED);
+        if !is_load_balancer {
+            out.forbidden(&at, ONLY_LOAD_BALANCER);
         }
         for (index, range) in ranges.iter().enumerate() {
             address::check_cidr(range.as_str().unwrap_or_default().trim(), &at.index(index), out);
         }
     }
-    if has(spec, "allocateLoadBalancerNodePorts") && !is_balanced {
-        out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_BALANCED);
+    if has(spec, "allocateLoadBalancerNodePorts") && !is_load_balancer {
+        out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_LOAD_BALANCER);
     }
     if let Some(class) = spec["loadBalancerClass"].as_str() {
         let at = at.field("loadBalancerClass");
-        if is_balanced {
+        if is_load_balancer {
             labels::check_key(class, &at, out);
         } else {
-            out.forbidden(&at, ONLY_BALANCED);
+            out.forbidden(&at, ONLY_LOAD_BALANCER);
         }
     }
 }
 
 fn check_traffic(spec: &Value, at: &Path, out: &mut FieldErrors) {
     let kind = str_at(spec, "type");
-    let is_reached_from_outside =
+    let is_externally_accessible =
         matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && is_set(&spec["externalIPs"]));
     let (policy, policy_at) = (str_at(spec, "externalTrafficPolicy"), at.field("externalTrafficPolicy"));
-    match (is_reached_from_outside, policy) {
+    match (is_externally_accessible, policy) {
         (false, "") => {}
         (false, _) => out.invalid(&policy_at, policy, "may only be set for externally-accessible services"),
         (true, "") => out.required(&policy_at, ""),
@@ -308,6 +311,7 @@ fn check_balancer_status(service: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
+/// Validates Endpoints. Upstream: `ValidateEndpoints`.
 pub(crate) fn endpoints(write: &Write, out: &mut FieldErrors) {
     let subsets = &write.new["subsets"];
     if write.old.is_some_and(|old| old["subsets"] == *subsets) {
@@ -352,6 +356,7 @@ fn check_endpoint_address(it: &Value, at: &Path, out: &mut FieldErrors) {
     address::check_endpoint(ip, &at.field("ip"), out);
 }
 
+/// Validates an EndpointSlice. Upstream: `ValidateEndpointSlice`.
 pub(crate) fn endpoint_slice(write: &Write, out: &mut FieldErrors) {
     const ENDPOINTS_MAX: usize = 1000;
     const ADDRESSES_MAX: usize = 100;

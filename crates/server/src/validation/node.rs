@@ -6,9 +6,10 @@ use crate::unstructured::{list, str_at};
 use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, resources};
 
+/// Validates a Node. Upstream: `ValidateNode`.
 pub(crate) fn node(write: &Write, out: &mut FieldErrors) {
     let node = write.new;
-    // Upstream looks for the taints in the wrong place, and its messages say so.
+    // Upstream's messages have the wrong path: taints are in `spec`.
     check_taints(list(&node["spec"], "taints"), &Path::new("metadata.taints"), out);
     for part in ["capacity", "allocatable"] {
         let at = Path::new("status");
@@ -23,8 +24,8 @@ pub(crate) fn node(write: &Write, out: &mut FieldErrors) {
     for (index, range) in ranges.iter().enumerate() {
         address::check_cidr(range, &ranges_at.index(index), out);
     }
-    let of_version_6 = ranges.iter().filter(|it| it.contains(':')).count();
-    if 1 < ranges.len() && (of_version_6 != 1 || 2 < ranges.len()) {
+    let ipv6_count = ranges.iter().filter(|it| it.contains(':')).count();
+    if 1 < ranges.len() && (ipv6_count != 1 || 2 < ranges.len()) {
         let why = "may specify no more than one CIDR for each IP family";
         out.invalid(&ranges_at, &node["spec"]["podCIDRs"], why);
     }

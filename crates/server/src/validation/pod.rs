@@ -1,4 +1,4 @@
-//! Pods, and the templates of pods.
+//! Validation of pods and pod templates.
 
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
+/// Validates a pod or one of its subresources. Upstream: `ValidatePodCreate`, `ValidatePodUpdate`.
 pub(crate) fn pod(write: &Write, out: &mut FieldErrors) {
     let (new, at) = (write.new, Path::new("spec"));
     match (write.old, write.subresource) {
@@ -37,11 +38,12 @@ pub(crate) fn pod(write: &Write, out: &mut FieldErrors) {
     }
 }
 
+/// Validates a PodTemplate.
 pub(crate) fn pod_template(write: &Write, out: &mut FieldErrors) {
     check_template(&write.new["template"], &Path::new("template"), out);
 }
 
-/// What another object makes pods from.
+/// Checks the pod template in another object. Upstream: `ValidatePodTemplateSpec`.
 pub(super) fn check_template(template: &Value, at: &Path, out: &mut FieldErrors) {
     let (meta, spec) = (&template["metadata"], &template["spec"]);
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
@@ -79,10 +81,10 @@ fn check_pod(pod: &Value, out: &mut FieldErrors) {
     }
 }
 
-/// A pod's spec, with what its parts need to know of each other.
+/// A pod spec with the volumes that its containers may mount.
 pub(super) struct Spec<'a> {
     pub(super) json: &'a Value,
-    /// Those that may be mounted.
+    /// The valid volumes.
     volumes: Vec<&'a Value>,
 }
 
@@ -99,12 +101,12 @@ impl<'a> Spec<'a> {
         self.json["os"]["name"].as_str()
     }
 
-    /// Unless it says otherwise, a user in the pod is the same user outside.
+    /// Whether the pod runs in the host's user namespace.
     pub(super) fn uses_host_users(&self) -> bool {
         self.json["hostUsers"] != false
     }
 
-    /// In upstream's order: init, regular, ephemeral.
+    /// Calls `visit` for each container, in upstream's order: init, regular, ephemeral.
     pub(super) fn each_container(&self, at: &Path, mut visit: impl FnMut(&Value, &Path)) {
         for name in ["initContainers", "containers", "ephemeralContainers"] {
             for (index, container) in list(self.json, name).iter().enumerate() {
@@ -114,7 +116,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// `pod` is the name of the pod, unless the spec is of a template.
+/// Checks a pod spec. `pod` is the name of the pod; `None` for a template.
 fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors) {
     if json["terminationGracePeriodSeconds"].is_null() {
         out.required(&at.field("terminationGracePeriodSeconds"), "");
@@ -151,9 +153,9 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors)
         }
     }
     for name in ["hostname", "subdomain"] {
-        let said = str_at(json, name);
-        if !said.is_empty() {
-            out.each(&at.field(name), said, names::dns_label(said));
+        let value = str_at(json, name);
+        if !value.is_empty() {
+            out.each(&at.field(name), value, names::dns_label(value));
         }
     }
     scheduling::check_tolerations(list(json, "tolerations"), &at.field("tolerations"), out);
@@ -172,13 +174,14 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors)
     check_file_keys(spec, at, out);
 }
 
-/// Upstream checks it as if it were the limits of a container, and says so.
+/// Checks the overhead of a pod. Upstream checks it like the limits of a container, and its messages say so.
 pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
-    let claims_nothing = Spec { json: &Value::Null, volumes: Vec::new() };
-    check_resources(&limits, resources::check_container_name, &claims_nothing, at, out);
+    let empty_spec = Spec { json: &Value::Null, volumes: Vec::new() };
+    check_resources(&limits, resources::check_container_name, &empty_spec, at, out);
 }
 
+/// Checks a required string against the supported values.
 fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut FieldErrors) {
     required(json, &[name], at, out);
     if is_set(&json[name]) {
@@ -217,40 +220,40 @@ fn check_resource_claims(claims: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// What the pod asks for as a whole must hold what its containers ask for.
+/// Checks pod-level resources: they must be at least the sum of those of the containers.
 fn check_pod_resources(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let of_pod = &spec.json["resources"];
-    if of_pod.is_null() {
+    let pod_resources = &spec.json["resources"];
+    if pod_resources.is_null() {
         return;
     }
     if spec.os() == Some("windows") {
         return out.forbidden(at, "may not be set for a windows pod");
     }
-    if has(of_pod, "claims") {
+    if has(pod_resources, "claims") {
         out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
-    check_resources(of_pod, check_pod_level_name, spec, at, out);
+    check_resources(pod_resources, check_pod_level_name, spec, at, out);
     for (name, sum) in resources::of_containers(spec.json, "requests") {
-        let said = &of_pod["requests"][&name];
-        if !said.is_null() && Quantity::of(said) < sum {
+        let pod_quantity = &pod_resources["requests"][&name];
+        if !pod_quantity.is_null() && Quantity::of(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container requests of {sum}");
-            out.invalid(&at.field("requests").key(&name), said, &why);
+            out.invalid(&at.field("requests").key(&name), pod_quantity, &why);
         }
     }
     for (name, sum) in resources::of_containers(spec.json, "limits") {
-        let said = &of_pod["limits"][&name];
-        if resources::is_huge_pages(&name) && !said.is_null() && Quantity::of(said) < sum {
+        let pod_quantity = &pod_resources["limits"][&name];
+        if resources::is_huge_pages(&name) && !pod_quantity.is_null() && Quantity::of(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container limits of {sum}");
-            out.invalid(&at.field("limits").key(&name), said, &why);
+            out.invalid(&at.field("limits").key(&name), pod_quantity, &why);
         }
     }
     for (index, container) in list(spec.json, "containers").iter().enumerate() {
         for (name, limit) in container["resources"]["limits"].as_object().into_iter().flatten() {
-            let most = &of_pod["limits"][name];
-            if !most.is_null() && Quantity::of(most) < Quantity::of(limit) {
+            let pod_limit = &pod_resources["limits"][name];
+            if !pod_limit.is_null() && Quantity::of(pod_limit) < Quantity::of(limit) {
                 let why = format!(
                     "must be less than or equal to pod limits of {}",
-                    most.as_str().unwrap_or_default()
+                    pod_limit.as_str().unwrap_or_default()
                 );
                 let at = at.field("containers");
                 out.invalid(&at.index(index).key(name).field("limits"), limit, &why);
@@ -267,7 +270,7 @@ fn check_pod_level_name(name: &str, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// On the host's network, a container's port is the host's.
+/// Checks that host ports equal container ports in a pod on the host network.
 fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
@@ -369,7 +372,7 @@ fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// A variable that is read from a file is read from an empty directory that another container filled.
+/// Checks that each `fileKeyRef` of an environment variable refers to an emptyDir volume.
 fn check_file_keys(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     spec.each_container(at, |container, at| {
         for (index, env) in list(container, "env").iter().enumerate() {
@@ -395,7 +398,7 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Annotations that once were fields.
+/// Checks annotations with a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
 fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
     const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
@@ -434,22 +437,28 @@ fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Fie
     }
 }
 
-/// Who says a profile both ways must say the same.
+/// Checks that seccomp and AppArmor profiles given both by annotation and by field are the same.
 fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
         return;
     }
     let spec = Spec { json, volumes: Vec::new() };
-    let of_pod = &json["securityContext"];
-    if let Some(said) = annotations[SECCOMP_POD].as_str() {
-        agree("seccomp", said, &of_pod["seccompProfile"], &at.field("securityContext.seccompProfile"), out);
+    let pod_context = &json["securityContext"];
+    if let Some(annotation) = annotations[SECCOMP_POD].as_str() {
+        agree(
+            "seccomp",
+            annotation,
+            &pod_context["seccompProfile"],
+            &at.field("securityContext.seccompProfile"),
+            out,
+        );
     }
     spec.each_container(at, |container, at| {
         let key = format!("{SECCOMP_CONTAINER}{}", str_at(container, "name"));
-        if let Some(said) = annotations[&key].as_str() {
+        if let Some(annotation) = annotations[&key].as_str() {
             let profile = &container["securityContext"]["seccompProfile"];
-            agree("seccomp", said, profile, &at.field("securityContext.seccompProfile"), out);
+            agree("seccomp", annotation, profile, &at.field("securityContext.seccompProfile"), out);
         }
     });
     if spec.os() == Some("windows") {
@@ -457,24 +466,27 @@ fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut FieldEr
     }
     spec.each_container(at, |container, at| {
         let key = format!("{APP_ARMOR}{}", str_at(container, "name"));
-        if let Some(said) = annotations[&key].as_str() {
+        if let Some(annotation) = annotations[&key].as_str() {
             let own = &container["securityContext"]["appArmorProfile"];
-            let profile = if own.is_null() { &of_pod["appArmorProfile"] } else { own };
-            agree("apparmor", said, profile, &at.field("securityContext.appArmorProfile"), out);
+            let profile = if own.is_null() { &pod_context["appArmorProfile"] } else { own };
+            agree("apparmor", annotation, profile, &at.field("securityContext.appArmorProfile"), out);
         }
     });
 }
 
-fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut FieldErrors) {
+/// Checks that the profile field has the value of the annotation.
+fn agree(what: &str, annotation: &str, profile: &Value, at: &Path, out: &mut FieldErrors) {
     let is_same = match str_at(profile, "type") {
-        "Unconfined" => said == "unconfined",
-        "RuntimeDefault" => said == "runtime/default" || (what == "seccomp" && said == "docker/default"),
-        "Localhost" => said.starts_with("localhost/"),
+        "Unconfined" => annotation == "unconfined",
+        "RuntimeDefault" => {
+            annotation == "runtime/default" || (what == "seccomp" && annotation == "docker/default")
+        }
+        "Localhost" => annotation.starts_with("localhost/"),
         _ => return,
     };
     if !is_same {
         out.forbidden(&at.field("type"), &format!("{what} type in annotation and field must match"));
-    } else if let Some(path) = said.strip_prefix("localhost/")
+    } else if let Some(path) = annotation.strip_prefix("localhost/")
         && profile["localhostProfile"].as_str() != Some(path)
     {
         out.forbidden(
@@ -484,24 +496,24 @@ fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut FieldErro
     }
 }
 
-/// Annotations that are set once and for all.
+/// Checks that the mirror pod and AppArmor annotations of an existing pod do not change.
 pub(super) fn check_annotation_changes(new: &Value, old: &Value, out: &mut FieldErrors) {
     let at = Path::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
-    let kinds = |key: &str| match key {
+    let annotation_type = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
         other if other.starts_with(APP_ARMOR) => Some("AppArmor annotations"),
         _ => None,
     };
     for (key, value) in old.as_object().into_iter().flatten() {
-        if let Some(what) = kinds(key)
+        if let Some(what) = annotation_type(key)
             && new[key] != *value
         {
             out.forbidden(&at.key(key), &format!("may not remove or update {what}"));
         }
     }
     for (key, _) in new.as_object().into_iter().flatten() {
-        if let Some(what) = kinds(key)
+        if let Some(what) = annotation_type(key)
             && old[key].is_null()
         {
             out.forbidden(&at.key(key), &format!("may not add {what}"));

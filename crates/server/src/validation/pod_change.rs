@@ -1,4 +1,4 @@
-//! Which fields of a pod may change.
+//! Validation of pod updates: which fields may change.
 
 use serde_json::Value;
 
@@ -10,8 +10,8 @@ use crate::unstructured::{is_set, list, map_mut, str_at};
 use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, labels, names};
 
-/// Rule: of a pod that stands, only images, tolerations that are added, a deadline that comes nearer, scheduling
-/// gates that go, and for a gated pod stricter wishes for its node may change. Upstream: `ValidatePodUpdate`.
+/// Rule: an update of a pod may only change images, add tolerations, shorten the active deadline, remove scheduling
+/// gates, and, while gates remain, add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
 pub(super) fn check(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     check_annotation_changes(new, old, out);
     let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
@@ -77,11 +77,13 @@ fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
+/// Error message about a change of any other field.
 const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
+/// Sets a field to its old value, or removes it.
 fn put_back(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {
@@ -115,13 +117,15 @@ fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut FieldError
     }
 }
 
-/// As long as gates hold a pod back, its wishes for a node may become stricter.
+/// Checks changes of node selector and node affinity while the pod has scheduling gates: only additions are allowed.
+/// Restores the old values in `rest`.
 fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
-        let lost = labels_of(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
-        if lost {
+        let is_changed =
+            labels_of(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
+        if is_changed {
             let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             out.invalid(&at.field("nodeSelector"), &rest["nodeSelector"], why);
         }
@@ -162,7 +166,7 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) 
     }
 }
 
-/// Ephemeral containers only come; they do not change and do not go.
+/// Checks that ephemeral containers are only added, not changed or removed.
 fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     for before in list(old, "ephemeralContainers") {
         let name = str_at(before, "name");
@@ -178,7 +182,7 @@ fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Upstream: `ValidatePodStatusUpdate`.
+/// Checks an update of a pod's status. Upstream: `ValidatePodStatusUpdate`.
 pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     check_annotation_changes(new, old, out);
     let (spec, at) = (&old["spec"], Path::new("status"));
@@ -214,9 +218,10 @@ pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     }
 }
 
-/// A container that has ended for good does not run again.
+/// Checks that a terminated container that cannot restart stays terminated. Upstream:
+/// `ValidateContainerStateTransition`.
 fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
-    let may_run_again = |container: &str, code: i64| match name {
+    let can_restart = |container: &str, code: i64| match name {
         "ephemeralContainerStatuses" => false,
         "initContainerStatuses" => {
             let it = list(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
@@ -231,11 +236,11 @@ fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Pat
         }
     };
     for (index, before) in list(old, name).iter().enumerate() {
-        let ended = &before["state"]["terminated"];
+        let terminated = &before["state"]["terminated"];
         let container = str_at(before, "name");
         let Some(now) = list(new, name).iter().find(|it| str_at(it, "name") == container) else { continue };
-        let revived = !ended.is_null() && now["state"]["terminated"].is_null();
-        if revived && !may_run_again(container, ended["exitCode"].as_i64().unwrap_or(0)) {
+        let is_running_again = !terminated.is_null() && now["state"]["terminated"].is_null();
+        if is_running_again && !can_restart(container, terminated["exitCode"].as_i64().unwrap_or(0)) {
             out.forbidden(&at.index(index).field("state"), "may not be transitioned to non-terminated state");
         }
     }
@@ -256,8 +261,8 @@ fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out:
     }
     let families = ips.iter().filter(|it| it.contains(':')).count();
     if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
-        let said: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
-        let said = crate::validation::field_error::Bad::Said(format!("[{}]", said.join(",")));
-        out.invalid(at, said, "may specify no more than one IP for each IP family");
+        let ips_in_go: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
+        let ips_in_go = crate::validation::field_error::Bad::Said(format!("[{}]", ips_in_go.join(",")));
+        out.invalid(at, ips_in_go, "may specify no more than one IP for each IP family");
     }
 }

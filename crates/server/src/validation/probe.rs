@@ -1,4 +1,4 @@
-//! Probes and hooks.
+//! Validation of probes and lifecycle hooks.
 
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut Fiel
     }
 }
 
-/// What is done: exactly one thing.
+/// Checks the handler of a probe or hook: exactly one type must be given.
 fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {

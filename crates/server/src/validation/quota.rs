@@ -1,4 +1,4 @@
-//! Limits of a namespace.
+//! Validation of LimitRanges and ResourceQuotas.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,16 @@ use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::{metadata::IMMUTABLE, names, resources};
 use muster_api::quantity::Quantity;
 
+/// Validates a LimitRange. Upstream: `ValidateLimitRange`.
 pub(crate) fn limit_range(write: &Write, out: &mut FieldErrors) {
     let limits = list(&write.new["spec"], "limits");
     for (index, limit) in limits.iter().enumerate() {
         let at = Path::new("spec.limits");
         let at = at.index(index);
         let kind = str_at(limit, "type");
-        let wrong = names::qualified(kind);
-        if !wrong.is_empty() {
-            out.each(&at.field("type"), kind, wrong);
+        let errors = names::qualified(kind);
+        if !errors.is_empty() {
+            out.each(&at.field("type"), kind, errors);
         } else if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
             out.invalid(&at.field("type"), kind, "must be a standard limit type or fully qualified");
         }
@@ -35,23 +36,23 @@ fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
         _ => resources::check_name,
     };
     let mut names = BTreeSet::new();
-    for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        let is_default = part.starts_with("default");
+    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        let is_default = field.starts_with("default");
         if kind == "Pod" && is_default {
-            if is_set(&limit[part]) {
-                out.forbidden(&at.field(part), "may not be specified when `type` is 'Pod'");
+            if is_set(&limit[field]) {
+                out.forbidden(&at.field(field), "may not be specified when `type` is 'Pod'");
             }
             continue;
         }
-        if part == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
-            let says = |part: &str| !limit[part]["storage"].is_null();
-            if !says("min") && !says("max") {
+        if field == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
+            let is_given = |field: &str| !limit[field]["storage"].is_null();
+            if !is_given("min") && !is_given("max") {
                 let why = "either minimum or maximum storage value is required, but neither was provided";
                 out.required(&at.field("limits"), why);
             }
         }
-        for (name, _) in limit[part].as_object().into_iter().flatten() {
-            check_name(name, &at.field(part).key(name), out);
+        for (name, _) in limit[field].as_object().into_iter().flatten() {
+            check_name(name, &at.field(field).key(name), out);
             names.insert(name);
         }
     }
@@ -60,21 +61,22 @@ fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
+/// Checks the order of min, default request, default limit and max of one resource.
 fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
-    let said = |part: &'static str| {
-        let amount = &limit[part][name];
-        let counts = !amount.is_null() && (kind != "Pod" || !part.starts_with("default"));
+    let quantity_of = |field: &'static str| {
+        let amount = &limit[field][name];
+        let counts = !amount.is_null() && (kind != "Pod" || !field.starts_with("default"));
         counts.then(|| {
             (Quantity::of(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned))
         })
     };
-    let (min, max, ratio) = (said("min"), said("max"), said("maxLimitRequestRatio"));
-    let (default, request) = (said("default"), said("defaultRequest"));
-    let mut ordered = |low: &Option<(Quantity, String)>,
-                       high: &Option<(Quantity, String)>,
-                       part: &str,
-                       bad: bool,
-                       words: [&str; 2]| {
+    let (min, max, ratio) = (quantity_of("min"), quantity_of("max"), quantity_of("maxLimitRequestRatio"));
+    let (default, request) = (quantity_of("default"), quantity_of("defaultRequest"));
+    let mut check_order = |low: &Option<(Quantity, String)>,
+                           high: &Option<(Quantity, String)>,
+                           part: &str,
+                           bad: bool,
+                           words: [&str; 2]| {
         if let (Some(low), Some(high)) = (low, high)
             && high.0 < low.0
         {
@@ -82,12 +84,12 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Fie
             out.invalid(&at.field(part).key(name), if bad { &low.1 } else { &high.1 }, &why);
         }
     };
-    ordered(&min, &max, "min", true, ["min", "max"]);
-    ordered(&min, &request, "defaultRequest", false, ["min", "default request"]);
-    ordered(&request, &max, "defaultRequest", true, ["default request", "max"]);
-    ordered(&request, &default, "defaultRequest", true, ["default request", "default limit"]);
-    ordered(&min, &default, "default", true, ["min", "default"]);
-    ordered(&default, &max, "default", false, ["default", "max"]);
+    check_order(&min, &max, "min", true, ["min", "max"]);
+    check_order(&min, &request, "defaultRequest", false, ["min", "default request"]);
+    check_order(&request, &max, "defaultRequest", true, ["default request", "max"]);
+    check_order(&request, &default, "defaultRequest", true, ["default request", "default limit"]);
+    check_order(&min, &default, "default", true, ["min", "default"]);
+    check_order(&default, &max, "default", false, ["default", "max"]);
     if let Some((amount, text)) = &ratio {
         let at = at.field("maxLimitRequestRatio");
         if *amount < Quantity::whole(1) {
@@ -113,11 +115,12 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Fie
     }
 }
 
+/// Validates a ResourceQuota. Upstream: `ValidateResourceQuota`.
 pub(crate) fn resource_quota(write: &Write, out: &mut FieldErrors) {
     let quota = write.new;
     if write.is_status() {
-        for part in ["hard", "used"] {
-            check_hard(&quota["status"][part], &Path::new("status").field(part), out);
+        for field in ["hard", "used"] {
+            check_hard(&quota["status"][field], &Path::new("status").field(field), out);
         }
         return;
     }
@@ -130,9 +133,9 @@ pub(crate) fn resource_quota(write: &Write, out: &mut FieldErrors) {
     check_conflicts(&scopes, spec, &at.field("scopes"), out);
     check_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
     if let Some(old) = write.old {
-        let set =
+        let scope_set =
             |it: &Value| list(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
-        if set(old) != set(quota) {
+        if scope_set(old) != scope_set(quota) {
             out.invalid(&at.field("scopes"), &spec["scopes"], IMMUTABLE);
         }
     }
@@ -149,7 +152,7 @@ fn check_hard(hard: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, said: &Value, out: &mut FieldErrors) {
+fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, source: &Value, out: &mut FieldErrors) {
     const SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
@@ -162,30 +165,30 @@ fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, said: &Valu
     const COMPUTE: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !SCOPES.contains(&scope) {
-        match said {
-            Value::Array(_) => out.invalid(name_at, said, "unsupported scope"),
+        match source {
+            Value::Array(_) => out.invalid(name_at, source, "unsupported scope"),
             _ => out.invalid(name_at, scope, "unsupported scope"),
         }
     }
     for (name, _) in spec["hard"].as_object().into_iter().flatten() {
-        let fits = match scope {
+        let is_supported = match scope {
             "BestEffort" => name == "pods",
             "VolumeAttributesClass" => name == "persistentvolumeclaims" || name == "requests.storage",
             known if SCOPES.contains(&known) => COMPUTE.contains(&name.as_str()),
             _ => true,
         };
-        if resources::is_quota_standard(name) && !fits {
-            out.invalid(at, selector_in_go(said), "unsupported scope applied to resource");
+        if resources::is_quota_standard(name) && !is_supported {
+            out.invalid(at, selector_in_go(source), "unsupported scope applied to resource");
         }
     }
 }
 
-/// A list of scopes is shown as it is, a selector as upstream's inner struct.
-fn selector_in_go(said: &Value) -> Bad<'_> {
-    if said.is_array() {
-        return said.into();
+/// A list of scopes as it is; a scope selector formatted like upstream's internal struct.
+fn selector_in_go(source: &Value) -> Bad<'_> {
+    if source.is_array() {
+        return source.into();
     }
-    let said: Vec<_> = list(said, "matchExpressions")
+    let source: Vec<_> = list(source, "matchExpressions")
         .iter()
         .map(|it| {
             format!(
@@ -194,7 +197,7 @@ fn selector_in_go(said: &Value) -> Bad<'_> {
             )
         })
         .collect();
-    Bad::Said(format!("{{\"MatchExpressions\":[{}]}}", said.join(",")))
+    Bad::Said(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
 }
 
 fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut FieldErrors) {

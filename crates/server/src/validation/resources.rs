@@ -1,4 +1,4 @@
-//! Names of resources, and what a pod's containers ask for together.
+//! Validation of resource names and quantities, and the resources of a pod's containers.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, Amounts};
 
-/// What the containers of a pod need at once. `part` is `requests` or `limits`.
+/// Total requests or limits of a pod's containers. `part` is `requests` or `limits`.
 pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
     let amounts = |container: &Value| -> Amounts {
-        let said = container["resources"][part].as_object().into_iter().flatten();
-        said.map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+        let quantities = container["resources"][part].as_object().into_iter().flatten();
+        quantities.map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
     };
     let init_containers = list(spec, "initContainers");
     resources::at_once(
@@ -22,20 +22,25 @@ pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
     )
 }
 
+/// The QoS class of a pod.
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
-    let of = |resources: &Value| {
+    let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {
             cpu: Quantity::of(&resources[part]["cpu"]),
             memory: Quantity::of(&resources[part]["memory"]),
         };
         ComputeResources { requests: compute("requests"), limits: compute("limits") }
     };
-    let of_pod = &spec["resources"];
+    let pod_resources = &spec["resources"];
     let containers = list(spec, "containers").iter().chain(list(spec, "initContainers"));
-    QosClass::of((!of_pod.is_null()).then(|| of(of_pod)), containers.map(|it| of(&it["resources"])))
+    QosClass::of(
+        (!pod_resources.is_null()).then(|| compute_resources(pod_resources)),
+        containers.map(|it| compute_resources(&it["resources"])),
+    )
 }
 
-/// The values of `matchLabelKeys` are the pod's own, so they are written into its selectors once it has labels.
+/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of its labels.
+/// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn spell_out_label_keys(pod: &mut Value) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -56,6 +61,7 @@ pub(crate) fn spell_out_label_keys(pod: &mut Value) {
     }
 }
 
+/// Merges the label keys of one affinity term or spread constraint into its label selector.
 fn spell_out(term: &mut Value, labels: &Value) {
     if !term["labelSelector"].is_object() {
         return;
@@ -63,16 +69,16 @@ fn spell_out(term: &mut Value, labels: &Value) {
     for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
         for key in list(term, keys).to_vec() {
             let Some(value) = labels.get(key.as_str().unwrap_or_default()) else { continue };
-            let more = serde_json::json!({"key": key, "operator": operator, "values": [value]});
+            let requirement = serde_json::json!({"key": key, "operator": operator, "values": [value]});
             match term["labelSelector"].get_mut("matchExpressions").and_then(Value::as_array_mut) {
-                Some(held) => held.push(more),
-                None => term["labelSelector"]["matchExpressions"] = Value::from(vec![more]),
+                Some(expressions) => expressions.push(requirement),
+                None => term["labelSelector"]["matchExpressions"] = Value::from(vec![requirement]),
             }
         }
     }
 }
 
-/// What a pod may ask for as a whole.
+/// Whether the resource can be set at pod level.
 pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
@@ -81,24 +87,24 @@ pub(crate) fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Without a prefix, or with one of ours.
+/// Whether the resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.
 pub(crate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether more of it may be used than is asked for.
+/// Whether limits may exceed requests. Upstream: `IsOvercommitAllowed`.
 pub(crate) fn is_overcommittable(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
 
-/// `example.com/gpu`
+/// Whether the name is of an extended resource such as `example.com/gpu`.
 pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::qualified(&format!("requests.{name}")).is_empty()
 }
 
-/// Counted in whole units.
+/// Whether quantities of the resource must be integers. Upstream: `IsIntegerResourceName`.
 fn is_counted(name: &str) -> bool {
     const COUNTED: &[&str] = &[
         "pods",
@@ -114,6 +120,7 @@ fn is_counted(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
+/// Compute and storage resources that a quota can limit.
 const COMPUTE: &[&str] = &[
     "cpu",
     "memory",
@@ -127,6 +134,7 @@ const COMPUTE: &[&str] = &[
     "requests.storage",
 ];
 
+/// Whether the name is a standard quota resource. Upstream: `IsStandardQuotaResourceName`.
 pub(crate) fn is_quota_standard(name: &str) -> bool {
     COMPUTE.contains(&name) || (is_counted(name) && is_native(name)) || is_quota_huge_pages(name)
 }
@@ -136,16 +144,16 @@ fn is_quota_huge_pages(name: &str) -> bool {
 }
 
 pub(crate) fn check_name(name: &str, at: &Path, out: &mut FieldErrors) {
-    let wrong = names::qualified(name);
-    if !wrong.is_empty() {
-        return out.each(at, name, wrong);
+    let errors = names::qualified(name);
+    if !errors.is_empty() {
+        return out.each(at, name, errors);
     }
     if !name.contains('/') && !is_quota_standard(name) && name != "storage" {
         out.invalid(at, name, "must be a standard resource type or fully qualified");
     }
 }
 
-/// Of a resource that a container asks for.
+/// Checks the name of a resource in a container's requests or limits.
 pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut FieldErrors) {
     check_name(name, at, out);
     if !name.contains('/') {
@@ -157,7 +165,7 @@ pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut FieldErrors)
     }
 }
 
-/// Not negative, and whole where the resource is counted.
+/// Checks that the quantity is not negative, and is an integer where required.
 pub(crate) fn check_amount(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) {
     let quantity = Quantity::of(amount);
     if quantity.is_negative() {

@@ -1,4 +1,4 @@
-//! Upstream: `pkg/apis/node/validation`.
+//! Validation of RuntimeClasses. Upstream: `pkg/apis/node/validation`.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Where a pod may run: tolerations, affinity, spreading.
+//! Validation of tolerations, taints, affinity and topology spread constraints.
 
 use serde_json::Value;
 
@@ -28,9 +28,9 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Fiel
         }
         match operator {
             "Equal" | "" => {
-                let wrong = names::label_value(value);
-                if !wrong.is_empty() {
-                    out.invalid(&operator_at, value, &wrong.join(";"));
+                let errors = names::label_value(value);
+                if !errors.is_empty() {
+                    out.invalid(&operator_at, value, &errors.join(";"));
                 }
             }
             "Exists" if !value.is_empty() => {
@@ -46,15 +46,15 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Fiel
     }
 }
 
-/// Of a node. Two with the same key and effect would be one.
+/// Checks the taints of a node; key and effect must be unique.
 pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in taints.iter().enumerate() {
         let at = at.index(index);
         let (key, value, effect) = (str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"));
         labels::check_key(key, &at.field("key"), out);
-        let wrong = names::label_value(value);
-        if !wrong.is_empty() {
-            out.invalid(&at.field("value"), value, &wrong.join(";"));
+        let errors = names::label_value(value);
+        if !errors.is_empty() {
+            out.invalid(&at.field("value"), value, &errors.join(";"));
         }
         if effect.is_empty() {
             out.required(&at.field("effect"), "");
@@ -120,7 +120,7 @@ fn check_node_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// Values that no label can have are let through where the term is only a preference.
+/// Checks a node selector term. In a preference, label values are not checked.
 fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut FieldErrors) {
     for (index, it) in list(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
@@ -188,7 +188,7 @@ fn check_pod_term(term: &Value, at: &Path, out: &mut FieldErrors) {
     labels::check_key(key, &at.field("topologyKey"), out);
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys` of a term or a constraint.
+/// Checks `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or spread constraint.
 fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
     let (matched, mismatched) = (list(it, "matchLabelKeys"), list(it, "mismatchLabelKeys"));
     let selector = &it["labelSelector"];
@@ -201,7 +201,7 @@ fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
             labels::check_key(key.as_str().unwrap_or_default(), &at.field(name).index(index), out);
         }
     }
-    // By now the selector holds one expression for each matched key: a second was said by someone else.
+    // The selector already has one merged expression for each key, so a second one is from the user.
     let mut seen: Vec<&str> =
         selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
     for expression in list(selector, "matchExpressions") {

@@ -1,4 +1,4 @@
-//! Security contexts of pods and containers.
+//! Validation of security contexts of pods and containers.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
 }
 
-/// What fits only one system must not be said of the other.
+/// Checks that a pod sets no fields of another operating system than its own.
 pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
@@ -85,8 +85,8 @@ pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
 
 fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     const WHY: &str = "cannot be set for a windows pod";
-    // The flag says that the field stands beside the security context.
-    const OF_POD: &[(&str, bool)] = &[
+    // The flag is true for a field of the pod spec, false for one of its security context.
+    const FORBIDDEN_IN_POD: &[(&str, bool)] = &[
         ("appArmorProfile", false),
         ("seLinuxOptions", false),
         ("hostUsers", true),
@@ -103,7 +103,7 @@ fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
         ("supplementalGroupsPolicy", false),
         ("seLinuxChangePolicy", false),
     ];
-    const OF_CONTAINER: &[&str] = &[
+    const FORBIDDEN_IN_CONTAINER: &[&str] = &[
         "appArmorProfile",
         "seLinuxOptions",
         "seccompProfile",
@@ -116,35 +116,35 @@ fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
         "runAsGroup",
     ];
     let context_at = at.field("securityContext");
-    for (name, is_of_spec) in OF_POD {
-        let value = if *is_of_spec { &spec.json[name] } else { &spec.json["securityContext"][name] };
-        let is_said = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
-        if is_said {
-            out.forbidden(&if *is_of_spec { at.field(name) } else { context_at.field(name) }, WHY);
+    for (name, is_spec_field) in FORBIDDEN_IN_POD {
+        let value = if *is_spec_field { &spec.json[name] } else { &spec.json["securityContext"][name] };
+        let is_given = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
+        if is_given {
+            out.forbidden(&if *is_spec_field { at.field(name) } else { context_at.field(name) }, WHY);
         }
     }
     spec.each_container(at, |container, at| {
-        for name in OF_CONTAINER.iter().filter(|name| has(&container["securityContext"], name)) {
+        for name in FORBIDDEN_IN_CONTAINER.iter().filter(|name| has(&container["securityContext"], name)) {
             out.forbidden(&at.field("securityContext").field(name), WHY);
         }
     });
 }
 
-/// Containers that are processes of the host: all of them or none, and on its network.
+/// Checks Windows HostProcess containers: either all containers are, or none, and they need the host network.
 pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let of_pod = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
+    let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
     spec.each_container(at, |container, at| {
         all += 1;
         let own = container["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
-        if let (Some(pod), Some(own)) = (of_pod, own)
+        if let (Some(pod), Some(own)) = (pod_value, own)
             && pod != own
         {
             let why = format!("pod hostProcess value must be identical if both are specified, was {pod}");
             let at = at.field("securityContext.windowsOptions.hostProcess");
             out.invalid(&at, &json!(own), &why);
         }
-        if own.or(of_pod) == Some(true) {
+        if own.or(pod_value) == Some(true) {
             processes += 1;
         }
     });
@@ -167,9 +167,9 @@ pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     if spec.uses_host_users() {
         return;
     }
-    for (name, said) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+    for (name, field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.json[name] == true {
-            out.forbidden(&at.field(said), WHY);
+            out.forbidden(&at.field(field), WHY);
         }
     }
     spec.each_container(at, |container, at| {
@@ -204,12 +204,13 @@ fn check_seccomp(profile: &Value, at: &Path, out: &mut FieldErrors) {
         ("Localhost", Some(path)) => check_descending(path, &path_at, out),
         (_, None) => {}
         (_, Some(path)) => {
-            let said = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
-            out.invalid(&path_at, Bad::Said(said), "can only be set when seccomp type is Localhost");
+            let profile_in_go = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
+            out.invalid(&path_at, Bad::Said(profile_in_go), "can only be set when seccomp type is Localhost");
         }
     }
 }
 
+/// Whether the AppArmor profile is valid.
 pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
     let mut causes = FieldErrors::default();
     check_app_armor(profile, &Path::new("appArmorProfile"), &mut causes);
@@ -266,7 +267,7 @@ fn check_windows(options: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// `DOMAIN\user`, the domain may be left out.
+/// Errors of a Windows user name: `DOMAIN\user` or `user`.
 fn windows_user(name: &str) -> Vec<&'static str> {
     let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
     if name.is_empty() {
@@ -278,10 +279,10 @@ fn windows_user(name: &str) -> Vec<&'static str> {
     if user.contains('\\') {
         return vec!["runAsUserName cannot contain more than one backslash"];
     }
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     if let Some(domain) = domain {
         if 256 <= domain.len() {
-            wrong.push("runAsUserName's Domain length must be under 256 characters");
+            errors.push("runAsUserName's Domain length must be under 256 characters");
         }
         let is_net_bios = (1..=15).contains(&domain.chars().count())
             && !domain.starts_with('.')
@@ -294,21 +295,21 @@ fn windows_user(name: &str) -> Vec<&'static str> {
                 && !it.ends_with('-')
         };
         if !is_net_bios && !domain.split('.').all(is_dns_label) {
-            wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+            errors.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format");
         }
     }
     if user.is_empty() {
-        wrong.push("runAsUserName's User cannot be empty");
+        errors.push("runAsUserName's User cannot be empty");
     } else if 104 < user.len() {
-        wrong.push("runAsUserName's User length must not be longer than 104 characters");
+        errors.push("runAsUserName's User length must not be longer than 104 characters");
     }
     if !user.is_empty() && user.chars().all(|it| it == '.' || it == ' ') {
-        wrong.push("runAsUserName's User cannot contain only periods or spaces");
+        errors.push("runAsUserName's User cannot contain only periods or spaces");
     }
     if user.contains(|it| "\"/\\:;|=,+*?<>@[]".contains(it)) {
-        wrong.push("runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
+        errors.push("runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
     }
-    wrong
+    errors
 }
 
 fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldErrors) {
@@ -329,18 +330,18 @@ fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldError
             out.duplicate(&at, name);
         }
         let dotted = name.replace('/', ".");
-        let is_of = |prefixes: &[&str]| prefixes.iter().any(|it| dotted.starts_with(it));
-        if spec.json["hostNetwork"] == true && is_of(&["net."]) {
+        let has_prefix = |prefixes: &[&str]| prefixes.iter().any(|it| dotted.starts_with(it));
+        if spec.json["hostNetwork"] == true && has_prefix(&["net."]) {
             out.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
         } else if spec.json["hostIPC"] == true
-            && is_of(&["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."])
+            && has_prefix(&["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."])
         {
             out.invalid(&at, name, "may not be specified when 'hostIPC' is true");
         }
     }
 }
 
-/// A container's context as Go shows it: all fields, by their Go names.
+/// Formats a container's security context like the Go struct: all fields by their Go names.
 fn in_go(context: &Value) -> Bad<'static> {
     const FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
@@ -356,7 +357,7 @@ fn in_go(context: &Value) -> Bad<'static> {
         ("SeccompProfile", "seccompProfile"),
         ("AppArmorProfile", "appArmorProfile"),
     ];
-    let said: Vec<_> = FIELDS
+    let go_fields: Vec<_> = FIELDS
         .iter()
         .map(|(go, json)| match (*go, &context[json]) {
             ("Capabilities", it @ Value::Object(_)) => {
@@ -365,5 +366,5 @@ fn in_go(context: &Value) -> Bad<'static> {
             (go, it) => format!("\"{go}\":{it}"),
         })
         .collect();
-    Bad::Said(format!("{{{}}}", said.join(",")))
+    Bad::Said(format!("{{{}}}", go_fields.join(",")))
 }

@@ -1,4 +1,4 @@
-//! The small kinds.
+//! Validation of small kinds: ConfigMap, Secret, Namespace, PriorityClass, PodDisruptionBudget, Lease, Event.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
@@ -11,9 +11,10 @@ use crate::unstructured::{is_set, list, str_at};
 use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::{labels, names};
 
-/// What a ConfigMap or a Secret holds altogether.
+/// Maximum total size of the data of a ConfigMap or Secret.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
+/// Validates a ConfigMap.
 pub(crate) fn config_map(write: &Write, out: &mut FieldErrors) {
     let map = write.new;
     check_frozen(write, &["data", "binaryData"], out);
@@ -36,6 +37,7 @@ pub(crate) fn config_map(write: &Write, out: &mut FieldErrors) {
     }
 }
 
+/// Validates a Secret.
 pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
     let (secret, at) = (write.new, Path::new("data"));
     if let Some(old) = write.old {
@@ -51,7 +53,7 @@ pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
     if DATA_BYTES_MAX < bytes {
         out.too_long(&at, DATA_BYTES_MAX);
     }
-    let mut need = |keys: &[&str]| {
+    let mut require_keys = |keys: &[&str]| {
         for key in keys.iter().filter(|key| data[**key].is_null()) {
             out.required(&at.key(key), "");
         }
@@ -66,12 +68,12 @@ pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
         "kubernetes.io/dockercfg" => check_docker(data, ".dockercfg", &at, out),
         "kubernetes.io/dockerconfigjson" => check_docker(data, ".dockerconfigjson", &at, out),
         "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
-            need(&["username", "password"]);
+            require_keys(&["username", "password"]);
         }
         "kubernetes.io/ssh-auth" if !is_set(&data["ssh-privatekey"]) => {
             out.required(&at.key("ssh-privatekey"), "")
         }
-        "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
+        "kubernetes.io/tls" => require_keys(&["tls.crt", "tls.key"]),
         _ => {}
     }
 }
@@ -89,7 +91,7 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
         Ok(Value::Array(_)) => unmarshal("array"),
         Err(_) => match content.first() {
             None => "unexpected end of JSON input".into(),
-            // Where it goes wrong later, to say how would quote what is secret.
+            // The parser's message would quote secret data.
             Some(b'{') => "invalid character in JSON".into(),
             Some(first) => {
                 format!("invalid character '{}' looking for beginning of value", char::from(*first))
@@ -99,7 +101,7 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
     out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
-/// Once an object is immutable it stays so, and so does what it holds.
+/// Checks that an object with `immutable: true` stays immutable, and its data unchanged.
 fn check_frozen(write: &Write, fields: &[&str], out: &mut FieldErrors) {
     const WHY: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
@@ -111,22 +113,23 @@ fn check_frozen(write: &Write, fields: &[&str], out: &mut FieldErrors) {
     }
 }
 
-/// How many bytes a base64 text stands for.
+/// Length of the decoded base64 text.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
+/// Validates a Namespace.
 pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
     let new = write.new;
     match (write.old, write.subresource) {
         (Some(_), Subresource::Status) => {
-            let is_going = is_set(&new["metadata"]["deletionTimestamp"]);
+            let is_terminating = is_set(&new["metadata"]["deletionTimestamp"]);
             let (phase, at) = (str_at(new, "status.phase"), Path::new("status.Phase"));
-            if !is_going && phase != "Active" {
+            if !is_terminating && phase != "Active" {
                 out.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
-            } else if is_going && phase != "Terminating" {
+            } else if is_terminating && phase != "Terminating" {
                 out.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
             }
         }
@@ -145,6 +148,7 @@ pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
     }
 }
 
+/// Validates a PriorityClass.
 pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
     const USER_MAX: i64 = 1_000_000_000;
     let class = write.new;
@@ -162,14 +166,16 @@ pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
     }
     let name = str_at(class, "metadata.name");
     if name.starts_with("system-") {
-        let known = match name {
+        let required_value = match name {
             "system-node-critical" => Some(2_000_001_000),
             "system-cluster-critical" => Some(2_000_000_000),
             _ => None,
         };
-        let why = match known {
+        let why = match required_value {
             None => Some(format!("{name} is not a known system priority class")),
-            Some(right) if right != value => Some(format!("value of {name} PriorityClass must be {right}")),
+            Some(required) if required != value => {
+                Some(format!("value of {name} PriorityClass must be {required}"))
+            }
             Some(_) if class["globalDefault"] == true => {
                 Some(format!("globalDefault of {name} PriorityClass must be false"))
             }
@@ -189,6 +195,7 @@ pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
     check_choice(&class["preemptionPolicy"], policies, &Path::new("preemptionPolicy"), out);
 }
 
+/// Validates a PodDisruptionBudget.
 pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
     let budget = write.new;
     if write.is_status() {
@@ -199,14 +206,14 @@ pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
     let (spec, at) = (&budget["spec"], Path::new("spec"));
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
         let or_null = |name: &str| spec[name].clone();
-        let said = format!(
+        let spec_in_go = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
             or_null("minAvailable"),
             or_null("selector"),
             or_null("maxUnavailable"),
             or_null("unhealthyPodEvictionPolicy")
         );
-        out.invalid(&at, Bad::Said(said), "minAvailable and maxUnavailable cannot be both set");
+        out.invalid(&at, Bad::Said(spec_in_go), "minAvailable and maxUnavailable cannot be both set");
     }
     for name in ["minAvailable", "maxUnavailable"] {
         check_int_or_percent(&spec[name], &at.field(name), out);
@@ -235,6 +242,7 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
+/// Validates a Lease.
 pub(crate) fn lease(write: &Write, out: &mut FieldErrors) {
     let (spec, at) = (&write.new["spec"], Path::new("spec"));
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
@@ -243,7 +251,7 @@ pub(crate) fn lease(write: &Write, out: &mut FieldErrors) {
     not_negative(spec, &["leaseTransitions"], &at, out);
 }
 
-/// Events written the old way say little; those with an `eventTime` must say who saw what.
+/// Validates an Event. Events with an `eventTime` must have the fields of `events.k8s.io`.
 pub(crate) fn event(write: &Write, out: &mut FieldErrors) {
     let event = write.new;
     let namespace = str_at(event, "metadata.namespace");

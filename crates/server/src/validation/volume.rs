@@ -1,4 +1,4 @@
-//! Volumes: exactly one source each, and what every source must say.
+//! Validation of volumes and volume sources.
 
 use serde_json::Value;
 
@@ -9,10 +9,11 @@ use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
+/// Validates one type of volume source.
 type VolumeCheck = fn(&Value, &Path, &mut FieldErrors);
 
-/// Every source: its field, the name upstream gives it in messages about its own fields, and its check. In
-/// upstream's order, for only the first of several is looked at.
+/// All volume sources: the field, its name in upstream's messages, and the check. In upstream's order, because only the
+/// first source of a volume is checked.
 const SOURCES: &[(&str, &str, VolumeCheck)] = &[
     ("emptyDir", "emptyDir", empty_dir),
     ("hostPath", "hostPath", host_path),
@@ -63,17 +64,18 @@ const SOURCES: &[(&str, &str, VolumeCheck)] = &[
     }),
 ];
 
-/// Gives the volumes that may be mounted: those with which nothing is wrong. `pod` is the name of the pod,
-/// where there is one.
+/// Checks the volumes of a pod spec and returns the valid ones, which may be mounted. `pod` is the name of the pod;
+/// `None` for a template.
 pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
     at: &Path,
     out: &mut FieldErrors,
 ) -> Vec<&'a Value> {
-    let mut good: Vec<&Value> = Vec::with_capacity(volumes.len());
+    let mut valid: Vec<&Value> = Vec::with_capacity(volumes.len());
     let claim_name = |it: &Value| pod.map(|pod| format!("{pod}-{}", str_at(it, "name")));
-    let made: Vec<_> = volumes.iter().filter(|it| has(it, "ephemeral")).filter_map(claim_name).collect();
+    let ephemeral_claims: Vec<_> =
+        volumes.iter().filter(|it| has(it, "ephemeral")).filter_map(claim_name).collect();
     for (index, volume) in volumes.iter().enumerate() {
         let at = at.index(index);
         let (name, before) = (str_at(volume, "name"), out.len());
@@ -88,30 +90,31 @@ pub(super) fn check_volumes<'a>(
             required(&volume["image"], &["reference"], &at.field("image"), out);
         }
         super::check_name(name, names::dns_label, &at.field("name"), out);
-        if good.iter().any(|it| str_at(it, "name") == name) {
+        if valid.iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at.field("name"), name);
         }
         if out.len() == before {
-            good.push(volume);
+            valid.push(volume);
         }
         let claim = str_at(volume, "persistentVolumeClaim.claimName");
-        if made.iter().any(|it| it == claim) {
+        if ephemeral_claims.iter().any(|it| it == claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
             out.invalid(&at.field("persistentVolumeClaim.claimName"), claim, why);
         }
     }
-    good
+    valid
 }
 
+/// Checks that a volume has exactly one source, and checks that source.
 fn check_source(volume: &Value, at: &Path, out: &mut FieldErrors) {
     let mut found = false;
-    for (field, said, check) in SOURCES {
+    for (field, name_in_messages, check) in SOURCES {
         let source = &volume[field];
         if source.is_null() {
             continue;
         }
         if found {
-            // Two of the names are misspelt upstream, here and nowhere else.
+            // Upstream misspells two names in this message only.
             let field = match *field {
                 "cephfs" => "cephFS",
                 "downwardAPI" => "downwarAPI",
@@ -119,7 +122,7 @@ fn check_source(volume: &Value, at: &Path, out: &mut FieldErrors) {
             };
             out.forbidden(&at.field(field), "may not specify more than 1 volume type");
         } else {
-            check(source, &at.field(said), out);
+            check(source, &at.field(name_in_messages), out);
         }
         found = true;
     }
@@ -141,7 +144,7 @@ fn empty_dir(source: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-/// What must be at the path of a host.
+/// Types of a `hostPath` volume.
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
@@ -187,18 +190,18 @@ fn iscsi(source: &Value, at: &Path, out: &mut FieldErrors) {
 }
 
 fn check_iscsi_name(name: &str, at: &Path, out: &mut FieldErrors) {
-    let is_good = match name.get(..3) {
+    let is_valid = match name.get(..3) {
         Some("iqn") => is_iqn(name),
         Some("eui") => name.len() == 20 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
         Some("naa") => name.len() == 36 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
         _ => return out.invalid(at, name, "must be valid format starting with iqn, eui, or naa"),
     };
-    if !is_good {
+    if !is_valid {
         out.invalid(at, name, "must be valid format");
     }
 }
 
-/// `iqn.2001-04.com.example:storage`
+/// Whether the name is an iSCSI qualified name such as `iqn.2001-04.com.example:storage`.
 fn is_iqn(name: &str) -> bool {
     let digits = |it: &str, count| it.len() == count && it.bytes().all(|it| it.is_ascii_digit());
     let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|it| it.split_once('.')) else {
@@ -385,14 +388,15 @@ fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut FieldErrors
     }
 }
 
-fn take_path<'a>(taken: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut FieldErrors) {
+/// Checks that a file path occurs only once in a projected volume.
+fn take_path<'a>(seen: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut FieldErrors) {
     if path.is_empty() {
         return;
     }
-    if taken.contains(&path) {
+    if seen.contains(&path) {
         out.invalid(at, said, "conflicting duplicate paths");
     } else {
-        taken.push(path);
+        seen.push(path);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the server takes, but says something about: in upstream's words, as `Warning` headers.
+//! Warnings about valid but deprecated or suspicious fields, sent as `Warning` headers with upstream's messages.
 //!
 //! Upstream: `pkg/api/pod/warnings.go`.
 
@@ -14,28 +14,30 @@ use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list, str_at};
 use muster_api::quantity::Quantity;
 
+/// For kinds without warnings.
 pub(crate) fn nothing(_: &Write) -> Vec<String> {
     Vec::new()
 }
 
-/// Only of new pods: those that stand are changed by programs, and often.
+/// Warnings about a new pod. Updates cause none, because controllers make them often.
 pub(crate) fn pod(write: &Write) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
     }
     let mut out = Vec::new();
-    let wrong = names::dns_label(str_at(write.new, "metadata.name"));
-    if !wrong.is_empty() {
+    let errors = names::dns_label(str_at(write.new, "metadata.name"));
+    if !errors.is_empty() {
         out.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
              is recommended: [{}]",
-            wrong.join(" ")
+            errors.join(" ")
         ));
     }
     of_template(write.new, &Path::new("spec"), &Path::new("metadata.annotations"), &mut out);
     out
 }
 
+/// Warnings about a PodTemplate whose template is new or changed.
 pub(crate) fn pod_template(write: &Write) -> Vec<String> {
     let mut out = Vec::new();
     if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
@@ -45,6 +47,7 @@ pub(crate) fn pod_template(write: &Write) -> Vec<String> {
     out
 }
 
+/// Warnings about a DaemonSet whose template is new or changed.
 pub(crate) fn daemonset(write: &Write) -> Vec<String> {
     let mut out = Vec::new();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
@@ -60,11 +63,12 @@ pub(crate) fn daemonset(write: &Write) -> Vec<String> {
     out
 }
 
+/// Warnings about a Service.
 pub(crate) fn service(write: &Write) -> Vec<String> {
     let spec = &write.new["spec"];
     let mut out: Vec<String> = Vec::new();
     let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
-    let is_elsewhere = spec["type"] == "ExternalName";
+    let is_external_name = spec["type"] == "ExternalName";
     let has_external = is_set(&spec["externalIPs"]);
     if is_headless && is_set(&spec["loadBalancerIP"]) {
         out.push("spec.loadBalancerIP is ignored for headless services".into());
@@ -75,13 +79,13 @@ pub(crate) fn service(write: &Write) -> Vec<String> {
     if is_headless && spec["sessionAffinity"] != "None" {
         out.push("spec.SessionAffinity is ignored for headless services".into());
     }
-    if has_external && !is_headless && !is_elsewhere {
+    if has_external && !is_headless && !is_external_name {
         out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
     }
-    if has_external && is_elsewhere {
+    if has_external && is_external_name {
         out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
     }
-    if !is_elsewhere && is_set(&spec["externalName"]) {
+    if !is_external_name && is_set(&spec["externalName"]) {
         out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
     }
     if spec["trafficDistribution"] == "PreferClose" {
@@ -91,17 +95,18 @@ pub(crate) fn service(write: &Write) -> Vec<String> {
 }
 
 pub(crate) fn node(write: &Write) -> Vec<String> {
-    let is_said = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
+    let is_used = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
-    is_said.then(|| why.to_owned()).into_iter().collect()
+    is_used.then(|| why.to_owned()).into_iter().collect()
 }
 
+/// Warnings about deprecated node labels in a RuntimeClass.
 pub(crate) fn runtime_class(write: &Write) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
     selector.filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?))).collect()
 }
 
-/// A pair of key and certificate that is none.
+/// Warnings about a TLS Secret without PEM data.
 pub(crate) fn secret(write: &Write) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {
         return Vec::new();
@@ -114,14 +119,16 @@ pub(crate) fn secret(write: &Write) -> Vec<String> {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
+/// Warnings about an EndpointSlice.
 pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
     let why = "spec.addressType: FQDN endpoints are deprecated";
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
 
+/// Adds the warnings about a pod or pod template.
 fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
     let spec = &template["spec"];
-    // A pod itself, and not what pods are made from later.
+    // False for a pod itself.
     let is_template = at.to_string() != "spec";
     of_node_labels(spec, at, out);
     of_spreading(spec, at, out);
@@ -158,7 +165,7 @@ fn each_container(spec: &Value, at: &Path, mut visit: impl FnMut(&Value, &Path))
     }
 }
 
-/// Labels of nodes that have another name by now.
+/// The warning about a deprecated node label.
 fn renamed(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -181,6 +188,7 @@ fn renamed(label: &str) -> Option<&'static str> {
     })
 }
 
+/// Adds warnings about deprecated or invalid node labels in node selector and node affinity.
 fn of_node_labels(spec: &Value, at: &Path, out: &mut Vec<String>) {
     for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
         if let Some(why) = renamed(label) {
@@ -199,8 +207,8 @@ fn of_node_labels(spec: &Value, at: &Path, out: &mut Vec<String>) {
                 ));
             }
             for (value_index, value) in list(it, "values").iter().enumerate().filter(|_| is_preference) {
-                let wrong = names::label_value(value.as_str().unwrap_or_default());
-                if let Some(why) = wrong.first() {
+                let errors = names::label_value(value.as_str().unwrap_or_default());
+                if let Some(why) = errors.first() {
                     let at = at.field("matchExpressions");
                     let at = at.index(index);
                     let at = at.field("values");
@@ -257,7 +265,7 @@ fn of_affinity(affinity: &Value, at: &Path, out: &mut Vec<String>) {
 }
 
 fn of_annotations(annotations: &Value, at: &Path, out: &mut Vec<String>) {
-    const GONE: &[(&str, &str)] = &[
+    const NON_FUNCTIONAL: &[(&str, &str)] = &[
         (
             "scheduler.alpha.kubernetes.io/critical-pod",
             "non-functional in v1.16+; use the \"priorityClassName\" field instead",
@@ -271,13 +279,13 @@ fn of_annotations(annotations: &Value, at: &Path, out: &mut Vec<String>) {
             "non-functional in v1.11+; use the \"sysctls\" field instead",
         ),
     ];
-    for (key, why) in GONE.iter().filter(|(key, _)| !annotations[*key].is_null()) {
+    for (key, why) in NON_FUNCTIONAL.iter().filter(|(key, _)| !annotations[*key].is_null()) {
         out.push(format!("{}: {why}", at.key(key)));
     }
 }
 
-fn of_seccomp(annotations: &Value, key: &str, said_by: &Value, at: &Path, out: &mut Vec<String>) {
-    if !annotations[key].is_null() && said_by["securityContext"]["seccompProfile"].is_null() {
+fn of_seccomp(annotations: &Value, key: &str, object: &Value, at: &Path, out: &mut Vec<String>) {
+    if !annotations[key].is_null() && object["securityContext"]["seccompProfile"].is_null() {
         out.push(format!(
             "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
             at.key(key)
@@ -287,18 +295,18 @@ fn of_seccomp(annotations: &Value, key: &str, said_by: &Value, at: &Path, out: &
 
 fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path, out: &mut Vec<String>) {
     let key = format!("container.apparmor.security.beta.kubernetes.io/{}", str_at(container, "name"));
-    let Some(said) = annotations[&key].as_str() else { return };
+    let Some(annotation) = annotations[&key].as_str() else { return };
     if !container["securityContext"]["appArmorProfile"].is_null() {
         return;
     }
-    let profile = match (said, said.strip_prefix("localhost/")) {
+    let profile = match (annotation, annotation.strip_prefix("localhost/")) {
         ("unconfined", _) => json!({"type": "Unconfined"}),
         ("runtime/default", _) => json!({"type": "RuntimeDefault"}),
         (_, Some(name)) if !name.is_empty() => json!({"type": "Localhost", "localhostProfile": name}),
         _ => Value::Null,
     };
-    let of_pod = &spec["securityContext"]["appArmorProfile"];
-    if of_pod.is_null() || *of_pod != profile {
+    let pod_profile = &spec["securityContext"]["appArmorProfile"];
+    if pod_profile.is_null() || *pod_profile != profile {
         out.push(format!(
             "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
             at.key(&key)
@@ -307,7 +315,7 @@ fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path,
 }
 
 fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
-    const GONE: &[(&str, &str, &str)] = &[
+    const DEPRECATED: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
         ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
         ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -320,8 +328,8 @@ fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
     ];
     let volumes = list(spec, "volumes");
     for (index, volume) in volumes.iter().enumerate() {
-        for (_, said, why) in GONE.iter().filter(|(field, ..)| !volume[*field].is_null()) {
-            out.push(format!("{}: {why}", at.field("volumes").index(index).field(said)));
+        for (_, name, why) in DEPRECATED.iter().filter(|(field, ..)| !volume[*field].is_null()) {
+            out.push(format!("{}: {why}", at.field("volumes").index(index).field(name)));
         }
     }
     for volume in volumes {
@@ -329,33 +337,33 @@ fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
     }
 }
 
-/// Two files of one volume that would be in each other's way.
+/// Adds warnings about overlapping file paths in a volume.
 fn of_paths(volume: &Value, out: &mut Vec<String>) {
     let name = str_at(volume, "name");
     let mut empty = Vec::new();
-    let items = |source: &Value, said: &str| -> Vec<(String, String)> {
-        let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), said.to_owned());
+    let items = |source: &Value, source_name: &str| -> Vec<(String, String)> {
+        let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), source_name.to_owned());
         list(source, "items").iter().map(path).collect()
     };
-    let mut told = |what: &str, paths: Vec<(String, String)>| {
-        let show = |(path, source): &(String, String)| match source.as_str() {
+    let mut warn_overlaps = |what: &str, paths: Vec<(String, String)>| {
+        let format_path = |(path, source): &(String, String)| match source.as_str() {
             "" => format!("{path:?}"),
             source => format!("{path:?} ({source})"),
         };
         for (index, it) in paths.iter().enumerate().filter(|(_, it)| !it.0.is_empty()) {
-            let under = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
+            let is_under = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
             for other in paths[..index].iter().filter(|other| !other.0.is_empty()) {
-                if under(&other.0, &it.0) || under(&it.0, &other.0) {
-                    let (it, other) = (show(it), show(other));
+                if is_under(&other.0, &it.0) || is_under(&it.0, &other.0) {
+                    let (it, other) = (format_path(it), format_path(other));
                     out.push(format!("volume {name:?} ({what}): overlapping paths: {it} with {other}"));
                 }
             }
         }
     };
     let (map, secret) = (&volume["configMap"], &volume["secret"]);
-    told(&format!("ConfigMap {:?}", str_at(map, "name")), items(map, ""));
-    told(&format!("Secret {:?}", str_at(secret, "secretName")), items(secret, ""));
-    told("DownwardAPI", items(&volume["downwardAPI"], ""));
+    warn_overlaps(&format!("ConfigMap {:?}", str_at(map, "name")), items(map, ""));
+    warn_overlaps(&format!("Secret {:?}", str_at(secret, "secretName")), items(secret, ""));
+    warn_overlaps("DownwardAPI", items(&volume["downwardAPI"], ""));
     let mut all = Vec::new();
     for source in list(&volume["projected"], "sources") {
         if !is_set(source) {
@@ -371,17 +379,18 @@ fn of_paths(volume: &Value, out: &mut Vec<String>) {
             all.push((str_at(token, "path").trim_end_matches('/').to_owned(), "ServiceAccountToken".into()));
         }
     }
-    told("Projected", all);
+    warn_overlaps("Projected", all);
     out.extend(empty);
 }
 
+/// Adds warnings about duplicate host aliases and image pull secrets.
 fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
     for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
         let items = list(spec, name);
         for (index, it) in items.iter().enumerate() {
-            let said = str_at(it, field);
-            if items[..index].iter().any(|other| str_at(other, field) == said) {
-                out.push(format!("{}: duplicate {what} {said:?}", at.field(name).index(index).field(field)));
+            let value = str_at(it, field);
+            if items[..index].iter().any(|other| str_at(other, field) == value) {
+                out.push(format!("{}: duplicate {what} {value:?}", at.field(name).index(index).field(field)));
             }
         }
     }
@@ -393,27 +402,28 @@ fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
     }
 }
 
-/// A part of a byte.
+/// Adds warnings about fractions of bytes.
 fn of_amounts(amounts: &Value, at: &Path, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];
         if Quantity::of(amount).millis() % 1000 != 0 {
-            let said = amount.as_str().unwrap_or_default();
+            let text = amount.as_str().unwrap_or_default();
             out.push(format!(
-                "{}: fractional byte value {said:?} is invalid, must be an integer",
+                "{}: fractional byte value {text:?} is invalid, must be an integer",
                 at.key(name)
             ));
         }
     }
 }
 
+/// Adds warnings about environment variables that are defined twice.
 fn of_environment(env: &[Value], at: &Path, out: &mut Vec<String>) {
     for (index, it) in env.iter().enumerate() {
         let name = str_at(it, "name");
         if !env[..index].iter().any(|other| str_at(other, "name") == name) {
             continue;
         }
-        // Adding to what was there is fine.
+        // A definition that refers to the previous one is fine.
         let (value, reference) = (str_at(it, "value"), format!("$({name})"));
         if !it["valueFrom"].is_null() || value == reference || !value.contains(&reference) {
             let at = at.index(index);
@@ -424,9 +434,10 @@ fn of_environment(env: &[Value], at: &Path, out: &mut Vec<String>) {
     }
 }
 
+/// Adds warnings about duplicate, overlapping and ambiguous ports.
 fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
-    let mut taken: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
-    let mut named: Vec<String> = Vec::new();
+    let mut seen: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
+    let mut name_warnings: Vec<String> = Vec::new();
     let mut names: HashMap<String, String> = HashMap::new();
     each_container(spec, at, |container, at| {
         for (index, port) in list(container, "ports").iter().enumerate() {
@@ -441,7 +452,7 @@ fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
                 ));
             }
             let key = format!("{}/{}", port["containerPort"], str_at(port, "protocol"));
-            let others = taken.entry(key).or_default();
+            let others = seen.entry(key).or_default();
             for (other_at, other_ip, other_port) in others.iter() {
                 if host_ip == other_ip && host_port == *other_port {
                     out.push(format!("{at}: duplicate port definition with {other_at}"));
@@ -458,12 +469,12 @@ fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
             }
             match names.get(name) {
                 None => drop(names.insert(name.to_owned(), at)),
-                Some(other) => named.push(format!(
+                Some(other) => name_warnings.push(format!(
                     "{at}: duplicate port name {name:?} with {other}, services and probes that select ports by name \
                      will use {other}"
                 )),
             }
         }
     });
-    out.extend(named);
+    out.extend(name_warnings);
 }
