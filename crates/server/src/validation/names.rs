@@ -55,7 +55,7 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
 
 /// Errors of a DNS subdomain whose labels may contain underscores.
 pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
-    const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    const PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
         it.bytes().all(|b| is_lower(b) || b == b'-' || b == b'_') && ends_with_lower(it)
@@ -66,7 +66,7 @@ pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
              must start and end with an alphanumeric character",
             &["example.com"],
-            &format!("{PART}(\\.{PART})*"),
+            &format!("{PART_REGEX}(\\.{PART_REGEX})*"),
         ));
     }
     errors
@@ -74,10 +74,10 @@ pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
 
 /// Errors of a qualified name such as `example.com/name`: label and annotation keys, taints, finalizers, conditions.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
-    const MUST: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
     const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
-    const FORM: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+    const REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
     let mut errors = Vec::new();
     let mut parts = text.split('/');
     let name = match (parts.next(), parts.next(), parts.next()) {
@@ -93,7 +93,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                mismatch(MUST, EXAMPLES, FORM)
+                mismatch(MESSAGE, EXAMPLES, REGEX)
             )];
         }
     };
@@ -103,7 +103,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
         errors.extend(too_long(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
     }
     if name.is_empty() || !is_label_value(name) {
-        errors.push(format!("name part {}", mismatch(MUST, EXAMPLES, FORM)));
+        errors.push(format!("name part {}", mismatch(MESSAGE, EXAMPLES, REGEX)));
     }
     errors
 }

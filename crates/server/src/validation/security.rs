@@ -68,13 +68,13 @@ pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     match str_at(os, "name") {
         "" => out.required(&at.field("os").field("name"), ""),
         "linux" => {
-            const WHY: &str = "windows options cannot be set for a linux pod";
+            const MESSAGE: &str = "windows options cannot be set for a linux pod";
             if has(&json["securityContext"], "windowsOptions") {
-                out.forbidden(&at.field("securityContext").field("windowsOptions"), WHY);
+                out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
             }
             spec.each_container(at, |container, at| {
                 if has(&container["securityContext"], "windowsOptions") {
-                    out.forbidden(&at.field("securityContext").field("windowsOptions"), WHY);
+                    out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
                 }
             });
         }
@@ -84,7 +84,7 @@ pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
 }
 
 fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    const WHY: &str = "cannot be set for a windows pod";
+    const MESSAGE: &str = "cannot be set for a windows pod";
     // The flag is true for a field of the pod spec, false for one of its security context.
     const FORBIDDEN_IN_POD: &[(&str, bool)] = &[
         ("appArmorProfile", false),
@@ -120,12 +120,12 @@ fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
         let value = if *is_spec_field { &spec.json[name] } else { &spec.json["securityContext"][name] };
         let is_given = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
         if is_given {
-            out.forbidden(&if *is_spec_field { at.field(name) } else { context_at.field(name) }, WHY);
+            out.forbidden(&if *is_spec_field { at.field(name) } else { context_at.field(name) }, MESSAGE);
         }
     }
     spec.each_container(at, |container, at| {
         for name in FORBIDDEN_IN_CONTAINER.iter().filter(|name| has(&container["securityContext"], name)) {
-            out.forbidden(&at.field("securityContext").field(name), WHY);
+            out.forbidden(&at.field("securityContext").field(name), MESSAGE);
         }
     });
 }
@@ -163,18 +163,18 @@ pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut FieldErrors) 
 }
 
 pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    const WHY: &str = "when `hostUsers` is false";
+    const MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
     }
     for (name, field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.json[name] == true {
-            out.forbidden(&at.field(field), WHY);
+            out.forbidden(&at.field(field), MESSAGE);
         }
     }
     spec.each_container(at, |container, at| {
         if is_set(&container["volumeDevices"]) {
-            out.forbidden(&at.field("volumeDevices"), WHY);
+            out.forbidden(&at.field("volumeDevices"), MESSAGE);
         }
     });
 }
@@ -313,7 +313,7 @@ fn windows_user(name: &str) -> Vec<&'static str> {
 }
 
 fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldErrors) {
-    const FORM: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    const REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
         let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
         let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-' || it == b'_';
@@ -325,7 +325,7 @@ fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldError
         if name.is_empty() {
             out.required(&at, "");
         } else if 253 < name.len() || !name.split(['.', '/']).all(is_part) {
-            out.invalid(&at, name, &format!("must have at most 253 characters and match regex {FORM}"));
+            out.invalid(&at, name, &format!("must have at most 253 characters and match regex {REGEX}"));
         } else if sysctls[..index].iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at, name);
         }

@@ -60,9 +60,9 @@ pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
     };
     match str_at(secret, "type") {
         "kubernetes.io/service-account-token" => {
-            const ACCOUNT: &str = "kubernetes.io/service-account.name";
-            if !is_set(&secret["metadata"]["annotations"][ACCOUNT]) {
-                out.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
+            const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
+            if !is_set(&secret["metadata"]["annotations"][ACCOUNT_ANNOTATION]) {
+                out.required(&Path::new("metadata.annotations").key(ACCOUNT_ANNOTATION), "");
             }
         }
         "kubernetes.io/dockercfg" => check_docker(data, ".dockercfg", &at, out),
@@ -103,13 +103,13 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
 
 /// Checks that an object with `immutable: true` stays immutable, and its data unchanged.
 fn check_frozen(write: &Write, fields: &[&str], out: &mut FieldErrors) {
-    const WHY: &str = "field is immutable when `immutable` is set";
+    const MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
     if write.new["immutable"] != true {
-        out.forbidden(&Path::new("immutable"), WHY);
+        out.forbidden(&Path::new("immutable"), MESSAGE);
     }
     for field in fields.iter().filter(|field| write.new[**field] != old[**field]) {
-        out.forbidden(&Path::new(field), WHY);
+        out.forbidden(&Path::new(field), MESSAGE);
     }
 }
 

@@ -316,13 +316,14 @@ fn azure_disk(source: &Value, at: &Path, out: &mut FieldErrors) {
     super::check_choice(&source["kind"], &["Dedicated", "Managed", "Shared"], &at.field("kind"), out);
     let (kind, uri) = (str_at(source, "kind"), str_at(source, "diskURI"));
     if kind == "Managed" && !uri.starts_with("/subscriptions/") {
-        const FORM: &str =
+        const URI_FORMAT: &str =
             "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
-        out.unsupported(&at.field("diskURI"), uri, &[FORM]);
+        out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
     }
     if has(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
-        const FORM: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
-        out.unsupported(&at.field("diskURI"), uri, &[FORM]);
+        const URI_FORMAT: &str =
+            "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
+        out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
     }
 }
 
