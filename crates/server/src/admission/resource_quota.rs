@@ -226,7 +226,7 @@ fn charged(
     Ok(Some(after))
 }
 
-/// Rule: if a quota limits cpu or memory, every container must set the limited request or limit.
+/// Refuses a pod in which a container does not set a cpu or memory request or limit that the quota restricts.
 fn refuse_unsaid(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
