@@ -6,7 +6,7 @@
 
 use alloc::string::String;
 
-/// An exposition format.
+/// Exposition format of `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text format 0.0.4.

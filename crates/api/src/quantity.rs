@@ -19,11 +19,11 @@ pub struct Quantity {
 /// The suffix format of a quantity. Upstream: `resource.Format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// `12M`
+    /// Decimal suffixes, such as `12M`.
     Decimal,
-    /// `12Mi`
+    /// Binary suffixes, such as `12Mi`.
     Binary,
-    /// `12e6`
+    /// A decimal exponent, such as `12e6`.
     Exponent,
 }
 
@@ -182,10 +182,10 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// A tokenized quantity.
+/// A quantity text split into sign, digits and suffix.
 struct Parts<'a> {
     negative: bool,
-    /// Without leading zeros.
+    /// Digits before the decimal point, without leading zeros.
     whole: &'a str,
     fraction: &'a str,
     form: Form,
@@ -194,7 +194,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Tokenizes a text.
+    /// Splits a quantity text into sign, digits and suffix.
     fn of(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);

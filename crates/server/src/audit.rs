@@ -18,10 +18,9 @@ use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 /// Maximum number of queued lines: two seconds at 5,000 requests per second, about 10 MB at 1 kB each.
 const QUEUE_MAX: usize = 10_000;
 
-/// Size at which the log file is rotated, and the number of old files kept. Upstream: defaults suggested for
-/// `--audit-log-maxsize` and `--audit-log-maxbackup`.
+/// Size at which the log file is rotated. Upstream: the value suggested for `--audit-log-maxsize`.
 const FILE_BYTES_MAX: u64 = 100_000_000;
-/// Number of rotated files that are kept.
+/// Number of rotated files that are kept. Upstream: the value suggested for `--audit-log-maxbackup`.
 const FILES_MAX: usize = 10;
 
 /// Writes audit events to a file from a thread of its own.
@@ -74,7 +73,7 @@ impl Audit {
     }
 }
 
-/// Writes the queued lines before it returns.
+/// Dropping the log first writes the queued lines.
 impl Drop for Audit {
     fn drop(&mut self) {
         drop(self.lines.take());

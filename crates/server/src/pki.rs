@@ -55,7 +55,7 @@ const TO_AGENTS: &str = "kube-apiserver-kubelet-client";
 /// File name of the key that signs service account tokens.
 const TOKEN_KEY: &str = "sa.key";
 
-/// The address of the Service `kubernetes`.
+/// Cluster IP of the Service `kubernetes`.
 const SERVICE_IP: &str = "10.96.0.1";
 
 /// A failure to read, generate or use the certificates and keys of the data directory.
@@ -128,7 +128,7 @@ impl fmt::Debug for Identity {
 /// A certificate authority: its certificate in PEM, and its key.
 struct Authority {
     dir: PathBuf,
-    /// Base name of its two files.
+    /// Base name of the authority's certificate and key files.
     name: &'static str,
     pem: String,
     issuer: Issuer<'static, KeyPair>,

@@ -8,7 +8,7 @@ use crate::unstructured::{list, map_mut};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Adds the taint on create. The node lifecycle controller removes it when the node is ready.
+/// Adds the not-ready taint to a new Node. The node lifecycle controller removes it when the node is ready.
 pub(super) fn mutate(attributes: AdmissionAttributes<'_>, node: &mut Value) {
     let is_not_ready_taint = |it: &Value| it["key"] == NOT_READY && it["effect"] == "NoSchedule";
     if !attributes.is_create() || list(&node["spec"], "taints").iter().any(is_not_ready_taint) {

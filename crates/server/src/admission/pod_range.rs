@@ -155,7 +155,7 @@ impl AllocatedRanges {
         self.holder_among(block, name, |_| true)
     }
 
-    /// As `owner`, among the blocks for which `counts` is true.
+    /// A node other than `name` that has an overlapping block for which `counts` returns true.
     fn holder_among(&self, block: Block, name: &str, counts: impl Fn(Block) -> bool) -> Option<&str> {
         let allocated = self.held.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
         let pending = self.promised.iter().map(|(name, (block, _))| (name, *block));

@@ -18,7 +18,7 @@ const CERTIFICATES: &str = "certificates.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
-/// Placeholder for the core API group in the rules below.
+/// Stands for the core API group, whose name is empty, in the rules below.
 const CORE: &str = "core";
 /// The API groups of events, which are served in both.
 const EVENTS: &str = "core events.k8s.io";

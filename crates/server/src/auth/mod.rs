@@ -1,8 +1,9 @@
 //! Authentication and authorization.
 //!
-//! A request is authenticated by client certificate or bearer token (`token`, `bootstrap_token`), may impersonate
-//! another user (`impersonate`), and is then authorized: by the RBAC objects in the store (`roles`, `rule`), and for
-//! nodes by the node authorizer (`node`). `default_roles` has the roles of every cluster.
+//! A request is authenticated by client certificate or bearer token (`service_account_token`, `bootstrap_token`), may
+//! impersonate another user (`impersonation`), and is then authorized: by the RBAC objects in the store (`roles`,
+//! `policy_rule`), and for nodes by the node authorizer (`node_authorizer`). `default_roles` has the roles of every
+//! cluster.
 
 pub(crate) mod bootstrap_token;
 pub(crate) mod default_roles;
@@ -64,7 +65,7 @@ pub(crate) struct Access {
     addresses: NodeAddresses,
 }
 
-/// What allows a request: membership in `system:masters`, the node authorizer, or an RBAC binding.
+/// The grant that allows a request: membership in `system:masters`, the node authorizer, or an RBAC binding.
 #[derive(Debug)]
 pub(crate) enum Grant {
     Masters,

@@ -122,7 +122,7 @@ fn current(access: &Access) -> Arc<List> {
 }
 
 impl List {
-    /// Parses the ConfigMap.
+    /// Parses the ConfigMap of revoked credentials.
     fn read(bytes: Bytes) -> Self {
         let object = unstructured::parse(&bytes);
         let mut list = Self { bytes: Some(bytes), ..Self::default() };

@@ -55,8 +55,8 @@ struct Subject {
 /// A permission granted by a binding, as shown in reviews and the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct RoleGrant {
-    /// Index of the subject in the binding.
     binding: Arc<Binding>,
+    /// Index of the subject in the binding.
     subject: usize,
 }
 

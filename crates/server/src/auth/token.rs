@@ -77,19 +77,19 @@ pub(crate) struct Ref {
 }
 
 impl Tokens {
-    /// Uses the signing key in the server's data directory.
+    /// Creates a signer with the signing key in the server's data directory.
     pub(crate) fn of(pki: &Pki) -> Result<Self, PkiError> {
         Self::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))
     }
 
     #[cfg(test)]
-    /// With a new key.
+    /// Creates a signer with a new key.
     pub(crate) fn of_test() -> Self {
         let key = rcgen::KeyPair::generate().expect("generating a key does not fail");
         Self::new(&key).expect("a generated key is on the curve P-256")
     }
 
-    /// The key must be on the curve P-256.
+    /// Creates a signer from a key on the curve P-256.
     fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
@@ -122,7 +122,7 @@ impl Tokens {
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
-    /// Verifies the signature of a token and returns its claims. [`Claims::user`] checks whether they are still valid.
+    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether they are still valid.
     pub(crate) fn read(&self, token: &str) -> Option<Arc<Claims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;

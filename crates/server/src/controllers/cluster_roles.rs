@@ -30,7 +30,7 @@ pub(crate) async fn make(registry: &Registry, now: Timestamp) -> Result<(), ApiE
     aggregate(registry, now).await
 }
 
-/// Creates a default role or binding, or adds what is missing.
+/// Creates a default role or binding, or adds missing rules and subjects to the stored one.
 async fn ensure(registry: &Registry, plural: &str, default: Value, now: Timestamp) -> Result<(), ApiError> {
     let target = target(plural, str_at(&default, "metadata.name"));
     let Some(stored) = registry.storage.peek(target.kind, None, &target.name) else {

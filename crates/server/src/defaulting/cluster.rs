@@ -48,7 +48,7 @@ pub(crate) fn service_account(account: &mut Value) {
 /// Syncs `podCIDR` with `podCIDRs`, and sets `allocatable` from `capacity`.
 pub(crate) fn node(node: &mut Value) {
     with(node, "spec", |spec| {
-        // Deprecated without effect, and not stored.
+        // `configSource` is deprecated, has no effect and is not stored.
         forget(spec, "configSource");
         // The deprecated field holds the first item of the list, and takes precedence.
         let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());

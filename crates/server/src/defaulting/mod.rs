@@ -23,7 +23,7 @@ pub(crate) use self::service::{endpoints, service};
 use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
-/// For kinds without defaults.
+/// Does nothing: the defaulting function of kinds without defaults.
 pub(crate) fn nothing(_: &mut Value) {}
 
 /// Sets a field that is absent, empty or zero: for fields that are values in Go.

@@ -374,7 +374,7 @@ fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut FieldError
     }
 }
 
-/// Checks a resource name.
+/// Function that checks a resource name.
 type NameCheck = fn(&str, &Path, &mut FieldErrors);
 
 /// Checks requests and limits, and claims of dynamic resources.

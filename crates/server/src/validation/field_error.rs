@@ -85,7 +85,7 @@ pub(crate) enum Bad<'a> {
     Text(&'a str),
     Number(i128),
     Json(&'a Value),
-    /// Already formatted.
+    /// A value that is already formatted as Go prints it.
     Said(String),
 }
 

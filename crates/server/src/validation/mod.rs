@@ -60,7 +60,7 @@ impl Write<'_> {
     }
 }
 
-/// For kinds without validation.
+/// Does nothing: the validation function of kinds that need none.
 pub(crate) fn nothing(_: &Write, _: &mut FieldErrors) {}
 
 /// Whether a field is present and not null. An empty object counts as present, as a non-nil pointer does in Go.

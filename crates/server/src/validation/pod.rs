@@ -84,7 +84,7 @@ fn check_pod(pod: &Value, out: &mut FieldErrors) {
 /// A pod spec with the volumes that its containers may mount.
 pub(super) struct Spec<'a> {
     pub(super) json: &'a Value,
-    /// The valid volumes.
+    /// The volumes that passed validation.
     volumes: Vec<&'a Value>,
 }
 

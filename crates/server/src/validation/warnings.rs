@@ -14,7 +14,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list, str_at};
 use muster_api::quantity::Quantity;
 
-/// For kinds without warnings.
+/// Returns no warnings: the function of kinds without warnings.
 pub(crate) fn nothing(_: &Write) -> Vec<String> {
     Vec::new()
 }
@@ -128,7 +128,7 @@ pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
 /// Adds the warnings about a pod or pod template.
 fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
     let spec = &template["spec"];
-    // False for a pod itself.
+    // The spec of a pod itself has the path `spec`.
     let is_template = at.to_string() != "spec";
     of_node_labels(spec, at, out);
     of_spreading(spec, at, out);
