@@ -44,8 +44,8 @@ const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
 /// Maximum number of streams on one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
-/// The same for Muster's own components and administrators, because one process may watch for thousands of simulated
-/// nodes.
+/// Maximum number of streams on one HTTP/2 connection of Muster's own components or of an administrator, because one
+/// process may watch for thousands of simulated nodes.
 const STREAMS_OF_OWN_PARTS_MAX: u32 = 4_000;
 
 /// Response bytes buffered for one HTTP/2 stream.

@@ -66,7 +66,7 @@ pub(crate) fn check(
 pub(crate) const NO_MASTERS: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
-/// Whether the signing request asks for the group `system:masters`.
+/// Whether the signing request includes the group `system:masters`.
 pub(crate) fn is_master(request: &Request) -> bool {
     request.organizations.iter().any(|it| it == MASTERS)
 }

@@ -1,5 +1,5 @@
 //! Periodic reauthorization of long-running requests: watches, followed logs, exec. Credentials may expire or be
-//! revoked, and permissions be removed, while such a request runs.
+//! revoked, and permissions be removed, while they run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

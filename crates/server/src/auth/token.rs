@@ -122,7 +122,8 @@ impl Tokens {
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
     }
 
-    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether they are still valid.
+    /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether they
+    /// are still valid.
     pub(crate) fn read(&self, token: &str) -> Option<Arc<Claims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;

@@ -18,7 +18,7 @@ const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// Lifetime of such a token: effectively unlimited, because it ends with its Secret and service account.
+/// Lifetime of a token in a Secret: effectively unlimited, because it ends with its Secret and service account.
 const LIFE_S: i64 = 1 << 32;
 
 /// Namespace and name of a Secret.

@@ -109,7 +109,7 @@ impl PodSecurity {
         self.policy_of_object(&unstructured::parse(namespace))
     }
 
-    /// As `policy_of`, for a parsed namespace.
+    /// The policy selected by the labels of a parsed namespace, and the errors in those labels.
     fn policy_of_object(&self, namespace: &Value) -> (Policy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
             Some(labels) => Policy::of_labels(labels, self.defaults()),
