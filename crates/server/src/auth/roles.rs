@@ -178,8 +178,8 @@ impl BoundSubject {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
     /// The map that holds the bindings of a subject, and the subject's key in it.
+    #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
     fn place(
         &mut self,
         subject: &Subject,

@@ -82,8 +82,8 @@ impl Tokens {
         Self::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))
     }
 
-    #[cfg(test)]
     /// Creates a signer with a new key.
+    #[cfg(test)]
     pub(crate) fn of_test() -> Self {
         let key = rcgen::KeyPair::generate().expect("generating a key does not fail");
         Self::new(&key).expect("a generated key is on the curve P-256")

@@ -22,8 +22,8 @@ impl Peer {
         Some(Self { user: user(der)?, until })
     }
 
-    #[cfg(test)]
     /// A certificate of the user that never expires.
+    #[cfg(test)]
     pub(crate) fn of_user(user: User) -> Self {
         Self { user, until: Timestamp::MAX }
     }
