@@ -74,14 +74,14 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Fie
     let (default, request) = (quantity_of("default"), quantity_of("defaultRequest"));
     let mut check_order = |low: &Option<(Quantity, String)>,
                            high: &Option<(Quantity, String)>,
-                           part: &str,
+                           field: &str,
                            bad: bool,
                            words: [&str; 2]| {
         if let (Some(low), Some(high)) = (low, high)
             && high.0 < low.0
         {
             let why = format!("{} value {} is greater than {} value {}", words[0], low.1, words[1], high.1);
-            out.invalid(&at.field(part).key(name), if bad { &low.1 } else { &high.1 }, &why);
+            out.invalid(&at.field(field).key(name), if bad { &low.1 } else { &high.1 }, &why);
         }
     };
     check_order(&min, &max, "min", true, ["min", "max"]);

@@ -390,12 +390,12 @@ fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut FieldErrors
 }
 
 /// Checks that a file path occurs only once in a projected volume.
-fn take_path<'a>(seen: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut FieldErrors) {
+fn take_path<'a>(seen: &mut Vec<&'a str>, path: &'a str, source: &str, at: &Path, out: &mut FieldErrors) {
     if path.is_empty() {
         return;
     }
     if seen.contains(&path) {
-        out.invalid(at, said, "conflicting duplicate paths");
+        out.invalid(at, source, "conflicting duplicate paths");
     } else {
         seen.push(path);
     }
