@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{self, Thresholds};
 use muster_engine::service_proxy::Range;
 use serde_json::Value;
@@ -57,7 +57,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ReclaimConfig {
     /// What pods do not get, for the system needs it.
-    pub reserved: Amounts,
+    pub reserved: ResourceQuantities,
     /// What must be left, or pods are sent off.
     pub thresholds: Thresholds,
     /// A pressure is over when it was not seen for so long.
@@ -80,7 +80,7 @@ pub struct ReclaimConfig {
 impl Default for ReclaimConfig {
     fn default() -> Self {
         Self {
-            reserved: Amounts::new(),
+            reserved: ResourceQuantities::new(),
             thresholds: Thresholds::default(),
             pressure_min: eviction::PRESSURE_MIN,
             grace_max: Duration::ZERO,

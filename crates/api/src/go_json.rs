@@ -20,7 +20,7 @@ fn write_value(out: &mut String, value: &Value) {
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
         Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_text(out, text),
+        Value::String(text) => write_string(out, text),
         Value::Array(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
@@ -41,7 +41,7 @@ fn write_value(out: &mut String, value: &Value) {
                 if at > 0 {
                     out.push(',');
                 }
-                write_text(out, key);
+                write_string(out, key);
                 out.push(':');
                 write_value(out, value);
             }
@@ -79,7 +79,7 @@ fn write_number(out: &mut String, number: &Number) {
 
 /// Rule: besides the escapes that JSON requires, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for
 /// JavaScript).
-fn write_text(out: &mut String, text: &str) {
+fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for letter in text.chars() {
         match letter {

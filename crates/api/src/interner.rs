@@ -17,15 +17,15 @@ pub struct Interner {
     tolerations: BTreeSet<Arc<[Toleration]>>,
     taints: BTreeSet<Arc<[Taint]>>,
     /// Number of entries at which the next sweep runs.
-    sweep_at: usize,
+    sweep_threshold: usize,
 }
 
 /// Minimum number of entries for a sweep.
-const SWEEP_MIN: usize = 4096;
+const SWEEP_ENTRIES_MIN: usize = 4096;
 
 impl Interner {
     /// Interns a string.
-    pub fn text(&mut self, text: &str) -> Text {
+    pub fn intern_text(&mut self, text: &str) -> Text {
         if let Some(interned) = self.texts.get(text) {
             return interned.clone();
         }
@@ -36,26 +36,26 @@ impl Interner {
     }
 
     /// Interns a set of labels; of duplicate keys, the lowest value stays.
-    pub fn labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
+    pub fn intern_labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
         let mut pairs: Vec<(Text, Text)> =
-            pairs.map(|(key, value)| (self.text(key), self.text(value))).collect();
+            pairs.map(|(key, value)| (self.intern_text(key), self.intern_text(value))).collect();
         pairs.sort();
         pairs.dedup_by(|later, first| later.0 == first.0);
-        Labels::shared(once(&mut self.labels, pairs))
+        Labels::from_sorted(intern_list(&mut self.labels, pairs))
     }
 
-    pub fn tolerations(&mut self, list: Vec<Toleration>) -> Arc<[Toleration]> {
-        once(&mut self.tolerations, list)
+    pub fn intern_tolerations(&mut self, list: Vec<Toleration>) -> Arc<[Toleration]> {
+        intern_list(&mut self.tolerations, list)
     }
 
-    pub fn taints(&mut self, list: Vec<Taint>) -> Arc<[Taint]> {
-        once(&mut self.taints, list)
+    pub fn intern_taints(&mut self, list: Vec<Taint>) -> Arc<[Taint]> {
+        intern_list(&mut self.taints, list)
     }
 
     /// Removes unreferenced entries if due. Lists are removed before strings, because they reference strings.
     fn sweep_if_due(&mut self) {
         let size = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
-        if size < self.sweep_at.max(SWEEP_MIN) {
+        if size < self.sweep_threshold.max(SWEEP_ENTRIES_MIN) {
             return;
         }
         self.labels.retain(|it| 1 < Arc::strong_count(it));
@@ -63,12 +63,12 @@ impl Interner {
         self.taints.retain(|it| 1 < Arc::strong_count(it));
         self.texts.retain(|it| 1 < Arc::strong_count(it));
         let remaining = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
-        self.sweep_at = remaining.saturating_mul(2);
+        self.sweep_threshold = remaining.saturating_mul(2);
     }
 }
 
 /// Interns a list.
-fn once<T: Ord>(interned: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
+fn intern_list<T: Ord>(interned: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
     if let Some(same) = interned.get(list.as_slice()) {
         return same.clone();
     }
@@ -85,12 +85,12 @@ mod tests {
     #[test]
     fn equal_strings_are_held_once_and_unused_ones_are_removed() {
         let mut interner = Interner::default();
-        let a = interner.text("zone");
-        assert!(Arc::ptr_eq(&a, &interner.text("zone")));
-        for i in 0..SWEEP_MIN * 2 {
-            interner.text(&format!("pod-{i}"));
+        let a = interner.intern_text("zone");
+        assert!(Arc::ptr_eq(&a, &interner.intern_text("zone")));
+        for i in 0..SWEEP_ENTRIES_MIN * 2 {
+            interner.intern_text(&format!("pod-{i}"));
         }
-        assert!(interner.texts.len() <= SWEEP_MIN + 1, "{} texts are kept", interner.texts.len());
-        assert!(Arc::ptr_eq(&a, &interner.text("zone")));
+        assert!(interner.texts.len() <= SWEEP_ENTRIES_MIN + 1, "{} texts are kept", interner.texts.len());
+        assert!(Arc::ptr_eq(&a, &interner.intern_text("zone")));
     }
 }

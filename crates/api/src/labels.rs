@@ -19,7 +19,7 @@ impl Labels {
     }
 
     /// Wraps pairs that are sorted and have no duplicate keys.
-    pub(crate) fn shared(pairs: Arc<[(Text, Text)]>) -> Self {
+    pub(crate) fn from_sorted(pairs: Arc<[(Text, Text)]>) -> Self {
         Self(pairs)
     }
 
@@ -39,42 +39,42 @@ impl Labels {
 
 /// One requirement of a label selector. A missing label satisfies only `NotIn` and `DoesNotExist`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Requirement {
+pub struct LabelRequirement {
     pub key: Text,
-    pub op: LabelOp,
+    pub operator: LabelOperator,
 }
 
 /// Operator and values of a label requirement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LabelOp {
+pub enum LabelOperator {
     In(Vec<Text>),
     NotIn(Vec<Text>),
     Exists,
     DoesNotExist,
 }
 
-impl Requirement {
+impl LabelRequirement {
     /// Rule: whether the labels satisfy the requirement. Upstream: `labels.Requirement.Matches`.
-    pub fn holds(&self, labels: &Labels) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
-        match &self.op {
-            LabelOp::In(values) => value.is_some_and(|it| values.contains(it)),
-            LabelOp::NotIn(values) => value.is_none_or(|it| !values.contains(it)),
-            LabelOp::Exists => value.is_some(),
-            LabelOp::DoesNotExist => value.is_none(),
+        match &self.operator {
+            LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
+            LabelOperator::NotIn(values) => value.is_none_or(|it| !values.contains(it)),
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::DoesNotExist => value.is_none(),
         }
     }
 }
 
-impl fmt::Display for Requirement {
+impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
-        match &self.op {
-            LabelOp::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
-            LabelOp::In(values) => write!(f, "{key} in ({})", values.join(", ")),
-            LabelOp::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
-            LabelOp::Exists => write!(f, "a label {key}"),
-            LabelOp::DoesNotExist => write!(f, "no label {key}"),
+        match &self.operator {
+            LabelOperator::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
+            LabelOperator::In(values) => write!(f, "{key} in ({})", values.join(", ")),
+            LabelOperator::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
+            LabelOperator::Exists => write!(f, "a label {key}"),
+            LabelOperator::DoesNotExist => write!(f, "no label {key}"),
         }
     }
 }

@@ -8,17 +8,17 @@ use alloc::string::String;
 
 /// Exposition format of `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExpositionFormat {
     /// Prometheus text format 0.0.4.
     Text,
     OpenMetrics,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// Rule: a client gets OpenMetrics if its Accept header prefers it at least as much as plain text; otherwise plain
     /// text.
     /// Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
-    pub fn of(accept: &str) -> Self {
+    pub fn negotiate(accept: &str) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.split(',') {
             let mut parameters = range.split(';').map(str::trim);
@@ -49,17 +49,17 @@ impl Format {
     }
 
     /// Converts metrics from OpenMetrics to this format.
-    pub fn write(self, metrics: String) -> String {
+    pub fn encode(self, metrics: String) -> String {
         match self {
             Self::OpenMetrics => metrics,
-            Self::Text => text(&metrics),
+            Self::Text => to_prometheus_text(&metrics),
         }
     }
 }
 
 /// Converts OpenMetrics to the Prometheus text format, in which HELP and TYPE lines of a counter have its suffix too,
 /// and UNIT and EOF lines do not exist.
-fn text(metrics: &str) -> String {
+fn to_prometheus_text(metrics: &str) -> String {
     let mut text = String::with_capacity(metrics.len());
     // HELP precedes TYPE, which decides how both are written.
     let mut help: Option<(&str, &str)> = None;
@@ -74,18 +74,18 @@ fn text(metrics: &str) -> String {
                 _ => ("", "untyped"),
             };
             if let Some((_, help)) = help.take().filter(|it| it.0 == name) {
-                write(&mut text, &["# HELP ", name, suffix, " ", help]);
+                write_line(&mut text, &["# HELP ", name, suffix, " ", help]);
             }
-            write(&mut text, &["# TYPE ", name, suffix, " ", kind]);
+            write_line(&mut text, &["# TYPE ", name, suffix, " ", kind]);
         } else if !line.starts_with('#') {
-            write(&mut text, &[line]);
+            write_line(&mut text, &[line]);
         }
     }
     text
 }
 
 /// Writes the parts and a newline.
-fn write(text: &mut String, parts: &[&str]) {
+fn write_line(text: &mut String, parts: &[&str]) {
     for part in parts {
         text.push_str(part);
     }
@@ -102,17 +102,17 @@ mod tests {
     fn plain_text_unless_openmetrics_is_asked_for() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
         for (accept, format) in [
-            ("", Format::Text),
-            ("*/*", Format::Text),
-            ("text/plain", Format::Text),
-            ("application/json", Format::Text),
-            ("application/openmetrics-text", Format::OpenMetrics),
-            ("application/openmetrics-text; version=1.0.0, text/plain", Format::OpenMetrics),
-            ("application/openmetrics-text;q=0.1,text/plain;q=0.9", Format::Text),
-            ("application/openmetrics-text;q=0", Format::Text),
-            (prometheus, Format::OpenMetrics),
+            ("", ExpositionFormat::Text),
+            ("*/*", ExpositionFormat::Text),
+            ("text/plain", ExpositionFormat::Text),
+            ("application/json", ExpositionFormat::Text),
+            ("application/openmetrics-text", ExpositionFormat::OpenMetrics),
+            ("application/openmetrics-text; version=1.0.0, text/plain", ExpositionFormat::OpenMetrics),
+            ("application/openmetrics-text;q=0.1,text/plain;q=0.9", ExpositionFormat::Text),
+            ("application/openmetrics-text;q=0", ExpositionFormat::Text),
+            (prometheus, ExpositionFormat::OpenMetrics),
         ] {
-            assert_eq!(Format::of(accept), format, "{accept}");
+            assert_eq!(ExpositionFormat::negotiate(accept), format, "{accept}");
         }
     }
 
@@ -142,7 +142,7 @@ took_seconds_bucket{le=\"+Inf\"} 2
 # TYPE build_info gauge
 build_info{version=\"1\"} 1
 ";
-        assert_eq!(Format::Text.write(metrics.to_owned()), text);
-        assert_eq!(Format::OpenMetrics.write(metrics.to_owned()), metrics);
+        assert_eq!(ExpositionFormat::Text.encode(metrics.to_owned()), text);
+        assert_eq!(ExpositionFormat::OpenMetrics.encode(metrics.to_owned()), metrics);
     }
 }

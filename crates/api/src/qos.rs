@@ -44,7 +44,10 @@ impl QosClass {
     /// empty ones, replace those of the containers. Upstream: `ComputePodQOS`.
     ///
     /// `containers` includes the init containers.
-    pub fn of(pod: Option<ComputeResources>, containers: impl Iterator<Item = ComputeResources>) -> Self {
+    pub fn compute(
+        pod: Option<ComputeResources>,
+        containers: impl Iterator<Item = ComputeResources>,
+    ) -> Self {
         let mut total = ComputeResources::default();
         let mut all_limited = true;
         let mut add = |it: ComputeResources| {
@@ -98,7 +101,7 @@ mod tests {
     }
 
     fn check(pod: Option<&str>, containers: &[&str], class: QosClass) {
-        let found = QosClass::of(pod.map(resources), containers.iter().map(|it| resources(it)));
+        let found = QosClass::compute(pod.map(resources), containers.iter().map(|it| resources(it)));
         assert_eq!(found, class, "{pod:?} {containers:?}");
         assert_eq!(QosClass::parse(class.as_str()), Some(class));
     }

@@ -13,12 +13,12 @@ use core::fmt;
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
     nanos: i128,
-    form: Form,
+    format: SuffixFormat,
 }
 
 /// The suffix format of a quantity. Upstream: `resource.Format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SuffixFormat {
     /// Decimal suffixes, such as `12M`.
     Decimal,
     /// Binary suffixes, such as `12Mi`.
@@ -49,26 +49,26 @@ impl fmt::Display for QuantityError {
 
 impl core::error::Error for QuantityError {}
 
-const ONE: i128 = 1_000_000_000;
-const MILLI: i128 = ONE / 1_000;
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+const NANOS_PER_MILLI: i128 = NANOS_PER_UNIT / 1_000;
 
 /// The text that upstream stores for this input.
-pub fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
-    let parts = Parts::of(text)?;
-    let quantity = parts.quantity()?;
-    Ok(if parts.is_kept() { text.into() } else { quantity.to_string().into() })
+pub fn canonical_text(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+    let parts = QuantityTokens::tokenize(text)?;
+    let quantity = parts.to_quantity()?;
+    Ok(if parts.is_kept_by_upstream() { text.into() } else { quantity.to_string().into() })
 }
 
 impl Quantity {
-    pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
+    pub const ZERO: Self = Self { nanos: 0, format: SuffixFormat::Decimal };
 
     /// Parses a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        Parts::of(text)?.quantity()
+        QuantityTokens::tokenize(text)?.to_quantity()
     }
 
     /// The quantity in a JSON value; zero if it is absent or invalid, which the decoder has already refused.
-    pub fn of(value: &serde_json::Value) -> Self {
+    pub fn from_json(value: &serde_json::Value) -> Self {
         let parsed = match value {
             serde_json::Value::String(text) => Self::parse(text),
             serde_json::Value::Number(number) => Self::parse(&number.to_string()),
@@ -78,13 +78,13 @@ impl Quantity {
     }
 
     /// A whole number in decimal format.
-    pub fn whole(count: i64) -> Self {
-        Self { nanos: i128::from(count) * ONE, form: Form::Decimal }
+    pub fn from_units(count: i64) -> Self {
+        Self { nanos: i128::from(count) * NANOS_PER_UNIT, format: SuffixFormat::Decimal }
     }
 
     /// A number of bytes, in binary format.
-    pub fn bytes(count: i64) -> Self {
-        Self { nanos: i128::from(count) * ONE, form: Form::Binary }
+    pub fn from_bytes(count: i64) -> Self {
+        Self { nanos: i128::from(count) * NANOS_PER_UNIT, format: SuffixFormat::Binary }
     }
 
     pub fn is_zero(self) -> bool {
@@ -96,33 +96,33 @@ impl Quantity {
     }
 
     pub fn is_whole(self) -> bool {
-        self.nanos % ONE == 0
+        self.nanos % NANOS_PER_UNIT == 0
     }
 
     /// Units, rounded away from zero.
     pub fn units(self) -> i128 {
-        round_away(self.nanos, ONE)
+        div_away_from_zero(self.nanos, NANOS_PER_UNIT)
     }
 
     /// Thousandths, rounded away from zero.
     pub fn millis(self) -> i128 {
-        round_away(self.nanos, MILLI)
+        div_away_from_zero(self.nanos, NANOS_PER_MILLI)
     }
 
     pub fn plus(self, other: Self) -> Self {
         // Zero takes the format of the other operand.
-        let form = if self.is_zero() { other.form } else { self.form };
-        Self { nanos: self.nanos.saturating_add(other.nanos), form }
+        let form = if self.is_zero() { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_add(other.nanos), format: form }
     }
 
     pub fn minus(self, other: Self) -> Self {
-        let form = if self.is_zero() { other.form } else { self.form };
-        Self { nanos: self.nanos.saturating_sub(other.nanos), form }
+        let form = if self.is_zero() { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_sub(other.nanos), format: form }
     }
 
     /// Rounds away from zero to thousandths, the finest precision that upstream stores for resources.
     pub fn rounded_to_millis(self) -> Self {
-        Self { nanos: self.millis().saturating_mul(MILLI), form: self.form }
+        Self { nanos: self.millis().saturating_mul(NANOS_PER_MILLI), format: self.format }
     }
 }
 
@@ -152,9 +152,9 @@ impl fmt::Display for Quantity {
         if self.nanos == 0 {
             return write!(f, "0");
         }
-        let is_small = -1024 * ONE < self.nanos && self.nanos < 1024 * ONE;
-        if self.form == Form::Binary && !is_small && self.is_whole() {
-            let (mut number, mut times) = (self.nanos / ONE, 0);
+        let is_small = -1024 * NANOS_PER_UNIT < self.nanos && self.nanos < 1024 * NANOS_PER_UNIT;
+        if self.format == SuffixFormat::Binary && !is_small && self.is_whole() {
+            let (mut number, mut times) = (self.nanos / NANOS_PER_UNIT, 0);
             while number % 1024 == 0 && times < 6 {
                 (number, times) = (number / 1024, times + 1);
             }
@@ -166,7 +166,7 @@ impl fmt::Display for Quantity {
         }
         match exponent {
             0 => write!(f, "{number}"),
-            _ if self.form == Form::Exponent => write!(f, "{number}e{exponent}"),
+            _ if self.format == SuffixFormat::Exponent => write!(f, "{number}e{exponent}"),
             -9 => write!(f, "{number}n"),
             -6 => write!(f, "{number}u"),
             -3 => write!(f, "{number}m"),
@@ -183,19 +183,19 @@ impl fmt::Display for Quantity {
 }
 
 /// A quantity text split into sign, digits and suffix.
-struct Parts<'a> {
+struct QuantityTokens<'a> {
     negative: bool,
     /// Digits before the decimal point, without leading zeros.
     whole: &'a str,
     fraction: &'a str,
-    form: Form,
+    format: SuffixFormat,
     /// Power of two in binary format, of ten otherwise.
     exponent: i32,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> QuantityTokens<'a> {
     /// Splits a quantity text into sign, digits and suffix.
-    fn of(text: &'a str) -> Result<Self, QuantityError> {
+    fn tokenize(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
         }
@@ -209,53 +209,53 @@ impl<'a> Parts<'a> {
             return Err(QuantityError::Format);
         }
         let (form, exponent) = match suffix {
-            "" => (Form::Decimal, 0),
-            "n" => (Form::Decimal, -9),
-            "u" => (Form::Decimal, -6),
-            "m" => (Form::Decimal, -3),
-            "k" => (Form::Decimal, 3),
-            "M" => (Form::Decimal, 6),
-            "G" => (Form::Decimal, 9),
-            "T" => (Form::Decimal, 12),
-            "P" => (Form::Decimal, 15),
-            "E" => (Form::Decimal, 18),
-            "Ki" => (Form::Binary, 10),
-            "Mi" => (Form::Binary, 20),
-            "Gi" => (Form::Binary, 30),
-            "Ti" => (Form::Binary, 40),
-            "Pi" => (Form::Binary, 50),
-            "Ei" => (Form::Binary, 60),
+            "" => (SuffixFormat::Decimal, 0),
+            "n" => (SuffixFormat::Decimal, -9),
+            "u" => (SuffixFormat::Decimal, -6),
+            "m" => (SuffixFormat::Decimal, -3),
+            "k" => (SuffixFormat::Decimal, 3),
+            "M" => (SuffixFormat::Decimal, 6),
+            "G" => (SuffixFormat::Decimal, 9),
+            "T" => (SuffixFormat::Decimal, 12),
+            "P" => (SuffixFormat::Decimal, 15),
+            "E" => (SuffixFormat::Decimal, 18),
+            "Ki" => (SuffixFormat::Binary, 10),
+            "Mi" => (SuffixFormat::Binary, 20),
+            "Gi" => (SuffixFormat::Binary, 30),
+            "Ti" => (SuffixFormat::Binary, 40),
+            "Pi" => (SuffixFormat::Binary, 50),
+            "Ei" => (SuffixFormat::Binary, 60),
             other => {
                 let exponent = other.strip_prefix(['e', 'E']).and_then(|it| it.parse().ok());
-                (Form::Exponent, exponent.ok_or(QuantityError::Suffix)?)
+                (SuffixFormat::Exponent, exponent.ok_or(QuantityError::Suffix)?)
             }
         };
-        Ok(Self { negative: text.starts_with('-'), whole, fraction, form, exponent })
+        Ok(Self { negative: text.starts_with('-'), whole, fraction, format: form, exponent })
     }
 
-    fn quantity(&self) -> Result<Quantity, QuantityError> {
-        let (magnitude, form) = self.magnitude()?;
-        Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, form })
+    fn to_quantity(&self) -> Result<Quantity, QuantityError> {
+        let (magnitude, form) = self.absolute_nanos()?;
+        Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, format: form })
     }
 
     /// The absolute value in nanounits, and the resulting format.
-    fn magnitude(&self) -> Result<(i128, Form), QuantityError> {
+    fn absolute_nanos(&self) -> Result<(i128, SuffixFormat), QuantityError> {
         /// Upstream's maximum for quantities with a binary suffix.
-        const BINARY_MAX: i128 = i64::MAX as i128 * ONE;
+        const BINARY_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
         let digits = self.digits().filter(|it| !it.is_empty());
-        let Some(digits) = digits else { return Ok((0, self.form)) };
+        let Some(digits) = digits else { return Ok((0, self.format)) };
         let digits: i128 = digits.parse().map_err(|_| QuantityError::Number)?;
         if digits == 0 {
-            return Ok((0, self.form));
+            return Ok((0, self.format));
         }
         let tens = 9 - i32::try_from(self.fraction.len()).map_err(|_| QuantityError::Number)?;
-        if self.form != Form::Binary {
+        if self.format != SuffixFormat::Binary {
             let tens = tens.checked_add(self.exponent).ok_or(QuantityError::Number)?;
-            return Ok((scaled(digits, tens).ok_or(QuantityError::Number)?, self.form));
+            return Ok((scale_by_power_of_ten(digits, tens).ok_or(QuantityError::Number)?, self.format));
         }
-        let nanos = digits.checked_mul(1 << self.exponent).and_then(|it| scaled(it, tens));
+        let nanos = digits.checked_mul(1 << self.exponent).and_then(|it| scale_by_power_of_ten(it, tens));
         let nanos = nanos.map_or(BINARY_MAX, |it| it.min(BINARY_MAX));
-        Ok((nanos, if nanos < ONE { Form::Decimal } else { Form::Binary }))
+        Ok((nanos, if nanos < NANOS_PER_UNIT { SuffixFormat::Decimal } else { SuffixFormat::Binary }))
     }
 
     /// All significant digits without the decimal point.
@@ -269,17 +269,17 @@ impl<'a> Parts<'a> {
 
     /// Whether upstream keeps the input text: it does if a fast check finds it canonical, and that check accepts some
     /// texts that are not.
-    fn is_kept(&self) -> bool {
+    fn is_kept_by_upstream(&self) -> bool {
         let digits = self.digits().unwrap_or_default();
         let count = digits.len().max(1);
-        match self.form {
-            Form::Binary => {
+        match self.format {
+            SuffixFormat::Binary => {
                 let margin =
                     15 - i64::try_from(count).unwrap_or(i64::MAX) - i64::from(self.exponent) * 3 / 10 - 1;
                 let last = digits.parse::<u64>().unwrap_or(0);
                 self.fraction.is_empty() && 0 <= margin && last % 8 != 0
             }
-            Form::Decimal | Form::Exponent => {
+            SuffixFormat::Decimal | SuffixFormat::Exponent => {
                 let fraction = i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
                 let scale = i64::from(self.exponent).saturating_sub(fraction);
                 let fits = count <= 18 && -9 <= scale;
@@ -294,17 +294,17 @@ fn split_digits(text: &str) -> (&str, &str) {
 }
 
 /// `number` × 10^`tens`, rounded away from zero. `None` if it overflows.
-fn scaled(number: i128, tens: i32) -> Option<i128> {
+fn scale_by_power_of_ten(number: i128, tens: i32) -> Option<i128> {
     match 10i128.checked_pow(tens.unsigned_abs()) {
         Some(by) if 0 <= tens => number.checked_mul(by),
-        Some(by) => Some(round_away(number, by)),
+        Some(by) => Some(div_away_from_zero(number, by)),
         // Too small to represent, so it is rounded up to one.
         None => (tens < 0).then_some(1),
     }
 }
 
 /// Divides and rounds away from zero, so that a small quantity never becomes zero.
-fn round_away(number: i128, by: i128) -> i128 {
+fn div_away_from_zero(number: i128, by: i128) -> i128 {
     number / by + (number % by).signum()
 }
 
@@ -320,7 +320,7 @@ mod tests {
     fn check(texts: &[&str], golden: &Expect) {
         let said: Vec<_> = texts
             .iter()
-            .map(|text| match canonical(text) {
+            .map(|text| match canonical_text(text) {
                 Ok(canonical) => format!("{text} = {canonical}"),
                 Err(why) => format!("{text}: {why}"),
             })
@@ -464,8 +464,8 @@ mod tests {
             if let Ok(quantity) = Quantity::parse(&text) {
                 let written = quantity.to_string();
                 prop_assert_eq!(Quantity::parse(&written).unwrap(), quantity);
-                prop_assert_eq!(canonical(&written).unwrap(), written.as_str());
-                prop_assert_eq!(Quantity::parse(&canonical(&text).unwrap()).unwrap(), quantity);
+                prop_assert_eq!(canonical_text(&written).unwrap(), written.as_str());
+                prop_assert_eq!(Quantity::parse(&canonical_text(&text).unwrap()).unwrap(), quantity);
             }
         }
     }

@@ -6,36 +6,36 @@ use alloc::string::String;
 use crate::quantity::Quantity;
 
 /// Quantities by resource name. Upstream: `v1.ResourceList`.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub type ResourceQuantities = BTreeMap<String, Quantity>;
 
 /// Rule: a pod needs the sum of its containers and sidecars, or the largest sum of an init container and the sidecars
 /// started before it, whichever is larger. Upstream: `AggregateContainerRequests`.
 ///
 /// Each init container has a flag that is true for a sidecar.
-pub fn at_once(
-    containers: impl Iterator<Item = Amounts>,
-    init_containers: impl Iterator<Item = (bool, Amounts)>,
-) -> Amounts {
-    let mut running = Amounts::new();
+pub fn pod_total(
+    containers: impl Iterator<Item = ResourceQuantities>,
+    init_containers: impl Iterator<Item = (bool, ResourceQuantities)>,
+) -> ResourceQuantities {
+    let mut running = ResourceQuantities::new();
     for amounts in containers {
-        add(&mut running, &amounts);
+        add_quantities(&mut running, &amounts);
     }
-    let (mut sidecars, mut startup) = (Amounts::new(), Amounts::new());
+    let (mut sidecars, mut startup) = (ResourceQuantities::new(), ResourceQuantities::new());
     for (is_sidecar, amounts) in init_containers {
         let mut now = sidecars.clone();
-        add(&mut now, &amounts);
+        add_quantities(&mut now, &amounts);
         if is_sidecar {
-            add(&mut running, &amounts);
+            add_quantities(&mut running, &amounts);
             sidecars.clone_from(&now);
         }
-        keep_larger(&mut startup, now);
+        raise_to_maximum(&mut startup, now);
     }
-    keep_larger(&mut running, startup);
+    raise_to_maximum(&mut running, startup);
     running
 }
 
 /// Adds quantities to sums.
-pub fn add(sums: &mut Amounts, amounts: &Amounts) {
+pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantities) {
     for (name, amount) in amounts {
         let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
         *sum = sum.plus(*amount);
@@ -43,7 +43,7 @@ pub fn add(sums: &mut Amounts, amounts: &Amounts) {
 }
 
 /// Raises each sum to the other quantity if that is larger.
-fn keep_larger(sums: &mut Amounts, others: Amounts) {
+fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);
         *sum = amount.max(*sum);

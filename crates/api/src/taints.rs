@@ -6,7 +6,7 @@ use crate::text::Text;
 
 /// Effect of a taint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Effect {
+pub enum TaintEffect {
     NoSchedule,
     PreferNoSchedule,
     NoExecute,
@@ -14,7 +14,7 @@ pub enum Effect {
     Unknown,
 }
 
-impl Effect {
+impl TaintEffect {
     pub fn parse(text: &str) -> Self {
         match text {
             "NoSchedule" => Self::NoSchedule,
@@ -39,7 +39,7 @@ impl Effect {
 pub struct Taint {
     pub key: Text,
     pub value: Text,
-    pub effect: Effect,
+    pub effect: TaintEffect,
 }
 
 impl fmt::Display for Taint {
@@ -57,14 +57,14 @@ impl fmt::Display for Taint {
 pub struct Toleration {
     /// Empty matches any key.
     pub key: Text,
-    pub op: TolerationOp,
+    pub operator: TolerationOperator,
     /// `None` matches any effect.
-    pub effect: Option<Effect>,
+    pub effect: Option<TaintEffect>,
 }
 
 /// Operator and value of a toleration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum TolerationOp {
+pub enum TolerationOperator {
     Exists,
     Equal(Text),
     /// An unknown operator, which tolerates nothing.
@@ -75,11 +75,11 @@ impl Toleration {
     /// Builds a toleration from the fields of an API object, where absent fields are empty.
     pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
         let op = match operator {
-            "" | "Equal" => TolerationOp::Equal(value()),
-            "Exists" => TolerationOp::Exists,
-            _ => TolerationOp::Unknown,
+            "" | "Equal" => TolerationOperator::Equal(value()),
+            "Exists" => TolerationOperator::Exists,
+            _ => TolerationOperator::Unknown,
         };
-        Self { key, op, effect: (!effect.is_empty()).then(|| Effect::parse(effect)) }
+        Self { key, operator: op, effect: (!effect.is_empty()).then(|| TaintEffect::parse(effect)) }
     }
 
     /// Rule: a toleration tolerates a taint if its effect (empty: any), its key (empty: any) and its operator match.
@@ -87,16 +87,16 @@ impl Toleration {
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
-            && match &self.op {
-                TolerationOp::Exists => true,
-                TolerationOp::Equal(value) => *value == taint.value,
-                TolerationOp::Unknown => false,
+            && match &self.operator {
+                TolerationOperator::Exists => true,
+                TolerationOperator::Equal(value) => *value == taint.value,
+                TolerationOperator::Unknown => false,
             }
     }
 }
 
 /// Whether any of the tolerations tolerates the taint.
-pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+pub fn any_tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|it| it.tolerates(taint))
 }
 
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn tolerations_fit_taints_as_upstream_matches_them() {
-        let taint = Taint { key: "gpu".into(), value: "a100".into(), effect: Effect::NoSchedule };
-        let plain = Taint { key: "gpu".into(), value: "".into(), effect: Effect::NoSchedule };
+        let taint = Taint { key: "gpu".into(), value: "a100".into(), effect: TaintEffect::NoSchedule };
+        let plain = Taint { key: "gpu".into(), value: "".into(), effect: TaintEffect::NoSchedule };
         for ((key, operator, value, effect), fits_taint, fits_plain) in [
             (("gpu", "Exists", "", "NoSchedule"), true, true),
             (("gpu", "Exists", "", ""), true, true),
@@ -128,7 +128,7 @@ mod tests {
             let toleration = Toleration::new(key.into(), operator, || value.into(), effect);
             assert_eq!(toleration.tolerates(&taint), fits_taint, "{toleration:?} {taint}");
             assert_eq!(
-                tolerates(core::slice::from_ref(&toleration), &plain),
+                any_tolerates(core::slice::from_ref(&toleration), &plain),
                 fits_plain,
                 "{toleration:?} {plain}"
             );

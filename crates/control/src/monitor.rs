@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
-use muster_api::metrics_exposition::Format;
+use muster_api::metrics_exposition::ExpositionFormat;
 use muster_engine::daemonset::facts::{Counts, Kind};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use prometheus_client::collector::Collector;
@@ -194,8 +194,8 @@ impl Monitor {
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a String takes everything");
-        let format = Format::of(accept);
-        (format.media_type(), format.write(text))
+        let format = ExpositionFormat::negotiate(accept);
+        (format.media_type(), format.encode(text))
     }
 
     /// Rule: a replica is ready once it knows the cluster, or knows that another one leads; and no longer when it stops.

@@ -48,7 +48,7 @@ impl LimitFlags {
             request_timeout: self.request_timeout,
             body_timeout: self.request_body_timeout,
             response_timeout: self.response_timeout,
-            reauthorize_every: self.reauthorization_interval,
+            reauthorize_interval: self.reauthorization_interval,
             watches: self.max_watches.get(),
             connections: self.max_connections.get(),
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
 use muster_control::NodeLifecycleSettings;
-use muster_server::{Server, Who};
+use muster_server::{ApiServer, BuiltinUser};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 /// A loop that runs beside every server of ours, until it is told to stop.
 pub(crate) struct Loop {
     pub(crate) name: &'static str,
-    pub(crate) who: Who,
+    pub(crate) who: BuiltinUser,
     pub(crate) run: fn(kube::Client, &Choices, CancellationToken) -> Running,
 }
 
@@ -56,27 +56,27 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) const LOOPS: &[Loop] = &[
     Loop {
         name: "disruption",
-        who: Who::Disruption,
+        who: BuiltinUser::Disruption,
         run: |client, _, stop| Box::pin(muster_control::disruption(client, stop)),
     },
     Loop {
         name: "endpoints",
-        who: Who::Endpoints,
+        who: BuiltinUser::Endpoints,
         run: |client, _, stop| Box::pin(muster_control::endpoints(client, stop)),
     },
     Loop {
         name: "garbage-collector",
-        who: Who::GarbageCollector,
+        who: BuiltinUser::GarbageCollector,
         run: |client, _, stop| Box::pin(muster_control::garbage_collector(client, stop)),
     },
     Loop {
         name: "node-lifecycle",
-        who: Who::NodeLifecycle,
+        who: BuiltinUser::NodeLifecycle,
         run: |client, it, stop| Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle(), stop)),
     },
     Loop {
         name: "scheduler",
-        who: Who::Scheduler,
+        who: BuiltinUser::Scheduler,
         run: |client, _, stop| Box::pin(muster_control::scheduler(client, stop)),
     },
 ];
@@ -125,7 +125,7 @@ impl Parts {
     }
 
     /// Without the server there is nothing: the process ends with it.
-    pub(crate) fn serve(&mut self, server: Server) {
+    pub(crate) fn serve(&mut self, server: ApiServer) {
         let serving = server.serve(self.server_stop.clone());
         self.server.spawn(async move { Ok(serving.await?) });
     }

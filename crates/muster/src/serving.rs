@@ -10,7 +10,7 @@ use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_files::{overwrite_private, write_private};
-use muster_server::{Server, StoreOptions, Who};
+use muster_server::{ApiServer, BuiltinUser, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
@@ -145,27 +145,27 @@ impl Serving {
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
     /// the nodes bring with them.
-    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<Server> {
+    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
             new_cluster: self.new_cluster,
             bytes_max: self.store_bytes_max,
             keys: encrypt::keys(&self.data_dir, self.encryption_key_file.as_deref())?,
         };
-        let mut server = Server::bind_with(self.listen, nodes, &self.data_dir, &options).await?;
+        let mut server = ApiServer::bind_with_options(self.listen, nodes, &self.data_dir, &options).await?;
         if let Some(path) = &self.audit_log {
-            server.audit_to(path)?;
+            server.write_audit_log(path)?;
         }
-        server.sign_for(self.cluster_signing_duration);
+        server.set_certificate_lifetime_max(self.cluster_signing_duration);
         if let Some(life) = self.service_account_max_token_expiration {
-            server.limit_service_account_tokens(life);
+            server.set_token_lifetime_max(life);
         }
         let exempted = server.set_pod_security(self.pod_security.settings());
         exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
-        server.limit(self.limits.config());
+        server.set_limits(self.limits.config());
         let given = match machine {
-            Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
-            None => server.give_pod_ranges(&self.cluster_cidr, 0),
+            Some(machine) => server.assign_pod_cidrs(&machine.pods(), u32::from(NODES_MAX) + 1),
+            None => server.assign_pod_cidrs(&self.cluster_cidr, 0),
         };
         given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
         let allowed = server.allow_external_ips(&self.allow_external_ips);
@@ -177,13 +177,13 @@ impl Serving {
     /// administrator's shell needs.
     pub(crate) fn serve(
         &self,
-        server: Server,
+        server: ApiServer,
         without: &[String],
         parts: &mut Parts,
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
-        let kubeconfig = server.kubeconfig(Who::Admin)?;
+        let kubeconfig = server.kubeconfig(BuiltinUser::Admin)?;
         let written = write_private(&path, kubeconfig.as_bytes()).or_else(|error| {
             // The kubeconfig of the last start has room for this one.
             let is_full = error.kind() == io::ErrorKind::StorageFull;
@@ -240,7 +240,7 @@ pub(crate) enum Pace {
 
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the
 /// wire, and nothing is tried again behind the part's back.
-pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
+pub(crate) fn client(server: &ApiServer, who: BuiltinUser, name: &str) -> kube::Client {
     let client = server.loopback_client(who);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");

@@ -21,7 +21,7 @@ use muster_agent::membership::Membership;
 use muster_agent::node::host;
 use muster_agent::sim;
 use muster_control::{Controller, ExplainQueries, Options};
-use muster_server::Who;
+use muster_server::BuiltinUser;
 
 use crate::logging::{announce, overwrite_error, print_error};
 use crate::nodes::Nodes;
@@ -192,16 +192,16 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         }
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
-    let port = server.address().port();
+    let port = server.listen_address().port();
     let inquiries = ExplainQueries::default();
     let asked = inquiries.clone();
-    server.explained_by(move |namespace, name| {
+    server.set_explain_provider(move |namespace, name| {
         let asked = asked.clone();
         async move { asked.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
     });
-    let controller = client(&server, Who::Controller, "controller");
-    let simulated = client(&server, Who::SimulatedNodes, "simulated-nodes");
-    let administrator = client(&server, Who::Admin, "up");
+    let controller = client(&server, BuiltinUser::Controller, "controller");
+    let simulated = client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
+    let administrator = client(&server, BuiltinUser::Admin, "up");
     let export = args.serving.serve(server, &[], parts)?;
 
     keep_fleet(parts, simulated, args.sim.options(FLEET_OF_UP, counts.simulated, "sim"), None);

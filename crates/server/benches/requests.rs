@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
-use muster_server::{LoopbackClient, Server, Who};
+use muster_server::{ApiServer, BuiltinUser, LoopbackClient};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -75,8 +75,8 @@ fn run(work: &str, count: usize) {
     runtime.block_on(async {
         let dir = Dir::new();
         let server =
-            Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.expect("the server starts");
-        let client = server.loopback_client(Who::Controller);
+            ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.expect("the server starts");
+        let client = server.loopback_client(BuiltinUser::Controller);
         match work {
             "create" => create(&client, count).await,
             "list" => {

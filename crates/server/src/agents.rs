@@ -22,19 +22,19 @@ use crate::idle_timeout::IdleTimeout;
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::pki::{self, Pki, PkiError};
 use crate::request::User;
-use crate::unstructured::{list, str_at};
+use crate::unstructured::{list_at, str_at};
 
 /// Idle timeout of a connection to an agent.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+const AGENT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout of the TCP connection and the TLS handshake together. A reachable node needs milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout until the response headers arrive: the agent may have to call its container runtime first.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of reading a complete response body.
-const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prefix of the user name in a node's certificate. Upstream: the kubelet's certificate.
 const NODE_NAME_PREFIX: &str = "system:node:";
@@ -45,20 +45,20 @@ pub(crate) enum AgentError {
     #[error("dial {address}: {why}")]
     Dial { address: String, why: String },
     #[error("{address} does not authenticate as node {node:?}: {why}")]
-    Stranger { node: String, address: String, why: String },
+    WrongIdentity { node: String, address: String, why: String },
     #[error("the agent did not answer in time")]
-    TooSlow,
+    Timeout,
     #[error("the agent's response is malformed: {0}")]
     Malformed(String),
 }
 
 /// Client of all node agents.
-pub(crate) struct Agents {
+pub(crate) struct AgentClient {
     tls: TlsConnector,
-    pub(crate) answer_timeout: Duration,
+    pub(crate) response_timeout: Duration,
 }
 
-impl std::fmt::Debug for Agents {
+impl std::fmt::Debug for AgentClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Agents").finish_non_exhaustive()
     }
@@ -75,10 +75,10 @@ pub(crate) struct AgentAddress {
 impl AgentAddress {
     /// Returns `None` if the Node names no agent endpoint. Host names are ignored: only IP addresses count, so
     /// that no DNS server decides where the server connects.
-    pub(crate) fn of(node: &Value) -> Option<Self> {
+    pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
-        let addresses = list(&node["status"], "addresses");
+        let addresses = list_at(&node["status"], "addresses");
         let of_type = |wanted: &str| {
             let mut all = addresses.iter().filter(|it| it["type"] == wanted);
             all.find_map(|it| it["address"].as_str()?.parse().ok())
@@ -87,36 +87,36 @@ impl AgentAddress {
         Some(Self { node: str_at(node, "metadata.name").to_owned(), address, port })
     }
 
-    fn host(&self) -> String {
+    fn host_and_port(&self) -> String {
         std::net::SocketAddr::new(self.address, self.port).to_string()
     }
 }
 
-impl Agents {
+impl AgentClient {
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
-        let tls = TlsConnector::from(Arc::new(pki.to_agents()?));
-        Ok(Self { tls, answer_timeout: ANSWER_TIMEOUT })
+        let tls = TlsConnector::from(Arc::new(pki.agent_client_config()?));
+        Ok(Self { tls, response_timeout: RESPONSE_TIMEOUT })
     }
 
     /// Sends a request and returns the response once its headers have arrived. The body is streamed; after a
     /// 101 the connection belongs to the caller.
-    pub(crate) async fn ask(
+    pub(crate) async fn send(
         &self,
         agent: &AgentAddress,
         request: hyper::Request<Full<Bytes>>,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
-        self.ask_within(agent, request, self.answer_timeout).await
+        self.send_with_timeout(agent, request, self.response_timeout).await
     }
 
     /// Like `send`, with a timeout of its own for the response headers.
-    pub(crate) async fn ask_within(
+    pub(crate) async fn send_with_timeout(
         &self,
         agent: &AgentAddress,
         mut request: hyper::Request<Full<Bytes>>,
         timeout: Duration,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
         let stream = tokio::time::timeout(DIAL_TIMEOUT, self.dial(agent));
-        let failed = |why: &str| AgentError::Dial { address: agent.host(), why: why.to_owned() };
+        let failed = |why: &str| AgentError::Dial { address: agent.host_and_port(), why: why.to_owned() };
         let stream = stream.await.map_err(|_| failed("timeout"))??;
         let response = async {
             let (mut sender, connection) = http1::Builder::new()
@@ -127,12 +127,12 @@ impl Agents {
                 .map_err(|it| AgentError::Malformed(it.to_string()))?;
             // The connection task ends with the response, or when the caller drops it.
             tokio::spawn(connection.with_upgrades());
-            if let Ok(host) = agent.host().parse() {
+            if let Ok(host) = agent.host_and_port().parse() {
                 request.headers_mut().insert(hyper::header::HOST, host);
             }
             sender.send_request(request).await.map_err(|it| AgentError::Malformed(it.to_string()))
         };
-        tokio::time::timeout(timeout, response).await.map_err(|_| AgentError::TooSlow)?
+        tokio::time::timeout(timeout, response).await.map_err(|_| AgentError::Timeout)?
     }
 
     /// Rule: an agent's certificate must be signed by the cluster CA, name the node and match the address, so
@@ -141,7 +141,8 @@ impl Agents {
         &self,
         agent: &AgentAddress,
     ) -> Result<TlsStream<IdleTimeout<tokio::net::TcpStream>>, AgentError> {
-        let failed = |it: std::io::Error| AgentError::Dial { address: agent.host(), why: it.to_string() };
+        let failed =
+            |it: std::io::Error| AgentError::Dial { address: agent.host_and_port(), why: it.to_string() };
         let socket = if agent.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
             .map_err(failed)?;
         // Keepalive ends a connection to a node that was cut off while nothing is sent.
@@ -149,9 +150,12 @@ impl Agents {
         socket.set_nodelay(true).map_err(failed)?;
         let stream = socket.connect((agent.address, agent.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(agent.address.into());
-        let stream = self.tls.connect(name, IdleTimeout::new(stream, STALL_TIMEOUT)).await;
-        let stranger =
-            |why: String| AgentError::Stranger { node: agent.node.clone(), address: agent.host(), why };
+        let stream = self.tls.connect(name, IdleTimeout::new(stream, AGENT_IDLE_TIMEOUT)).await;
+        let stranger = |why: String| AgentError::WrongIdentity {
+            node: agent.node.clone(),
+            address: agent.host_and_port(),
+            why,
+        };
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
         let user = certificate.and_then(|it| pki::certificate_user(it));
@@ -164,16 +168,16 @@ impl Agents {
 }
 
 fn is_agent_of(user: &User, node: &str) -> bool {
-    user.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && user.is_in(NODES_GROUP)
+    user.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && user.is_in_group(NODES_GROUP)
 }
 
 /// Reads a whole body of at most `bytes_max` bytes.
-pub(crate) async fn whole(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
+pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, AgentError> {
     let read = Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(WHOLE_TIMEOUT, read).await {
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) => Err(AgentError::Malformed(error.to_string())),
-        Err(_) => Err(AgentError::TooSlow),
+        Err(_) => Err(AgentError::Timeout),
     }
 }
 
@@ -197,7 +201,7 @@ mod tests {
             {"type": "InternalIP", "address": "not one"},
             {"type": "InternalIP", "address": "10.0.0.1"},
         ]);
-        let said = |node: &Value| AgentAddress::of(node).map(|it| it.host());
+        let said = |node: &Value| AgentAddress::from_node(node).map(|it| it.host_and_port());
         assert_eq!(said(&node(json!(10250), internal.clone())).as_deref(), Some("10.0.0.1:10250"));
         let v6 = json!([{"type": "InternalIP", "address": "fd00::1"}]);
         assert_eq!(said(&node(json!(1), v6)).as_deref(), Some("[fd00::1]:1"));

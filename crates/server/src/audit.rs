@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
 /// Maximum number of queued lines: two seconds at 5,000 requests per second, about 10 MB at 1 kB each.
@@ -25,7 +25,7 @@ const FILES_MAX: usize = 10;
 
 /// Writes audit events to a file from a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Audit {
+pub(crate) struct AuditLog {
     lines: Option<SyncSender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -46,14 +46,14 @@ pub(crate) struct AuditEvent<'a> {
     /// Annotations from admission.
     pub(crate) annotations: &'a [AuditAnnotation],
     /// When the request was received.
-    pub(crate) begun: Timestamp,
+    pub(crate) received_at: Timestamp,
     /// When the response was complete, or began in the case of a watch.
-    pub(crate) ended: Timestamp,
+    pub(crate) completed_at: Timestamp,
 }
 
-impl Audit {
+impl AuditLog {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let log = Log::open(path.to_owned(), FILE_BYTES_MAX)?;
+        let log = RotatingFile::open(path.to_owned(), FILE_BYTES_MAX)?;
         let (lines, queued) = sync_channel(QUEUE_MAX);
         let writer =
             std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&queued))?;
@@ -61,7 +61,7 @@ impl Audit {
     }
 
     /// Rule: requests never wait for the audit log; lines that do not fit into the queue are dropped and counted.
-    pub(crate) fn record(&self, event: &AuditEvent<'_>, metrics: &Metrics) {
+    pub(crate) fn record(&self, event: &AuditEvent<'_>, metrics: &ServerMetrics) {
         let mut line = event_json(event).to_string().into_bytes();
         line.push(b'\n');
         let Some(lines) = &self.lines else { return };
@@ -74,7 +74,7 @@ impl Audit {
 }
 
 /// Dropping the log first writes the queued lines.
-impl Drop for Audit {
+impl Drop for AuditLog {
     fn drop(&mut self) {
         drop(self.lines.take());
         if let Some(writer) = self.writer.take() {
@@ -96,7 +96,7 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
     for (key, value) in event.annotations {
         annotations[*key] = json!(value);
     }
-    let latency = event.ended.duration_since(event.begun);
+    let latency = event.completed_at.duration_since(event.received_at);
     annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", latency.as_micros()));
     let mut json = json!({
         "kind": "Event",
@@ -107,18 +107,18 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
         "stage": if is_watch { "ResponseStarted" } else { "ResponseComplete" },
         "requestURI": event.uri,
         "verb": event.attributes.verb,
-        "user": event.user.map_or_else(|| json!({}), User::info),
+        "user": event.user.map_or_else(|| json!({}), User::user_info),
         "sourceIPs": event.source.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "userAgent": event.user_agent,
         "responseStatus": {"metadata": {}, "code": event.code},
-        "requestReceivedTimestamp": time(event.begun),
-        "stageTimestamp": time(event.ended),
+        "requestReceivedTimestamp": time(event.received_at),
+        "stageTimestamp": time(event.completed_at),
         "annotations": annotations,
     });
     if let Some(user) = event.impersonated {
-        json["impersonatedUser"] = user.info();
+        json["impersonatedUser"] = user.user_info();
     }
-    if let AccessTarget::Resource(resource) = &event.attributes.on {
+    if let AccessTarget::Resource(resource) = &event.attributes.target {
         let fields = [
             ("resource", &resource.plural),
             ("namespace", &resource.namespace),
@@ -138,14 +138,14 @@ fn event_json(event: &AuditEvent<'_>) -> Value {
 }
 
 /// The current log file and its rotated predecessors; `FILE.1` is the newest of them.
-struct Log {
+struct RotatingFile {
     path: PathBuf,
     file: BufWriter<File>,
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Log {
+impl RotatingFile {
     fn open(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         let bytes = file.metadata()?.len();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_who_did_what_and_what_came_of_it() {
-        let attributes = RequestAttributes::of(
+        let attributes = RequestAttributes::from_request(
             &hyper::Method::PUT,
             "/apis/apps/v1/namespaces/a/daemonsets/d/status",
             |_| None,
@@ -222,8 +222,8 @@ mod tests {
             code: 200,
             reason: Some("RBAC: allowed".to_owned()),
             annotations: &[("pod-security.kubernetes.io/enforce-policy", "baseline:latest".into())],
-            begun: "2026-01-01T00:00:00Z".parse().unwrap(),
-            ended: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
+            received_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            completed_at: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
         };
         let mut event = event_json(&event);
         event["auditID"] = json!("ID");
@@ -282,7 +282,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("muster-audit-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let path = dir.join("audit.log");
-        let mut log = Log::open(path.clone(), 10).unwrap();
+        let mut log = RotatingFile::open(path.clone(), 10).unwrap();
         for line in 0..=2 * FILES_MAX + 2 {
             log.write(format!("{line:04}\n").as_bytes()).unwrap();
         }

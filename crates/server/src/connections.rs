@@ -13,14 +13,14 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use crate::pki::Peer;
+use crate::pki::PeerCertificate;
 use crate::request::{TrustLevel, User};
 
 /// Most connections from one address: generous, because many clients may share an address.
-const OF_ADDRESS_MAX: usize = 4_000;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
 /// A user with at most this many connections is never evicted to make room.
-const OF_USER_MIN: usize = 16;
+const CONNECTIONS_PER_USER_MIN: usize = 16;
 
 /// Most TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
@@ -34,12 +34,12 @@ pub(crate) const RESPONSE_KIB_MAX: u32 = 32 << 10;
 
 /// All open connections, with their limits.
 #[derive(Debug)]
-pub(crate) struct Connections {
-    max: usize,
-    of_address_max: usize,
+pub(crate) struct ConnectionTracker {
+    connections_max: usize,
+    per_address_max: usize,
     handshakes_max: usize,
     /// `Connection::active_ms` counts from here.
-    start: Instant,
+    started_at: Instant,
     state: Mutex<ConnectionTable>,
 }
 
@@ -49,7 +49,7 @@ struct ConnectionTable {
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<Arc<str>, usize>,
     /// By id, that is in the order of arrival.
-    all: BTreeMap<u64, Arc<Connection>>,
+    by_id: BTreeMap<u64, Arc<Connection>>,
     /// Connections whose TLS handshake is not finished.
     handshakes: BTreeMap<u64, Arc<Connection>>,
 }
@@ -78,7 +78,7 @@ struct ConnectionUser {
 /// Permit for one connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    connections: Arc<Connections>,
+    connections: Arc<ConnectionTracker>,
     pub(crate) connection: Arc<Connection>,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct Client {
     /// `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
     /// Kept until the connection is closed, also after a protocol upgrade.
-    pub(crate) held: Option<ConnectionGuard>,
+    pub(crate) guard: Option<ConnectionGuard>,
     /// The client certificate.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) peer: Option<PeerCertificate>,
     pub(crate) is_in_process: bool,
 }
 
@@ -113,13 +113,13 @@ impl fmt::Debug for ConnectionGuard {
     }
 }
 
-impl Connections {
+impl ConnectionTracker {
     pub(crate) fn new(max: usize) -> Self {
         Self {
-            max,
-            of_address_max: OF_ADDRESS_MAX.min(max - max / 4),
+            connections_max: max,
+            per_address_max: CONNECTIONS_PER_ADDRESS_MAX.min(max - max / 4),
             handshakes_max: HANDSHAKES_MAX.min((max / 4).max(1)),
-            start: Instant::now(),
+            started_at: Instant::now(),
             state: Mutex::default(),
         }
     }
@@ -130,10 +130,10 @@ impl Connections {
     /// Too many TLS handshakes evict the oldest handshake.
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.of_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
+        if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
             // Prefer an idle connection of the same address.
             state.evict(|it| it.address == address)?;
-        } else if self.max <= state.all.len() {
+        } else if self.connections_max <= state.by_id.len() {
             state.evict(|_| true)?;
         } else if self.handshakes_max <= state.handshakes.len() {
             let oldest = state.handshakes.first_key_value().map(|(_, it)| it.clone())?;
@@ -152,29 +152,29 @@ impl Connections {
             response_kib: Arc::new(Semaphore::new(RESPONSE_KIB_MAX as usize)),
         });
         *state.by_address.entry(address).or_default() += 1;
-        state.all.insert(id, connection.clone());
+        state.by_id.insert(id, connection.clone());
         state.handshakes.insert(id, connection.clone());
         drop(state);
         Some(Permit { connections: self.clone(), connection })
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Records a request of `connection`, and its user if it was authenticated.
-    pub(crate) fn saw_request(&self, connection: &Connection, user: Option<&User>) {
+    pub(crate) fn record_request(&self, connection: &Connection, user: Option<&User>) {
         connection.active_ms.store(self.now_ms(), Ordering::Relaxed);
         let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.all.contains_key(&connection.id) {
+        if !state.by_id.contains_key(&connection.id) {
             return;
         }
         let name = match state.by_user.get_key_value(user.name.as_str()) {
             Some((name, _)) => name.clone(),
             None => Arc::from(user.name.as_str()),
         };
-        let is_trusted = user.trust() == TrustLevel::Trusted;
+        let is_trusted = user.trust_level() == TrustLevel::Trusted;
         if connection.user.set(ConnectionUser { name: name.clone(), is_trusted }).is_ok() {
             *state.by_user.entry(name).or_default() += 1;
         }
@@ -190,10 +190,10 @@ impl ConnectionTable {
             Some(user) if user.is_trusted => 0,
             Some(user) => self.by_user.get(&user.name).copied().unwrap_or(0),
         };
-        let ranked = self.all.values().filter(|it| may(it)).map(|it| (connections_of(it), it));
+        let ranked = self.by_id.values().filter(|it| may(it)).map(|it| (connections_of(it), it));
         let (connections, evicted) = ranked
             .max_by_key(|(connections, it)| (*connections, Reverse(it.active_ms.load(Ordering::Relaxed))))?;
-        if connections <= OF_USER_MIN {
+        if connections <= CONNECTIONS_PER_USER_MIN {
             return None;
         }
         let evicted = evicted.clone();
@@ -211,17 +211,17 @@ impl ConnectionTable {
 
     fn remove(&mut self, connection: &Connection) {
         self.handshakes.remove(&connection.id);
-        if self.all.remove(&connection.id).is_none() {
+        if self.by_id.remove(&connection.id).is_none() {
             return;
         }
-        count_down(&mut self.by_address, &connection.address);
+        decrement(&mut self.by_address, &connection.address);
         if let Some(user) = connection.user.get() {
-            count_down(&mut self.by_user, &user.name);
+            decrement(&mut self.by_user, &user.name);
         }
     }
 }
 
-fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -232,16 +232,16 @@ fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 
 impl Permit {
     /// Sets the task that serves the connection; evicting the connection aborts it.
-    pub(crate) fn served_by(&self, task: AbortHandle) {
+    pub(crate) fn set_task(&self, task: AbortHandle) {
         let _ = self.connection.task.set(task);
     }
 
     /// Records that the TLS handshake is finished. `user` is the user of the client certificate.
-    pub(crate) fn finished_handshake(&self, user: Option<&User>) {
+    pub(crate) fn finish_handshake(&self, user: Option<&User>) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handshakes.remove(&self.connection.id);
         drop(state);
-        self.connections.saw_request(&self.connection, user);
+        self.connections.record_request(&self.connection, user);
     }
 }
 
@@ -256,13 +256,13 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn open(connections: &Arc<Connections>, address: IpAddr, user: Option<&str>) -> Option<Permit> {
+    fn open(connections: &Arc<ConnectionTracker>, address: IpAddr, user: Option<&str>) -> Option<Permit> {
         let permit = connections.connect(address)?;
         let user = user.map(|it| match it {
-            "admin" => User::new(it, [crate::request::MASTERS]),
+            "admin" => User::new(it, [crate::request::MASTERS_GROUP]),
             it => User::new(it, ["system:authenticated"]),
         });
-        permit.finished_handshake(user.as_ref());
+        permit.finish_handshake(user.as_ref());
         Some(permit)
     }
 
@@ -271,16 +271,16 @@ mod tests {
     }
 
     /// How many connections each user has that is named.
-    fn counts(connections: &Connections, users: &[&str]) -> Vec<usize> {
+    fn counts(connections: &ConnectionTracker, users: &[&str]) -> Vec<usize> {
         let state = connections.state.lock().unwrap();
         users.iter().map(|it| state.by_user.get(*it).copied().unwrap_or(0)).collect()
     }
 
     #[test]
     fn one_address_does_not_take_every_connection() {
-        let connections = Arc::new(Connections::new(10_000));
+        let connections = Arc::new(ConnectionTracker::new(10_000));
         let held: Vec<_> = std::iter::from_fn(|| open(&connections, address(1), Some("admin"))).collect();
-        assert_eq!(held.len(), OF_ADDRESS_MAX);
+        assert_eq!(held.len(), CONNECTIONS_PER_ADDRESS_MAX);
         assert!(open(&connections, address(2), None).is_some());
         drop(held);
         assert!(connections.connect(address(1)).is_some(), "a permit that was dropped is free again");
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn all_addresses_together_have_a_limit() {
-        let connections = Arc::new(Connections::new(100));
+        let connections = Arc::new(ConnectionTracker::new(100));
         let addresses = (0..=u8::MAX).cycle().map(address);
         let held: Vec<_> = addresses.map_while(|it| open(&connections, it, Some("admin"))).collect();
         assert_eq!(held.len(), 100);
@@ -296,13 +296,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_idlest_unauthenticated_connection_makes_room() {
-        let connections = Arc::new(Connections::new(8));
+        let connections = Arc::new(ConnectionTracker::new(8));
         let mut held: Vec<Permit> = Vec::new();
         let mut tasks = Vec::new();
         for at in 0..8 {
             let permit = open(&connections, address(at), (at < 4).then_some("a")).unwrap();
             let task = tokio::spawn(std::future::pending::<()>());
-            permit.served_by(task.abort_handle());
+            permit.set_task(task.abort_handle());
             permit.connection.active_ms.store(u64::from(100 - at), Ordering::Relaxed);
             held.push(permit);
             tasks.push(task);
@@ -315,13 +315,13 @@ mod tests {
         assert_eq!(more.len(), 3, "users with few connections keep them");
         drop((late, held, more));
         let state = connections.state.lock().unwrap();
-        assert!(state.all.is_empty() && state.by_address.is_empty() && state.handshakes.is_empty());
+        assert!(state.by_id.is_empty() && state.by_address.is_empty() && state.handshakes.is_empty());
         assert!(state.by_user.is_empty());
     }
 
     #[test]
     fn the_user_with_most_connections_makes_room() {
-        let connections = Arc::new(Connections::new(100));
+        let connections = Arc::new(ConnectionTracker::new(100));
         let many = |user: &'static str, from: u8, count: usize| -> Vec<_> {
             (0..count).map_while(|_| open(&connections, address(from), Some(user))).collect()
         };
@@ -335,10 +335,10 @@ mod tests {
 
     #[test]
     fn silent_handshakes_make_room_for_others() {
-        let connections = Arc::new(Connections::new(40));
+        let connections = Arc::new(ConnectionTracker::new(40));
         let held: Vec<_> = (0..30).map(|it| connections.connect(address(it)).unwrap()).collect();
         let state = connections.state.lock().unwrap();
-        assert_eq!((state.handshakes.len(), state.all.len()), (10, 10));
+        assert_eq!((state.handshakes.len(), state.by_id.len()), (10, 10));
         drop(state);
         drop(held);
     }

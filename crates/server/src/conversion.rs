@@ -3,36 +3,36 @@
 use serde_json::{Map, Value, json};
 
 use crate::defaulting::TEMPLATE_GENERATION;
-use crate::unstructured::{is_set, map_mut};
+use crate::unstructured::{is_set, map_at_mut};
 
 /// Conversion of one kind between its served version and its storage version.
 #[derive(Debug)]
 pub(crate) struct Conversion {
     /// Group, version and plural of the storage version.
-    pub(crate) stored: (&'static str, &'static str, &'static str),
+    pub(crate) storage_version: (&'static str, &'static str, &'static str),
     /// Field selectors of the served version. `fields` has the stored field of each, in the same order.
-    pub(crate) field_names: &'static [&'static str],
-    fields: &'static [&'static str],
+    pub(crate) served_fields: &'static [&'static str],
+    stored_fields: &'static [&'static str],
     /// Fields that have another path in the storage version: served path, stored path.
-    moved: &'static [(&'static [&'static str], &'static [&'static str])],
+    moved_fields: &'static [(&'static [&'static str], &'static [&'static str])],
     to_storage: fn(&mut Value),
     to_served: fn(&mut Value),
 }
 
 /// DaemonSets of `extensions/v1beta1`, the version before `apps`.
 pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
-    stored: ("apps", "v1", "daemonsets"),
-    field_names: &[],
-    fields: &[],
-    moved: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
+    storage_version: ("apps", "v1", "daemonsets"),
+    served_fields: &[],
+    stored_fields: &[],
+    moved_fields: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
     to_storage: daemon_set_to_storage,
     to_served: daemon_set_from_storage,
 };
 
 /// Events of `events.k8s.io`: the Events of the core group with other field names.
 pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
-    stored: ("", "v1", "events"),
-    field_names: &[
+    storage_version: ("", "v1", "events"),
+    served_fields: &[
         "reason",
         "regarding.kind",
         "regarding.namespace",
@@ -44,7 +44,7 @@ pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
         "reportingController",
         "type",
     ],
-    fields: &[
+    stored_fields: &[
         "reason",
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -56,7 +56,7 @@ pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
         "reportingComponent",
         "type",
     ],
-    moved: &[
+    moved_fields: &[
         (&["regarding"], &["involvedObject"]),
         (&["note"], &["message"]),
         (&["reportingController"], &["reportingComponent"]),
@@ -81,18 +81,18 @@ impl Conversion {
     }
 
     /// Returns the stored field that a field selector of the served version selects.
-    pub(crate) fn field<'a>(&self, name: &'a str) -> &'a str {
-        self.field_names.iter().position(|it| *it == name).map_or(name, |at| self.fields[at])
+    pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
+        self.served_fields.iter().position(|it| *it == name).map_or(name, |at| self.stored_fields[at])
     }
 }
 
 /// Converts a field set of `managedFields` from one version of a kind to another. `None` stands for the storage
 /// version.
 pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversion>, fields: &mut Value) {
-    for (here, stored) in from.iter().flat_map(|it| it.moved) {
+    for (here, stored) in from.iter().flat_map(|it| it.moved_fields) {
         move_fields(fields, here, stored);
     }
-    for (here, stored) in to.iter().flat_map(|it| it.moved) {
+    for (here, stored) in to.iter().flat_map(|it| it.moved_fields) {
         move_fields(fields, stored, here);
     }
 }
@@ -129,20 +129,20 @@ fn daemon_set_to_storage(set: &mut Value) {
     let labels = set["spec"]["template"]["metadata"]["labels"].clone();
     if is_set(&labels) {
         if !is_set(&set["spec"]["selector"]) {
-            map_mut(set, "spec").insert("selector".into(), json!({"matchLabels": labels}));
+            map_at_mut(set, "spec").insert("selector".into(), json!({"matchLabels": labels}));
         }
         if !is_set(&set["metadata"]["labels"]) {
-            map_mut(set, "metadata").insert("labels".into(), labels);
+            map_at_mut(set, "metadata").insert("labels".into(), labels);
         }
     }
-    let spec = map_mut(set, "spec");
+    let spec = map_at_mut(set, "spec");
     let generation = spec.remove("templateGeneration").and_then(|it| it.as_i64()).filter(|it| *it != 0);
     if !spec.get("updateStrategy").is_some_and(|it| is_set(&it["type"])) {
         spec.insert("updateStrategy".into(), json!({"type": "OnDelete"}));
     }
     if let Some(generation) = generation {
-        map_mut(set, "metadata");
-        map_mut(&mut set["metadata"], "annotations")
+        map_at_mut(set, "metadata");
+        map_at_mut(&mut set["metadata"], "annotations")
             .insert(TEMPLATE_GENERATION.into(), json!(generation.to_string()));
     }
 }
@@ -151,17 +151,17 @@ fn daemon_set_from_storage(set: &mut Value) {
     let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     let Some(annotation) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
     if !is_set(&set["metadata"]["annotations"]) {
-        map_mut(set, "metadata").remove("annotations");
+        map_at_mut(set, "metadata").remove("annotations");
     }
     if let Some(generation) = annotation.as_str().and_then(|it| it.parse::<i64>().ok()) {
-        map_mut(set, "spec").insert("templateGeneration".into(), json!(generation));
+        map_at_mut(set, "spec").insert("templateGeneration".into(), json!(generation));
     }
 }
 
 fn event_to_storage(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
-    for (new, old) in EVENTS_K8S_IO.moved {
-        rename(event, new[0], old[0]);
+    for (new, old) in EVENTS_K8S_IO.moved_fields {
+        rename_field(event, new[0], old[0]);
     }
     // The core group's Event always has these fields.
     for name in ["eventTime", "firstTimestamp", "lastTimestamp"] {
@@ -177,8 +177,8 @@ fn event_to_storage(event: &mut Value) {
 
 fn event_from_storage(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
-    for (new, old) in EVENTS_K8S_IO.moved {
-        rename(event, old[0], new[0]);
+    for (new, old) in EVENTS_K8S_IO.moved_fields {
+        rename_field(event, old[0], new[0]);
     }
     for name in ["reportingController", "reportingInstance"] {
         if event.get(name).is_some_and(|it| !is_set(it)) {
@@ -187,7 +187,7 @@ fn event_from_storage(event: &mut Value) {
     }
 }
 
-fn rename(object: &mut Map<String, Value>, from: &str, to: &str) {
+fn rename_field(object: &mut Map<String, Value>, from: &str, to: &str) {
     if let Some(value) = object.remove(from) {
         object.insert(to.to_owned(), value);
     }

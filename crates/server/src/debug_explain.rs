@@ -7,12 +7,12 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 /// The JSON explanation, or an error message.
-type Answer = BoxFuture<'static, Result<String, String>>;
+type ExplainFuture = BoxFuture<'static, Result<String, String>>;
 
 /// Explains a DaemonSet, given its namespace and name, from the controller's in-memory state. Returns JSON or an error
 /// message.
 #[derive(Clone)]
-pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> Answer + Send + Sync>);
+pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> ExplainFuture + Send + Sync>);
 
 impl fmt::Debug for ExplainProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::kinds::group_version;
-use crate::request::{Context, FieldValidation};
+use crate::request::{FieldValidation, RequestContext};
 use crate::types::{self, GroupVersionKind, Type};
 use crate::unstructured::str_at;
 use crate::validation::FieldError;
 use crate::{go_format, protobuf};
-use read::Notes;
+use read::DecodeNotes;
 
-pub(crate) use read::{VALUES_BYTES_MAX, values_bytes};
+pub(crate) use read::{DECODED_BYTES_MAX, estimated_bytes};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
@@ -23,122 +23,131 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes the object in a request body. Its `kind` and `apiVersion` may be absent, and must otherwise be those
 /// of `expected`. `media_type` has no parameters; an empty one means JSON.
-pub(crate) fn object(
-    context: &Context,
+pub(crate) fn decode_object(
+    context: &RequestContext,
     expected: GroupVersionKind<'_>,
     media_type: &str,
     body: &[u8],
 ) -> Result<Value, ApiError> {
-    let of = type_of(expected)?;
+    let of = expected_type(expected)?;
     let (read, notes) = match media_type {
         "" | JSON => {
             let mut from = serde_json::Deserializer::from_slice(body);
-            let (read, notes) = read::typed(&mut from, of);
+            let (read, notes) = read::read_typed(&mut from, of);
             let read = read.and_then(|it| from.end().map(|()| it));
-            (read.map_err(|error| in_go(&error)), notes)
+            (read.map_err(|error| go_json_error(&error)), notes)
         }
-        YAML => match yaml(body) {
+        YAML => match parse_yaml(body) {
             Ok((object, mut duplicates)) => {
-                let (read, mut notes) = read::typed(object, of);
-                duplicates.append(&mut notes.strict);
-                (read.map_err(|error| in_go(&error)), Notes { strict: duplicates, ..notes })
+                let (read, mut notes) = read::read_typed(object, of);
+                duplicates.append(&mut notes.strict_errors);
+                (
+                    read.map_err(|error| go_json_error(&error)),
+                    DecodeNotes { strict_errors: duplicates, ..notes },
+                )
             }
-            Err(error) => (Err(error), Notes::default()),
+            Err(error) => (Err(error), DecodeNotes::default()),
         },
         PROTOBUF => {
-            let (type_meta, object) =
-                protobuf::object(body, of).map_err(|why| unrecognized(expected, &why, body))?;
-            refuse_other_kind(expected, &type_meta.api_version, &type_meta.kind)?;
-            let (read, notes) = read::typed(object, of);
-            (read.map_err(|error| in_go(&error)), notes)
+            let (type_meta, object) = protobuf::decode_object(body, of)
+                .map_err(|why| unrecognized_object_error(expected, &why, body))?;
+            check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
+            let (read, notes) = read::read_typed(object, of);
+            (read.map_err(|error| go_json_error(&error)), notes)
         }
-        _ => return Err(ApiError::unsupported_media(&[JSON, YAML, PROTOBUF].join(", "))),
+        _ => return Err(ApiError::unsupported_media_type(&[JSON, YAML, PROTOBUF].join(", "))),
     };
-    let mut object = match (read, &notes.wrong) {
+    let mut object = match (read, &notes.type_error) {
         (Ok(object), _) => object,
-        (Err(_), Some(why)) if notes.is_kindless => return Err(unrecognized(expected, &kindless(why), body)),
+        (Err(_), Some(why)) if notes.is_type_meta_error => {
+            return Err(unrecognized_object_error(expected, &type_meta_error_message(why), body));
+        }
         (Err(_), Some(why)) => {
             // The object may be of another kind, which is then the better error.
-            let type_meta = TypeMeta::of(body);
-            refuse_other_kind(expected, &type_meta.api_version, &type_meta.kind)?;
-            return Err(unfit(expected, &type_meta.kind, why));
+            let type_meta = TypeMeta::from_body(body);
+            check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
+            return Err(decode_error(expected, &type_meta.kind, why));
         }
-        (Err(error), None) => return Err(unrecognized(expected, &kindless(&error), body)),
+        (Err(error), None) => {
+            return Err(unrecognized_object_error(expected, &type_meta_error_message(&error), body));
+        }
     };
-    refuse_other_kind(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
+    check_type_meta(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
     match context.field_validation {
-        FieldValidation::Strict if !notes.strict.is_empty() => {
-            let why = format!("strict decoding error: {}", notes.strict.join(", "));
-            return Err(unfit(expected, str_at(&object, "kind"), &why));
+        FieldValidation::Strict if !notes.strict_errors.is_empty() => {
+            let why = format!("strict decoding error: {}", notes.strict_errors.join(", "));
+            return Err(decode_error(expected, str_at(&object, "kind"), &why));
         }
         FieldValidation::Strict | FieldValidation::Ignore => {}
-        FieldValidation::Warn => notes.strict.into_iter().for_each(|it| context.warn(it)),
+        FieldValidation::Warn => notes.strict_errors.into_iter().for_each(|it| context.warn(it)),
     }
-    set_kind(expected, &mut object);
+    set_type_meta(expected, &mut object);
     Ok(object)
 }
 
 /// Decodes the result of a patch against its type, as a request body is. `complaints` are the strict decoding
 /// errors of the patch itself.
-pub(crate) fn patched(
-    context: &Context,
+pub(crate) fn decode_patch_result(
+    context: &RequestContext,
     expected: GroupVersionKind<'_>,
     object: Value,
     complaints: Vec<String>,
 ) -> Result<Value, ApiError> {
-    let of = type_of(expected)?;
+    let of = expected_type(expected)?;
     // Most patches fit their type, so the result is only serialized for an error.
-    let (read, mut notes) = read::typed(&object, of);
-    notes.strict.splice(0..0, complaints);
-    let wrong = match (&read, notes.wrong) {
-        (Err(error), wrong) => Some(wrong.unwrap_or_else(|| in_go(error))),
-        (Ok(_), _) if notes.strict.is_empty() => None,
+    let (read, mut notes) = read::read_typed(&object, of);
+    notes.strict_errors.splice(0..0, complaints);
+    let wrong = match (&read, notes.type_error) {
+        (Err(error), wrong) => Some(wrong.unwrap_or_else(|| go_json_error(error))),
+        (Ok(_), _) if notes.strict_errors.is_empty() => None,
         (Ok(_), _) => match context.field_validation {
-            FieldValidation::Strict => Some(format!("strict decoding error: {}", notes.strict.join(", "))),
+            FieldValidation::Strict => {
+                Some(format!("strict decoding error: {}", notes.strict_errors.join(", ")))
+            }
             FieldValidation::Ignore => None,
             FieldValidation::Warn => {
-                notes.strict.into_iter().for_each(|it| context.warn(it));
+                notes.strict_errors.into_iter().for_each(|it| context.warn(it));
                 None
             }
         },
     };
     if let Some(why) = wrong {
-        return Err(unfit_patch(&object, &why));
+        return Err(patch_decode_error(&object, &why));
     }
     let mut object = read.unwrap_or_default();
-    set_kind(expected, &mut object);
+    set_type_meta(expected, &mut object);
     Ok(object)
 }
 
 /// Decodes the result of a server-side apply. Typed merging has removed unknown fields, so that only values can
 /// be invalid.
-pub(crate) fn merged(
+pub(crate) fn decode_apply_result(
     expected: GroupVersionKind<'_>,
     object: &Value,
     applied: &Value,
 ) -> Result<Value, ApiError> {
-    let (read, notes) = read::typed(object, type_of(expected)?);
+    let (read, notes) = read::read_typed(object, expected_type(expected)?);
     let mut object = read.map_err(|error| {
-        let why = notes.wrong.unwrap_or_else(|| in_go(&error));
-        if why == read::TOO_MANY {
-            return too_many_values(object);
+        let why = notes.type_error.unwrap_or_else(|| go_json_error(&error));
+        if why == read::TOO_MANY_VALUES {
+            return too_many_values_error(object);
         }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
-        ApiError::failed(format!(
+        ApiError::internal_without_reason(format!(
             "failed to convert new object ({}/{}; {of}) to proper version: unable to convert unstructured object to {of}: error decoding from json: {why}",
             str_at(applied, "metadata.namespace"),
             str_at(applied, "metadata.name"),
         ))
     })?;
-    set_kind(expected, &mut object);
+    set_type_meta(expected, &mut object);
     Ok(object)
 }
 
 /// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a
 /// new field manager adds an entry, so the message names the remedy if `managedFields` is the cause.
-fn too_many_values(object: &Value) -> ApiError {
+fn too_many_values_error(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
-    if values_bytes(managed) < VALUES_BYTES_MAX / 2 {
+    if estimated_bytes(managed) < DECODED_BYTES_MAX / 2 {
         return ApiError::entity_too_large("the applied object has too many values");
     }
     let managers = managed.as_array().map_or(0, Vec::len);
@@ -149,18 +158,18 @@ fn too_many_values(object: &Value) -> ApiError {
 }
 
 /// Decodes the body of a JSON patch or merge patch. Also returns errors for duplicate fields.
-pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, notes) = read::untyped(&mut from);
-    let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| in_go(&error))?;
-    Ok((patch, notes.strict))
+    let (read, notes) = read::read_untyped(&mut from);
+    let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| go_json_error(&error))?;
+    Ok((patch, notes.strict_errors))
 }
 
 /// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Also returns errors for duplicate
 /// fields.
-pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
+pub(crate) fn decode_apply(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    match yaml(body).map_err(bad)? {
+    match parse_yaml(body).map_err(bad)? {
         (applied @ Value::Object(_), duplicates) => Ok((applied, duplicates)),
         (Value::Null, duplicates) => Ok((Value::Object(Map::new()), duplicates)),
         (other, _) => Err(bad(format!(
@@ -172,7 +181,10 @@ pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
 
 /// Reports duplicate fields of an applied object as the field validation directive demands: error, warning or
 /// nothing.
-pub(crate) fn complain_of_yaml(context: &Context, duplicates: &[String]) -> Result<(), ApiError> {
+pub(crate) fn report_duplicate_fields(
+    context: &RequestContext,
+    duplicates: &[String],
+) -> Result<(), ApiError> {
     if duplicates.is_empty() {
         return Ok(());
     }
@@ -194,38 +206,38 @@ pub(crate) fn complain_of_yaml(context: &Context, duplicates: &[String]) -> Resu
 
 /// Parses YAML, and returns errors for duplicate fields. JSON is tried first, because kubectl sends JSON as
 /// `apply-patch+yaml`.
-fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+fn parse_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let (read, notes) = read::untyped(&mut from);
+    let (read, notes) = read::read_untyped(&mut from);
     match read.and_then(|it| from.end().map(|()| it)) {
-        Ok(value) => return Ok((value, notes.strict)),
-        Err(_) if notes.wrong.is_some() => return Err(notes.wrong.unwrap_or_default()),
+        Ok(value) => return Ok((value, notes.strict_errors)),
+        Err(_) if notes.type_error.is_some() => return Err(notes.type_error.unwrap_or_default()),
         Err(_) => {}
     }
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     // The notes are for JSON only: the YAML parser fails at a duplicate key.
     let read = serde_saphyr::with_deserializer_from_str(text, |from| {
-        let (read, notes) = read::untyped(from);
+        let (read, notes) = read::read_untyped(from);
         // The parser's own message for too many values would add a position.
-        if notes.wrong.is_some() { Ok(Err(notes.wrong.unwrap_or_default())) } else { read.map(Ok) }
+        if notes.type_error.is_some() { Ok(Err(notes.type_error.unwrap_or_default())) } else { read.map(Ok) }
     });
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
-fn type_of(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
-    types::of(expected.group, expected.version, expected.kind).ok_or_else(|| {
+fn expected_type(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
+    types::find_type(expected.group, expected.version, expected.kind).ok_or_else(|| {
         let version = group_version(expected.group, expected.version);
-        ApiError::bad_request(unregistered(expected.kind, &version))
+        ApiError::bad_request(unregistered_kind_message(expected.kind, &version))
     })
 }
 
-fn set_kind(expected: GroupVersionKind<'_>, object: &mut Value) {
+fn set_type_meta(expected: GroupVersionKind<'_>, object: &mut Value) {
     object["apiVersion"] = group_version(expected.group, expected.version).into();
     object["kind"] = expected.kind.into();
 }
 
 /// Checks `apiVersion` and `kind`, if present, against the expected ones.
-fn refuse_other_kind(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
+fn check_type_meta(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
     // DeleteOptions are the same in every group.
     let is_option = expected.kind == "DeleteOptions";
     let must = group_version(expected.group, expected.version);
@@ -235,8 +247,8 @@ fn refuse_other_kind(expected: GroupVersionKind<'_>, api_version: &str, kind: &s
         return Ok(());
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    if types::of(group, version, kind).is_none() {
-        let why = unregistered(kind, api_version);
+    if types::find_type(group, version, kind).is_none() {
+        let why = unregistered_kind_message(kind, api_version);
         return Err(ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: {why}",
             expected.kind
@@ -256,7 +268,7 @@ fn refuse_other_kind(expected: GroupVersionKind<'_>, api_version: &str, kind: &s
     )))
 }
 
-fn unregistered(kind: &str, api_version: &str) -> String {
+fn unregistered_kind_message(kind: &str, api_version: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
     )
@@ -270,7 +282,7 @@ struct TypeMeta {
 }
 
 impl TypeMeta {
-    fn of(body: &[u8]) -> Self {
+    fn from_body(body: &[u8]) -> Self {
         #[derive(Default, serde::Deserialize)]
         struct Raw<'a> {
             #[serde(borrow, rename = "apiVersion")]
@@ -286,7 +298,7 @@ impl TypeMeta {
     }
 }
 
-fn unfit(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
+fn decode_error(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = expected.version;
     ApiError::bad_request(format!(
@@ -295,14 +307,14 @@ fn unfit(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
     ))
 }
 
-fn unfit_patch(object: &Value, why: &str) -> ApiError {
-    let value = Value::from(go_format::cut(object.to_string()));
+fn patch_decode_error(object: &Value, why: &str) -> ApiError {
+    let value = Value::from(go_format::truncate_quoted(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
 /// The error for a body that is not an object: it quotes the first bytes.
-fn unrecognized(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
+fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     const SHOWN_MAX: usize = 30;
     let more = if SHOWN_MAX < body.len() { " ..." } else { "" };
     let start = &body[..body.len().min(SHOWN_MAX)];
@@ -317,12 +329,12 @@ fn unrecognized(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiEr
     ))
 }
 
-fn kindless(why: &str) -> String {
+fn type_meta_error_message(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
 /// The message of Go's `encoding/json` for the most common syntax error.
-fn in_go(error: &serde_json::Error) -> String {
+fn go_json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use crate::kinds::{Kind, join};
+use crate::kinds::{Kind, qualified_resource};
 use crate::validation::FieldError;
 
 /// A failed request, with the fields of the `Status` object that is sent.
@@ -19,28 +19,28 @@ pub(crate) struct ApiError {
 impl ApiError {
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
-            .about(kind, name)
+            .with_details(kind, name)
     }
 
-    pub(crate) fn exists(kind: &Kind, name: &str) -> Self {
+    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
     /// Every generated name was in use already.
-    pub(crate) fn no_name_left(kind: &Kind, name: &str) -> Self {
+    pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
             kind.resource()
         );
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_not_found_or_conflict(&self) -> bool {
         matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
     }
 
-    pub(crate) fn prefixed(mut self, text: &str) -> Self {
+    pub(crate) fn with_message_prefix(mut self, text: &str) -> Self {
         self.message.insert_str(0, text);
         self
     }
@@ -49,19 +49,20 @@ impl ApiError {
         self.reason == "NotFound"
     }
 
-    pub(crate) fn is_exists(&self) -> bool {
+    pub(crate) fn is_already_exists(&self) -> bool {
         self.reason == "AlreadyExists"
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
-        Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
     /// A conflict whose message names the kind instead of the resource: preconditions of a delete, and bodies
     /// of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", join(kind, group));
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(kind, group));
         let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         error.details = json!({"name": name, "group": group, "kind": kind});
         error
@@ -69,12 +70,12 @@ impl ApiError {
 
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
     /// The request is not authorized. The resource need not be one that the server serves.
-    pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
-        let resource = join(plural, group);
+    pub(crate) fn not_authorized(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let resource = qualified_resource(plural, group);
         let message = match (resource.as_str(), name) {
             ("", _) => format!("forbidden: {why}"),
             (resource, "") => format!("{resource} is forbidden: {why}"),
@@ -87,28 +88,28 @@ impl ApiError {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
-        Self::invalid_in(kind.group, kind.kind, name, causes)
+        Self::invalid_of_kind(kind.group, kind.kind, name, causes)
     }
 
     /// The options of the request are invalid, not its object. `kind` is the kind of the options:
     /// `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
-        Self::invalid_in("meta.k8s.io", kind, "", causes)
+        Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
 
     /// A PUT without a resourceVersion, of a kind that requires one. Upstream names the resource here, not the
     /// kind.
-    pub(crate) fn version_required(kind: &Kind, name: &str) -> Self {
+    pub(crate) fn resource_version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
-        Self::invalid_in(kind.group, kind.plural, name, &[cause])
+        Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
     }
 
     /// The result of a patch does not fit the type of the object.
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
-        Self::invalid_in("", "", "", &[cause])
+        Self::invalid_of_kind("", "", "", &[cause])
     }
 
-    pub(crate) fn invalid_in(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
+    pub(crate) fn invalid_of_kind(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
         let mut messages: Vec<_> = Vec::with_capacity(causes.len());
         for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
             if !messages.contains(&cause) {
@@ -117,7 +118,7 @@ impl ApiError {
         }
         let messages =
             if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) };
-        let message = format!("{} \"{name}\" is invalid: {messages}", join(kind, group));
+        let message = format!("{} \"{name}\" is invalid: {messages}", qualified_resource(kind, group));
         let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let causes: Vec<_> = causes
             .iter()
@@ -156,11 +157,15 @@ impl ApiError {
     }
 
     pub(crate) fn no_such_resource() -> Self {
-        Self::plain(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        Self::with_empty_details(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::plain(
+        Self::with_empty_details(
             StatusCode::METHOD_NOT_ALLOWED,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
@@ -170,13 +175,13 @@ impl ApiError {
     /// A verb that the kind does not support.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
         kind.read_only.map_or_else(Self::method_not_allowed, |why| {
-            Self::plain(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
+            Self::with_empty_details(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
         })
     }
 
     /// The server has none of the media types in the Accept header.
     pub(crate) fn not_acceptable() -> Self {
-        Self::plain(
+        Self::with_empty_details(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
             "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
@@ -184,7 +189,7 @@ impl ApiError {
     }
 
     /// The server has the media type, but not the representation that its parameters ask for.
-    pub(crate) fn no_such_view() -> Self {
+    pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
@@ -192,11 +197,15 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn unsupported_patch() -> Self {
-        Self::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type")
+    pub(crate) fn unsupported_patch_type() -> Self {
+        Self::with_empty_details(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+        )
     }
 
-    pub(crate) fn unsupported_media(accepted: &str) -> Self {
+    pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UnsupportedMediaType",
@@ -206,7 +215,7 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn too_large(bytes_max: usize) -> Self {
+    pub(crate) fn body_too_large(bytes_max: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "RequestEntityTooLarge",
@@ -228,7 +237,7 @@ impl ApiError {
     }
 
     /// An error 500 without a reason, for cases in which upstream sets none, even if the client is at fault.
-    pub(crate) fn failed(message: impl Into<String>) -> Self {
+    pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
@@ -272,7 +281,7 @@ impl ApiError {
 
     /// An eviction would violate a PodDisruptionBudget. The client may retry after this many seconds; 0 leaves
     /// the time open.
-    pub(crate) fn over_budget(message: &str, retry_after_s: u32) -> Self {
+    pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
         message.clone_into(&mut error.message);
         if retry_after_s == 0 {
@@ -282,7 +291,7 @@ impl ApiError {
     }
 
     /// An error response of a node agent.
-    pub(crate) fn of_agent(code: StatusCode, why: String) -> Self {
+    pub(crate) fn from_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),
             StatusCode::NOT_FOUND => Self::new(code, "NotFound", why),
@@ -295,7 +304,7 @@ impl ApiError {
     }
 
     /// Adds a cause to the details.
-    pub(crate) fn because(mut self, reason: &str, message: &str, field: &str) -> Self {
+    pub(crate) fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
             cause["field"] = json!(field);
@@ -315,7 +324,7 @@ impl ApiError {
     }
 
     /// The state from which the list began was compacted. `next` continues with the rest of the current state.
-    pub(crate) fn page_expired(next: &str) -> Self {
+    pub(crate) fn continue_token_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
                        remainder of the results. Continuing with the provided token results in an inconsistent list - \
@@ -324,7 +333,7 @@ impl ApiError {
         Self { metadata: json!({"continue": next}), ..Self::expired(message) }
     }
 
-    pub(crate) fn revision_not_yet(wanted: u64, current: u64) -> Self {
+    pub(crate) fn resource_version_too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
@@ -349,13 +358,13 @@ impl ApiError {
             status["reason"] = json!(self.reason);
         }
         if !self.details.is_null() {
-            status["details"] = without_empty(self.details.clone());
+            status["details"] = omit_empty(self.details.clone());
         }
         status
     }
 
     /// An error from before the object is known. Upstream sends empty details in this case.
-    fn plain(code: StatusCode, reason: &'static str, message: &str) -> Self {
+    fn with_empty_details(code: StatusCode, reason: &'static str, message: &str) -> Self {
         Self { details: json!({}), ..Self::new(code, reason, message) }
     }
 
@@ -364,14 +373,14 @@ impl ApiError {
     }
 
     /// `details.kind` is the resource and not the kind, as upstream sends it and clients expect it.
-    fn about(mut self, kind: &Kind, name: &str) -> Self {
+    fn with_details(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
 }
 
 /// Omits empty fields, as `omitempty` does.
-pub(crate) fn without_empty(mut details: Value) -> Value {
+pub(crate) fn omit_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
 /// Truncates the value that an error message quotes.
-pub(crate) fn cut(mut text: String) -> String {
+pub(crate) fn truncate_quoted(mut text: String) -> String {
     if QUOTED_BYTES_MAX < text.len() {
         text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
         text.push_str("...");
@@ -15,18 +15,20 @@ pub(crate) fn cut(mut text: String) -> String {
 }
 
 /// Formats a value as `%v`, truncated.
-pub(crate) fn text(value: &Value) -> String {
-    cut(whole_text(value))
+pub(crate) fn format_value(value: &Value) -> String {
+    truncate_quoted(format_value_untruncated(value))
 }
 
-fn whole_text(value: &Value) -> String {
+fn format_value_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(whole_text).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(format_value_untruncated).collect::<Vec<_>>().join(" "))
+        }
         Value::Object(entries) => {
             let entries: Vec<_> =
-                entries.iter().map(|(name, it)| format!("{name}:{}", whole_text(it))).collect();
+                entries.iter().map(|(name, it)| format!("{name}:{}", format_value_untruncated(it))).collect();
             format!("map[{}]", entries.join(" "))
         }
         Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -34,20 +36,25 @@ fn whole_text(value: &Value) -> String {
 }
 
 /// Formats a value as `%#v`, truncated.
-pub(crate) fn syntax(value: &Value) -> String {
-    cut(whole_syntax(value))
+pub(crate) fn format_go_syntax(value: &Value) -> String {
+    truncate_quoted(format_go_syntax_untruncated(value))
 }
 
-fn whole_syntax(value: &Value) -> String {
+fn format_go_syntax_untruncated(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => format!("{text:?}"),
         Value::Array(items) => {
-            format!("[]interface {{}}{{{}}}", items.iter().map(whole_syntax).collect::<Vec<_>>().join(", "))
+            format!(
+                "[]interface {{}}{{{}}}",
+                items.iter().map(format_go_syntax_untruncated).collect::<Vec<_>>().join(", ")
+            )
         }
         Value::Object(entries) => {
-            let entries: Vec<_> =
-                entries.iter().map(|(name, it)| format!("{name:?}:{}", whole_syntax(it))).collect();
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|(name, it)| format!("{name:?}:{}", format_go_syntax_untruncated(it)))
+                .collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -55,7 +62,7 @@ fn whole_syntax(value: &Value) -> String {
 }
 
 /// Returns the Go type of a value, as `%T`.
-pub(crate) fn type_of(value: &Value) -> &'static str {
+pub(crate) fn go_type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -21,7 +21,7 @@ pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarde
 
 /// The other headers that the server reads. `Authorization` is not in the list: an undecodable one is an
 /// invalid credential (401).
-static READ: [HeaderName; 10] = [
+static READ_HEADERS: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
     CONTENT_TYPE,
@@ -45,34 +45,34 @@ pub(crate) struct Impersonation {
 
 /// Rule: a header that the server reads must be UTF-8; otherwise the request is refused, and the error names
 /// the header.
-pub(crate) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
-    let is_read = |name: &HeaderName| READ.contains(name) || name.as_str().starts_with(IMPERSONATE);
-    if headers.get_all(AUTHORIZATION).iter().any(|it| decoded(it).is_none()) {
+pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_read = |name: &HeaderName| READ_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE);
+    if headers.get_all(AUTHORIZATION).iter().any(|it| decode_utf8(it).is_none()) {
         return Err(ApiError::unauthorized());
     }
-    match headers.iter().find(|(name, value)| is_read(name) && decoded(value).is_none()) {
-        Some((name, _)) => Err(unreadable(name.as_str())),
+    match headers.iter().find(|(name, value)| is_read(name) && decode_utf8(value).is_none()) {
+        Some((name, _)) => Err(not_utf8_error(name.as_str())),
         None => Ok(()),
     }
 }
 
 /// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has refused undecodable values.
-pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> &str {
-    debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
-    headers.get(name).and_then(decoded).unwrap_or_default()
+pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
+    debug_assert!(READ_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    headers.get(name).and_then(decode_utf8).unwrap_or_default()
 }
 
 /// Returns all values of the header.
-pub(crate) fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
-    debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
-    headers.get_all(name).iter().filter_map(decoded)
+pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    debug_assert!(READ_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
 /// Returns the bearer token. Fails if there is an `Authorization` header without one.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
-    let token = decoded(value).and_then(|it| it.split_once(' '));
+    let token = decode_utf8(value).and_then(|it| it.split_once(' '));
     match token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
         Some((_, token)) if all.next().is_none() => Ok(Some(token.trim())),
         _ => Err(ApiError::unauthorized()),
@@ -90,7 +90,7 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
             continue;
         }
         is_requested = true;
-        let value = decoded(value).ok_or_else(|| unreadable(name))?.to_owned();
+        let value = decode_utf8(value).ok_or_else(|| not_utf8_error(name))?.to_owned();
         match name {
             IMPERSONATE_USER | IMPERSONATE_UID => {
                 let slot =
@@ -103,7 +103,7 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
             IMPERSONATE_GROUP => impersonation.groups.push(value),
             _ => match name.strip_prefix(IMPERSONATE_EXTRA) {
                 Some(key) => {
-                    let key = percent_decode_str(key).decode_utf8().map_err(|_| unreadable(name))?;
+                    let key = percent_decode_str(key).decode_utf8().map_err(|_| not_utf8_error(name))?;
                     impersonation.extra.push((key.into_owned(), value));
                 }
                 None => {
@@ -120,11 +120,11 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
     Ok(is_requested.then_some(impersonation))
 }
 
-fn decoded(value: &HeaderValue) -> Option<&str> {
+fn decode_utf8(value: &HeaderValue) -> Option<&str> {
     std::str::from_utf8(value.as_bytes()).ok()
 }
 
-fn unreadable(name: &str) -> ApiError {
+fn not_utf8_error(name: &str) -> ApiError {
     ApiError::bad_request(format!("the header {name} is not UTF-8 text"))
 }
 
@@ -190,13 +190,13 @@ mod tests {
 
     #[test]
     fn each_header_that_is_read_must_be_text() {
-        for name in READ.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
-            let refused = check(&headers(&[(name, b"a\x80b")])).unwrap_err();
+        for name in READ_HEADERS.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
+            let refused = check_utf8(&headers(&[(name, b"a\x80b")])).unwrap_err();
             assert_eq!(refused.message(), format!("the header {name} is not UTF-8 text"));
-            assert!(check(&headers(&[(name, "ä".as_bytes())])).is_ok(), "{name}");
+            assert!(check_utf8(&headers(&[(name, "ä".as_bytes())])).is_ok(), "{name}");
         }
         // What the server does not read is no concern of it.
-        assert!(check(&headers(&[("x-other", b"\xff")])).is_ok());
+        assert!(check_utf8(&headers(&[("x-other", b"\xff")])).is_ok());
     }
 
     /// A header that is read past this module is not in the list, and what cannot be read of it is dropped.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_bearer_token_is_one_and_readable() {
-        let said = |all: &[(&str, &[u8])]| match bearer(&headers(all)) {
+        let said = |all: &[(&str, &[u8])]| match bearer_token(&headers(all)) {
             Ok(token) => token.unwrap_or("none").to_owned(),
             Err(refusal) => refusal.code.as_str().to_owned(),
         };

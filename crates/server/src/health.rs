@@ -7,7 +7,7 @@ use hyper::StatusCode;
 /// A health request: the endpoint, and the name of a single check, if any: `/readyz`, `/livez/ping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
-    pub(crate) which: &'static str,
+    pub(crate) endpoint: &'static str,
     pub(crate) check: Option<String>,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct HealthState {
 
 /// Rule: the server is alive while it responds; it is ready while the store accepts writes and the server is
 /// not shutting down.
-pub(crate) fn answer(
+pub(crate) fn health_response(
     asked: &HealthProbe,
     state: HealthState,
     is_verbose: bool,
     excluded: &[&str],
 ) -> (StatusCode, String) {
-    let mut checks = checks(asked.which, state);
+    let mut checks = health_checks(asked.endpoint, state);
     if let Some(wanted) = &asked.check {
         // Monitoring asks for the store by upstream's name, etcd.
         checks.push(("etcd", state.is_writable));
@@ -43,7 +43,7 @@ pub(crate) fn answer(
             None => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
         };
     }
-    let which = asked.which;
+    let which = asked.endpoint;
     let mut text = String::new();
     let mut is_good = true;
     for (name, is_ok) in checks {
@@ -68,12 +68,12 @@ pub(crate) fn answer(
 }
 
 /// The health checks as metrics, in OpenMetrics: `/metrics/slis`.
-pub(crate) fn metrics(state: HealthState) -> String {
+pub(crate) fn health_metrics(state: HealthState) -> String {
     let mut text = "# HELP kubernetes_healthcheck Result of a single health check.\n\
                     # TYPE kubernetes_healthcheck gauge\n"
         .to_owned();
     for which in ["healthz", "livez", "readyz"] {
-        for (name, is_ok) in checks(which, state) {
+        for (name, is_ok) in health_checks(which, state) {
             let is_ok = u8::from(is_ok);
             writeln!(text, "kubernetes_healthcheck{{name=\"{name}\",type=\"{which}\"}} {is_ok}")
                 .expect("a String takes everything");
@@ -84,17 +84,18 @@ pub(crate) fn metrics(state: HealthState) -> String {
 }
 
 /// Returns the paths of all health checks, for `GET /`.
-pub(crate) fn paths() -> Vec<String> {
+pub(crate) fn health_paths() -> Vec<String> {
     let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
-    let of =
-        |which: &str| checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect();
+    let of = |which: &str| {
+        health_checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect()
+    };
     ["healthz", "livez", "readyz"]
         .iter()
         .flat_map(|which| [vec![format!("/{which}")], of(which)].concat())
         .collect()
 }
 
-fn checks(which: &str, state: HealthState) -> Vec<(&'static str, bool)> {
+fn health_checks(which: &str, state: HealthState) -> Vec<(&'static str, bool)> {
     let mut checks = vec![("ping", true), ("log", true)];
     if which != "livez" {
         checks.push(("store", state.is_writable));
@@ -119,8 +120,8 @@ mod tests {
         is_verbose: bool,
         expected: &Expect,
     ) {
-        let asked = HealthProbe { which, check: check.map(str::to_owned) };
-        let (code, text) = answer(&asked, state, is_verbose, &["log"]);
+        let asked = HealthProbe { endpoint: which, check: check.map(str::to_owned) };
+        let (code, text) = health_response(&asked, state, is_verbose, &["log"]);
         expected.assert_eq(&format!("{} {text}", code.as_u16()));
     }
 

@@ -13,19 +13,19 @@ use tokio::time::Sleep;
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     stream: S,
-    sending: StallTimer,
-    hearing: Option<StallTimer>,
+    write_timer: StallTimer,
+    read_timer: Option<StallTimer>,
 }
 
 impl<S> IdleTimeout<S> {
     /// Fails writes after the client has read nothing for `patience`.
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, sending: StallTimer::after(patience), hearing: None }
+        Self { stream, write_timer: StallTimer::new(patience), read_timer: None }
     }
 
     /// From now on also fails reads after nothing has arrived for `timeout`.
-    pub(crate) fn hear_within(&mut self, timeout: Duration) {
-        self.hearing = Some(StallTimer::after(timeout));
+    pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
+        self.read_timer = Some(StallTimer::new(timeout));
     }
 }
 
@@ -33,20 +33,24 @@ impl<S> IdleTimeout<S> {
 #[derive(Debug)]
 struct StallTimer {
     timeout: Duration,
-    ends: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl StallTimer {
-    fn after(timeout: Duration) -> Self {
-        Self { timeout, ends: None }
+    fn new(timeout: Duration) -> Self {
+        Self { timeout, deadline: None }
     }
 
-    fn watch<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn poll_or_time_out<T>(
+        &mut self,
+        polled: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
-            self.ends = None;
+            self.deadline = None;
             return polled;
         }
-        let ends = self.ends.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
+        let ends = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
         ready!(ends.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -63,8 +67,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
     ) -> Poll<io::Result<()>> {
         let connection = self.get_mut();
         let polled = Pin::new(&mut connection.stream).poll_read(context, buffer);
-        match &mut connection.hearing {
-            Some(stall) => stall.watch(polled, context),
+        match &mut connection.read_timer {
+            Some(stall) => stall.poll_or_time_out(polled, context),
             None => polled,
         }
     }
@@ -74,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let connection = self.get_mut();
         let polled = Pin::new(&mut connection.stream).poll_write(context, bytes);
-        connection.sending.watch(polled, context)
+        connection.write_timer.poll_or_time_out(polled, context)
     }
 
     fn poll_write_vectored(
@@ -84,7 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
     ) -> Poll<io::Result<usize>> {
         let connection = self.get_mut();
         let polled = Pin::new(&mut connection.stream).poll_write_vectored(context, pieces);
-        connection.sending.watch(polled, context)
+        connection.write_timer.poll_or_time_out(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {

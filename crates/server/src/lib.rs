@@ -76,31 +76,31 @@ use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::Agents;
-use crate::audit::Audit;
-use crate::auth::Tokens;
+use crate::agents::AgentClient;
+use crate::audit::AuditLog;
+use crate::auth::TokenSigner;
 use crate::connections::{Client, ConnectionGuard, Permit};
 use crate::controllers::{certificate_records, certificate_signing, cluster_roles, namespace_deletion};
 use crate::debug_explain::ExplainProvider;
 use crate::error::ApiError;
-use crate::flow_control::response::Streams;
+use crate::flow_control::response::StreamExecutor;
 use crate::http::Api;
 use crate::idle_timeout::IdleTimeout;
-use crate::limits::Limits;
-use crate::loopback::LoopbackClients;
-use crate::metrics::Counted;
-use crate::pki::{Peer, Pki, Serving};
+use crate::limits::ServerLimits;
+use crate::loopback::SharedLoopbackState;
+use crate::metrics::GaugeGuard;
+use crate::pki::{PeerCertificate, Pki, ServingCertificate};
 use crate::registry::Registry;
-use crate::storage::{WINDOW, data_dir, run_housekeeping};
+use crate::storage::{HISTORY_WINDOW, data_dir, run_housekeeping};
 
 pub use crate::admission::{
-    Level as PodSecurityLevel, LevelVersion as PodSecurityLevelVersion, PodSecurity,
-    Version as PodSecurityVersion,
+    LevelVersion as PodSecurityLevelVersion, PodSecurity, PodSecurityLevel,
+    PolicyVersion as PodSecurityVersion,
 };
 pub use crate::auth::revoked_subject_key;
 pub use crate::limits::LimitsConfig;
 pub use crate::loopback::{LoopbackClient, LoopbackError};
-pub use crate::pki::{PkiError, Who, certificate_serial};
+pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
 pub use crate::storage::data_dir::{
     DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
 };
@@ -111,10 +111,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval of the check whether the server's certificate is due for renewal, which is months before it
 /// expires.
-const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
+const RENEWAL_CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Interval at which a server that started on a full disk retries to create the bootstrap objects.
-const COMPLETE_EVERY: Duration = Duration::from_secs(10);
+const BOOTSTRAP_RETRY_EVERY: Duration = Duration::from_secs(10);
 
 /// How long requests in flight may take after the server has been told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -123,7 +123,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum BindError {
     #[error("{address} is in use: is another server running? Choose another with --listen")]
     InUse { address: SocketAddr },
-    #[error("listen on {address}{}", how_to_listen(source))]
+    #[error("listen on {address}{}", listen_hint(source))]
     Listen { address: SocketAddr, source: io::Error },
     #[error("choose another --audit-log: {path} cannot be written")]
     Audit { path: PathBuf, source: io::Error },
@@ -135,7 +135,7 @@ pub enum BindError {
     Bootstrap(String),
 }
 
-fn how_to_listen(error: &io::Error) -> &'static str {
+fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
         io::ErrorKind::PermissionDenied => ": choose a port from 1024 on with --listen",
@@ -151,37 +151,37 @@ pub enum ServeError {
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
-    Keeper { what: &'static str },
+    BackgroundTask { what: &'static str },
 }
 
 /// A server that has bound its port and loaded its certificates, but does not serve yet.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServer {
     /// The listening sockets: first the configured one, then one for nodes on this machine.
     listeners: Vec<TcpListener>,
-    own: bootstrap::ServerIdentity,
+    identity: bootstrap::ServerIdentity,
     /// Whether the bootstrap objects could be created.
-    is_complete: bool,
+    is_bootstrapped: bool,
     pki: Arc<Pki>,
     api: Api,
-    loopback_clients: LoopbackClients,
+    loopback_clients: SharedLoopbackState,
     /// Longest lifetime of a certificate that the server signs.
-    life_max: SignedDuration,
+    certificate_lifetime_max: SignedDuration,
     /// Receives the error when the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
     /// Checks that no file of the data directory was removed or replaced.
     guard: Option<Guard>,
 }
 
-impl Server {
+impl ApiServer {
     /// Opens certificates and store in `data_dir`, which must exist and be used by no other server. Nodes on
     /// this machine that have their own network namespace reach the server at `nodes`, on the same port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
-        Self::bind_with(listen, nodes, data_dir, &StoreOptions::default()).await
+        Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
 
     /// Like `bind`, with options for the store.
-    pub async fn bind_with(
+    pub async fn bind_with_options(
         listen: SocketAddr,
         nodes: Option<IpAddr>,
         data_dir: &Path,
@@ -193,16 +193,16 @@ impl Server {
         if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
             listeners.push(listen_on(to_nodes).await?.0);
         }
-        let log = data_dir::open(data_dir, options)?;
+        let log = data_dir::open_database(data_dir, options)?;
         let guard = log.guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
-        let tokens = Tokens::of(&pki)?;
+        let tokens = TokenSigner::with_server_key(&pki)?;
         let open = |options| Db::open(log, options);
-        let registry =
-            Registry::open(open, WINDOW, options.limits(), on_failure, tokens).map_err(DataError::from)?;
-        for (key, bytes) in registry.storage.oversized() {
+        let registry = Registry::open(open, HISTORY_WINDOW, options.limits(), on_failure, tokens)
+            .map_err(DataError::from)?;
+        for (key, bytes) in registry.storage.oversized_objects() {
             tracing::warn!(
                 key,
                 bytes,
@@ -211,20 +211,24 @@ impl Server {
         }
         let now = Timestamp::now();
         let refused = |it: ApiError| BindError::Bootstrap(it.message().to_owned());
-        let own = bootstrap::ServerIdentity { address, nodes, ca_pem: pki.ca_pem().to_owned() };
-        let is_complete = make_bootstrap_objects(&registry, &own, now).await.map_err(refused)?;
+        let own = bootstrap::ServerIdentity {
+            listen_address: address,
+            node_facing_address: nodes,
+            ca_pem: pki.ca_pem().to_owned(),
+        };
+        let is_complete = create_bootstrap_objects(&registry, &own, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
-        api.agents = Some(Arc::new(Agents::new(&pki)?));
-        api.limits = Arc::new(Limits::new(fitted(LimitsConfig::default())));
-        let life_max = certificate_signing::LIFE;
+        api.agents = Some(Arc::new(AgentClient::new(&pki)?));
+        api.limits = Arc::new(ServerLimits::new(fit_to_open_files(LimitsConfig::default())));
+        let life_max = certificate_signing::DEFAULT_LIFETIME;
         Ok(Self {
             listeners,
-            own,
-            is_complete,
+            identity: own,
+            is_bootstrapped: is_complete,
             pki,
             api,
-            loopback_clients: LoopbackClients::new(),
-            life_max,
+            loopback_clients: SharedLoopbackState::new(),
+            certificate_lifetime_max: life_max,
             failure,
             guard,
         })
@@ -232,38 +236,39 @@ impl Server {
 
     /// Returns a kubeconfig for the administrator or a component of Muster. It is valid until the cluster CA is
     /// replaced.
-    pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
-        let ip = if self.own.address.ip().is_unspecified() {
+    pub fn kubeconfig(&self, who: BuiltinUser) -> Result<String, PkiError> {
+        let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
         } else {
-            self.own.address.ip()
+            self.identity.listen_address.ip()
         };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
+        self.pki
+            .kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.identity.listen_address.port())), who)
     }
 
     /// The configured listen address.
-    pub fn address(&self) -> SocketAddr {
-        self.own.address
+    pub fn listen_address(&self) -> SocketAddr {
+        self.identity.listen_address
     }
 
     /// Returns an in-process client for a component of Muster. It works immediately, and until the server
     /// stops.
-    pub fn loopback_client(&self, who: Who) -> LoopbackClient {
+    pub fn loopback_client(&self, who: BuiltinUser) -> LoopbackClient {
         self.loopback_clients.client(self.api.clone(), who.user())
     }
 
     /// Writes an audit log with one line for each request, except requests through loopback clients that were
     /// created before.
-    pub fn audit_to(&mut self, path: &Path) -> Result<(), BindError> {
+    pub fn write_audit_log(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
-        self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
+        self.api.audit = Some(Arc::new(AuditLog::open(path).map_err(failed)?));
         Ok(())
     }
 
     /// Assigns each node that joins a pod CIDR of 256 addresses from this range. The first `reserved` of them are
     /// reserved for nodes that bring their own. The error says what is wrong with the range.
-    pub fn give_pod_ranges(&self, range: &str, reserved: u32) -> Result<(), String> {
-        self.api.registry.admission.pod_ranges.give_of(range, reserved)
+    pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
+        self.api.registry.admission.pod_ranges.set_range(range, reserved)
     }
 
     /// Allows Services to have external IPs in these ranges; by default none is allowed. The error names an
@@ -279,25 +284,25 @@ impl Server {
     }
 
     /// Sets limits and timeouts for all requests, except those of loopback clients that were created before.
-    pub fn limit(&mut self, config: LimitsConfig) {
-        self.api.limits = Arc::new(Limits::new(fitted(config)));
+    pub fn set_limits(&mut self, config: LimitsConfig) {
+        self.api.limits = Arc::new(ServerLimits::new(fit_to_open_files(config)));
     }
 
     /// Sets the longest, and default, lifetime of the certificates that the server signs.
-    pub fn sign_for(&mut self, life: Duration) {
+    pub fn set_certificate_lifetime_max(&mut self, life: Duration) {
         let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
-        self.life_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
+        self.certificate_lifetime_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
     }
 
     /// Sets the longest lifetime of service account tokens; longer requests are shortened.
-    pub fn limit_service_account_tokens(&self, life: Duration) {
-        self.api.registry.access.tokens.limit(life);
+    pub fn set_token_lifetime_max(&self, life: Duration) {
+        self.api.registry.access.tokens.set_max_lifetime(life);
     }
 
     /// Sets the function behind `/debug/explain`. It takes the namespace and name of a DaemonSet and returns
     /// the controller's in-memory state as JSON, or an error message.
-    pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
+    pub fn set_explain_provider<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
@@ -306,29 +311,37 @@ impl Server {
 
     /// Serves until `stop`, then finishes the requests in flight.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let addresses = [Some(self.own.address.ip()), self.own.nodes].into_iter().flatten().collect();
-        let serving = Arc::new(Serving::new(self.pki.clone(), addresses, Timestamp::now())?);
-        let tls = TlsAcceptor::from(Arc::new(serving.config()?));
+        let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
+            .into_iter()
+            .flatten()
+            .collect();
+        let serving = Arc::new(ServingCertificate::new(self.pki.clone(), addresses, Timestamp::now())?);
+        let tls = TlsAcceptor::from(Arc::new(serving.server_config()?));
         let (api, mut failure) = (self.api, self.failure);
         let (stop_requested, stop) = (stop, api.stop.clone());
         let registry = api.registry.clone();
-        let mut background = Keepers::default();
+        let mut background = BackgroundTasks::default();
         background.spawn("history", run_housekeeping(registry.storage.clone(), stop.clone()));
-        if !self.is_complete {
-            let completing = complete_bootstrap(registry.clone(), self.own.clone(), stop.clone());
+        if !self.is_bootstrapped {
+            let completing = retry_bootstrap(registry.clone(), self.identity.clone(), stop.clone());
             background.spawn("bootstrap objects that are still missing", completing);
         }
-        background.spawn("bootstrap objects", bootstrap::keep(registry.clone(), self.own, stop.clone()));
+        background.spawn("bootstrap objects", bootstrap::run(registry.clone(), self.identity, stop.clone()));
         background.spawn("deletion of namespaces", namespace_deletion::run(registry.clone(), stop.clone()));
-        background.spawn("cluster roles", cluster_roles::keep(registry.clone(), stop.clone()));
-        let signing =
-            certificate_signing::keep(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
+        background.spawn("cluster roles", cluster_roles::run(registry.clone(), stop.clone()));
+        let signing = certificate_signing::run(
+            registry.clone(),
+            self.pki.clone(),
+            self.certificate_lifetime_max,
+            stop.clone(),
+        );
         background.spawn("certificate signing requests", signing);
-        let records = certificate_records::keep(registry.clone(), self.pki.clone(), stop.clone());
+        let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
         background.spawn("certificate records", records);
-        background.spawn("server's certificate", renew(serving, stop.clone()));
+        background.spawn("server's certificate", renew_certificate(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
-        background.spawn("files of the data directory", data_dir::keep_watch(self.guard, gone, stop.clone()));
+        background
+            .spawn("files of the data directory", data_dir::watch_files(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -337,7 +350,7 @@ impl Server {
                 Ok(error) = &mut failure => return Err(error.into()),
                 Ok(error) = &mut is_gone => return Err(error.into()),
                 // Without the background task the server would degrade unnoticed.
-                what = background.ended() => return Err(ServeError::Keeper { what }),
+                what = background.next_ended() => return Err(ServeError::BackgroundTask { what }),
                 accepted = accept(&self.listeners) => accepted,
             };
             match accepted {
@@ -350,11 +363,13 @@ impl Server {
                     let permit = Arc::new(permit);
                     let served = permit.clone();
                     let task = tokio::spawn(async move {
-                        if let Err(error) = connection(stream, peer.ip(), permit, tls, api, watcher).await {
+                        if let Err(error) =
+                            serve_connection(stream, peer.ip(), permit, tls, api, watcher).await
+                        {
                             tracing::debug!(%peer, error, "a connection ended early");
                         }
                     });
-                    served.served_by(task.abort_handle());
+                    served.set_task(task.abort_handle());
                 }
                 Err(error) => {
                     // Most likely out of file descriptors: wait until connections are closed.
@@ -369,13 +384,13 @@ impl Server {
         if tokio::time::timeout(DRAIN_TIMEOUT, finished).await.is_err() {
             tracing::warn!("some requests in flight were aborted");
         }
-        background.all_ended().await;
+        background.join_all().await;
         drop(tokio::task::spawn_blocking(move || registry.storage.close()).await);
         Ok(())
     }
 }
 
-fn fitted(config: LimitsConfig) -> LimitsConfig {
+fn fit_to_open_files(config: LimitsConfig) -> LimitsConfig {
     LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
 
@@ -400,19 +415,19 @@ async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)
 
 /// The background tasks of the server.
 #[derive(Default)]
-struct Keepers {
+struct BackgroundTasks {
     tasks: JoinSet<()>,
     names: HashMap<task::Id, &'static str>,
 }
 
-impl Keepers {
+impl BackgroundTasks {
     fn spawn(&mut self, what: &'static str, keeping: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(keeping).id();
         self.names.insert(id, what);
     }
 
     /// Waits until a task ends, which happens only by a panic before the server stops, and returns its name.
-    async fn ended(&mut self) -> &'static str {
+    async fn next_ended(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
             Some(Ok((id, ()))) => id,
@@ -421,21 +436,21 @@ impl Keepers {
         self.names.get(&id).copied().unwrap_or("unknown work")
     }
 
-    async fn all_ended(mut self) {
+    async fn join_all(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
 /// Rule: a server starts even on a full disk and then serves reads and deletes. Returns `false` if bootstrap
 /// objects could not be written.
-async fn make_bootstrap_objects(
+async fn create_bootstrap_objects(
     registry: &Registry,
     own: &bootstrap::ServerIdentity,
     now: Timestamp,
 ) -> Result<bool, ApiError> {
     let make = async {
-        bootstrap::make(registry, own, now).await?;
-        cluster_roles::make(registry, now).await
+        bootstrap::ensure_bootstrap_objects(registry, own, now).await?;
+        cluster_roles::ensure_default_roles(registry, now).await
     };
     match make.await {
         Ok(()) => Ok(true),
@@ -451,17 +466,13 @@ async fn make_bootstrap_objects(
 }
 
 /// Retries to create the bootstrap objects until there is space on the disk.
-async fn complete_bootstrap(
-    registry: Arc<Registry>,
-    own: bootstrap::ServerIdentity,
-    stop: CancellationToken,
-) {
+async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(COMPLETE_EVERY) => {}
+            () = tokio::time::sleep(BOOTSTRAP_RETRY_EVERY) => {}
         }
-        match make_bootstrap_objects(&registry, &own, Timestamp::now()).await {
+        match create_bootstrap_objects(&registry, &own, Timestamp::now()).await {
             Ok(true) => return stop.cancelled().await,
             Ok(false) => {}
             Err(refusal) => {
@@ -472,8 +483,8 @@ async fn complete_bootstrap(
 }
 
 /// Renews the server's certificate before it expires.
-async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
-    let mut due = tokio::time::interval(RENEWAL_LOOK_EVERY);
+async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
+    let mut due = tokio::time::interval(RENEWAL_CHECK_EVERY);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -488,7 +499,7 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
 }
 
 /// Serves one connection. It is closed if the client begins no request or does not read its response.
-async fn connection(
+async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
     permit: Arc<Permit>,
@@ -499,10 +510,10 @@ async fn connection(
     // Watch events are small and must not be delayed by Nagle's algorithm.
     stream.set_nodelay(true)?;
     let stream_with_timeout = IdleTimeout::new(stream, api.limits.config.response_timeout);
-    serve_line(stream_with_timeout, address, permit, tls, api, watcher).await
+    serve_tls(stream_with_timeout, address, permit, tls, api, watcher).await
 }
 
-async fn serve_line<S>(
+async fn serve_tls<S>(
     stream_with_timeout: IdleTimeout<S>,
     address: IpAddr,
     permit: Arc<Permit>,
@@ -521,23 +532,23 @@ where
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = certificate.and_then(|it| Peer::of(it));
+    let peer = certificate.and_then(|it| PeerCertificate::from_der(it));
     let user = peer.as_ref().and_then(|it| it.user(Timestamp::now()));
-    permit.finished_handshake(user);
+    permit.finish_handshake(user);
     let streams_max = limits::streams_max(user);
     let connection = permit.connection.clone();
-    let counted = Counted::new(&api.registry.metrics.connections);
+    let counted = GaugeGuard::new(&api.registry.metrics.connections);
     let client = Arc::new(Client {
         address,
         connection: Some(connection),
-        held: Some(ConnectionGuard::new((permit, counted))),
+        guard: Some(ConnectionGuard::new((permit, counted))),
         peer,
         is_in_process: false,
     });
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if is_http2 {
         // The client must respond to pings, so a silent connection is dead.
-        stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);
+        stream.get_mut().0.set_read_timeout(limits::HEADER_TIMEOUT);
     }
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
@@ -561,7 +572,7 @@ where
         let (api, client) = (api.clone(), client.clone());
         async move {
             let user = client.peer.as_ref().and_then(|it| it.user(Timestamp::now()));
-            Ok::<_, std::convert::Infallible>(api.answer(user, request).await)
+            Ok::<_, std::convert::Infallible>(api.handle(user, request).await)
         }
     });
     if !is_http2 {
@@ -580,13 +591,13 @@ where
         }
         return connection.await.map_err(Into::into);
     }
-    let mut http2 = http2::Builder::new(Streams { patience });
+    let mut http2 = http2::Builder::new(StreamExecutor { read_timeout: patience });
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(streams_max)
         .max_header_list_size(limits::HEADER_BYTES_MAX as u32)
         .max_send_buf_size(limits::STREAM_BUFFER_BYTES)
-        .keep_alive_interval(limits::PING_EVERY)
+        .keep_alive_interval(limits::PING_INTERVAL)
         .keep_alive_timeout(limits::PING_TIMEOUT);
     watcher.watch(http2.serve_connection(TokioIo::new(stream), service)).await.map_err(Into::into)
 }

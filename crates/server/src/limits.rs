@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::connections::Connections;
-use crate::flow_control::{FlowControl, Lease, Usage, UsageLimit, What};
+use crate::connections::ConnectionTracker;
+use crate::flow_control::{FlowControl, UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::request::{TrustLevel, User};
 
 /// Maximum number of connections: 5,000 nodes use one or two each; with 50 kB of buffers, 10,000 take at most 500 MB.
@@ -29,13 +29,13 @@ const AGENT_STREAMS_MAX: usize = 2_000;
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
 /// Maximum number of request bodies being received.
-const BODIES_MAX: usize = 4_000;
-const BODIES_OF_USER_MAX: usize = 100;
+const REQUEST_BODIES_MAX: usize = 4_000;
+const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
 /// Maximum bytes of request bodies above 64 KiB, and of unsent responses.
-const BYTES_MAX: usize = 512 << 20;
-const BYTES_OF_USER_MAX: usize = 64 << 20;
-const BYTES_RESERVED: usize = 64 << 20;
+const BUFFERED_BYTES_MAX: usize = 512 << 20;
+const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
+const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
 /// Maximum number of unsent small responses. A user may have as many as two HTTP/2 connections have streams. At 20 kB
 /// each for stream, task and buffers, 4,000 take 80 MB.
@@ -46,7 +46,7 @@ const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 const STREAMS_MAX: u32 = 250;
 /// Maximum number of streams on one HTTP/2 connection of Muster's own components or of an administrator, because one
 /// process may watch for thousands of simulated nodes.
-const STREAMS_OF_OWN_PARTS_MAX: u32 = 4_000;
+const TRUSTED_STREAMS_MAX: u32 = 4_000;
 
 /// Response bytes buffered for one HTTP/2 stream.
 pub(crate) const STREAM_BUFFER_BYTES: usize = 128 << 10;
@@ -63,7 +63,7 @@ pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Interval of HTTP/2 pings. A connection whose peer does not respond is closed after `PING_INTERVAL` plus
 /// `PING_TIMEOUT`.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(30);
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum duration of a watch, whatever its client requests.
@@ -86,7 +86,7 @@ pub struct LimitsConfig {
     /// Maximum time for which a client may leave a response unread.
     pub response_timeout: Duration,
     /// Interval at which long-running requests are authenticated and authorized again.
-    pub reauthorize_every: Duration,
+    pub reauthorize_interval: Duration,
     /// Maximum number of watches.
     pub watches: usize,
     /// Maximum number of connections, as far as the limit on open files allows.
@@ -102,7 +102,7 @@ impl Default for LimitsConfig {
             request_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(60),
-            reauthorize_every: Duration::from_secs(60),
+            reauthorize_interval: Duration::from_secs(60),
             watches: WATCHES_MAX,
             connections: CONNECTIONS_MAX,
         }
@@ -111,76 +111,83 @@ impl Default for LimitsConfig {
 
 /// The configured limits, and the current usage of each.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ServerLimits {
     pub(crate) config: LimitsConfig,
-    pub(crate) connections: Arc<Connections>,
+    pub(crate) connections: Arc<ConnectionTracker>,
     pub(crate) flow_control: Arc<FlowControl>,
-    pub(crate) usage: Arc<Usage>,
+    pub(crate) usage: Arc<UsageTracker>,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self::new(LimitsConfig::default())
     }
 }
 
-impl Limits {
+impl ServerLimits {
     pub(crate) fn new(config: LimitsConfig) -> Self {
         let watches_reserved = WATCHES_RESERVED.min(config.watches / 2);
         let bytes = UsageLimit {
-            of_user: BYTES_OF_USER_MAX,
-            of_node: BYTES_OF_USER_MAX,
-            of_all: BYTES_MAX,
-            reserve: BYTES_RESERVED,
+            per_user_max: BUFFERED_BYTES_OF_USER_MAX,
+            per_node_max: BUFFERED_BYTES_OF_USER_MAX,
+            total_max: BUFFERED_BYTES_MAX,
+            reserve: BUFFERED_BYTES_RESERVED,
         };
         let small_responses = UsageLimit {
-            of_user: SMALL_RESPONSES_OF_USER_MAX,
-            of_node: SMALL_RESPONSES_OF_USER_MAX,
-            of_all: SMALL_RESPONSES_MAX,
+            per_user_max: SMALL_RESPONSES_OF_USER_MAX,
+            per_node_max: SMALL_RESPONSES_OF_USER_MAX,
+            total_max: SMALL_RESPONSES_MAX,
             reserve: SMALL_RESPONSES_OF_USER_MAX,
         };
         let bodies = UsageLimit {
-            of_user: BODIES_OF_USER_MAX,
-            of_node: BODIES_OF_USER_MAX,
-            of_all: BODIES_MAX,
-            reserve: BODIES_MAX,
+            per_user_max: REQUEST_BODIES_OF_USER_MAX,
+            per_node_max: REQUEST_BODIES_OF_USER_MAX,
+            total_max: REQUEST_BODIES_MAX,
+            reserve: REQUEST_BODIES_MAX,
         };
         let watches = UsageLimit {
-            of_user: WATCHES_OF_USER_MAX.min(config.watches),
-            of_node: WATCHES_OF_NODE_MAX.min(config.watches),
-            of_all: config.watches - watches_reserved,
+            per_user_max: WATCHES_OF_USER_MAX.min(config.watches),
+            per_node_max: WATCHES_OF_NODE_MAX.min(config.watches),
+            total_max: config.watches - watches_reserved,
             reserve: watches_reserved,
         };
         let agent_streams = UsageLimit {
-            of_user: AGENT_STREAMS_OF_USER_MAX,
-            of_node: AGENT_STREAMS_OF_USER_MAX,
-            of_all: AGENT_STREAMS_MAX - AGENT_STREAMS_OF_USER_MAX,
+            per_user_max: AGENT_STREAMS_OF_USER_MAX,
+            per_node_max: AGENT_STREAMS_OF_USER_MAX,
+            total_max: AGENT_STREAMS_MAX - AGENT_STREAMS_OF_USER_MAX,
             reserve: AGENT_STREAMS_OF_USER_MAX,
         };
         Self {
             config,
-            connections: Arc::new(Connections::new(config.connections)),
+            connections: Arc::new(ConnectionTracker::new(config.connections)),
             flow_control: Arc::new(FlowControl::new(config.reads, config.writes, config.queue_timeout)),
-            usage: Arc::new(Usage::new([bodies, bytes, bytes, small_responses, watches, agent_streams])),
+            usage: Arc::new(UsageTracker::new([
+                bodies,
+                bytes,
+                bytes,
+                small_responses,
+                watches,
+                agent_streams,
+            ])),
         }
     }
 
     /// Acquires a permit for a watch; `None` if the user or all users have too many.
-    pub(crate) fn watch(&self, user: &User) -> Option<Lease> {
-        self.usage.take(&user.name, user.trust(), What::Watches, 1)
+    pub(crate) fn acquire_watch(&self, user: &User) -> Option<UsageLease> {
+        self.usage.acquire(&user.name, user.trust_level(), UsageKind::Watches, 1)
     }
 
     /// Acquires a permit for a stream to an agent; `None` if the user or all users have too many.
-    pub(crate) fn agent_stream(&self, user: &User) -> Option<Lease> {
-        self.usage.take(&user.name, user.trust(), What::AgentStreams, 1)
+    pub(crate) fn acquire_agent_stream(&self, user: &User) -> Option<UsageLease> {
+        self.usage.acquire(&user.name, user.trust_level(), UsageKind::AgentStreams, 1)
     }
 }
 
 /// Rule: an HTTP/2 connection may have 250 streams, as upstream; one of Muster's own components or of `system:masters`
 /// may have 4,000.
 pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
-    match peer.map(User::trust) {
-        Some(TrustLevel::Trusted) => STREAMS_OF_OWN_PARTS_MAX,
+    match peer.map(User::trust_level) {
+        Some(TrustLevel::Trusted) => TRUSTED_STREAMS_MAX,
         _ => STREAMS_MAX,
     }
 }
@@ -200,7 +207,7 @@ pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     let files = getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
-    let fit = connections_for(files).min(wanted);
+    let fit = connections_for_files(files).min(wanted);
     if fit < wanted {
         tracing::warn!(
             files,
@@ -212,7 +219,7 @@ pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
 }
 
 /// Number of connections for a limit on open files.
-fn connections_for(files: usize) -> usize {
+fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(FILES_RESERVED).max(files / 2).max(1)
 }
 
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     fn connections_leave_files_for_the_rest() {
-        let fit: Vec<_> = [64, 256, 1024, 1 << 20].map(connections_for).into();
+        let fit: Vec<_> = [64, 256, 1024, 1 << 20].map(connections_for_files).into();
         assert_eq!(fit, [32, 128, 824, (1 << 20) - 200]);
     }
 
@@ -235,13 +242,15 @@ mod tests {
 
     #[test]
     fn watches_of_a_user_leave_watches_for_others() {
-        let limits = Limits::new(LimitsConfig { watches: 20, ..LimitsConfig::default() });
-        let watches = |user: &User| std::iter::from_fn(|| limits.watch(user)).collect::<Vec<_>>();
-        let flood = watches(&User::account("default", "default"));
+        let limits = ServerLimits::new(LimitsConfig { watches: 20, ..LimitsConfig::default() });
+        let watches = |user: &User| std::iter::from_fn(|| limits.acquire_watch(user)).collect::<Vec<_>>();
+        let flood = watches(&User::service_account("default", "default"));
         assert_eq!(flood.len(), 10, "half of a small total is reserved");
-        assert!(limits.watch(&User::account("default", "other")).is_none());
-        assert!(limits.watch(&User::new("system:node:a", ["system:nodes"])).is_some());
-        assert!(limits.watch(&User::server()).is_some());
-        assert!(limits.watch(&User::new("system:muster-controller", ["system:authenticated"])).is_some());
+        assert!(limits.acquire_watch(&User::service_account("default", "other")).is_none());
+        assert!(limits.acquire_watch(&User::new("system:node:a", ["system:nodes"])).is_some());
+        assert!(limits.acquire_watch(&User::server()).is_some());
+        assert!(
+            limits.acquire_watch(&User::new("system:muster-controller", ["system:authenticated"])).is_some()
+        );
     }
 }

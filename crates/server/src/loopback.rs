@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::connections::Client;
-use crate::flow_control::BoxError;
-use crate::http::{Api, SentResponse};
+use crate::flow_control::BodyError;
+use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
 /// Most concurrent requests of all loopback clients: those with a seat, as many that wait for one, and watches
@@ -32,12 +32,12 @@ pub enum LoopbackError {
 pub struct LoopbackClient {
     api: Api,
     user: Arc<User>,
-    shared: LoopbackClients,
+    shared: SharedLoopbackState,
 }
 
 /// State that all loopback clients share: the number of requests in flight.
 #[derive(Debug, Clone)]
-pub(crate) struct LoopbackClients {
+pub(crate) struct SharedLoopbackState {
     permits: Arc<Semaphore>,
     client: Arc<Client>,
 }
@@ -48,9 +48,9 @@ impl LoopbackClient {
     pub async fn send<B>(
         &self,
         mut request: Request<B>,
-    ) -> Result<hyper::Response<impl Body<Data = Bytes, Error = BoxError> + Send + use<B>>, LoopbackError>
+    ) -> Result<hyper::Response<impl Body<Data = Bytes, Error = BodyError> + Send + use<B>>, LoopbackError>
     where
-        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<BodyError>> + Send + 'static,
     {
         let permit = self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Closed)?;
         request.extensions_mut().insert(self.shared.client.clone());
@@ -59,19 +59,19 @@ impl LoopbackClient {
         let mut handling = JoinSet::new();
         handling.spawn(async move {
             let _permit = permit;
-            api.answer(Some(&user), request).await
+            api.handle(Some(&user), request).await
         });
-        let response: Option<Result<SentResponse, _>> = handling.join_next().await;
+        let response: Option<Result<OutgoingResponse, _>> = handling.join_next().await;
         response.and_then(Result::ok).ok_or(LoopbackError::Panicked)
     }
 }
 
-impl LoopbackClients {
+impl SharedLoopbackState {
     pub(crate) fn new() -> Self {
         let client = Client {
             address: IpAddr::from(Ipv4Addr::LOCALHOST),
             connection: None,
-            held: None,
+            guard: None,
             peer: None,
             is_in_process: true,
         };
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::pki::tests::Dir;
-    use crate::{Server, Who};
+    use crate::{ApiServer, BuiltinUser};
 
     const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
 
@@ -109,8 +109,8 @@ mod tests {
         Request::builder().method(method).uri(path).body(Full::default()).unwrap()
     }
 
-    async fn server(dir: &Dir) -> Server {
-        Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.unwrap()
+    async fn server(dir: &Dir) -> ApiServer {
+        ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.unwrap()
     }
 
     #[tokio::test]
@@ -118,9 +118,9 @@ mod tests {
         let dir = Dir::new();
         let mut server = server(&dir).await;
         let log = dir.0.join("audit");
-        server.audit_to(&log).unwrap();
+        server.write_audit_log(&log).unwrap();
         let (controller, admin) =
-            (server.loopback_client(Who::Controller), server.loopback_client(Who::Admin));
+            (server.loopback_client(BuiltinUser::Controller), server.loopback_client(BuiltinUser::Admin));
         let mut said = String::new();
         for (client, method) in [(&controller, "GET"), (&controller, "DELETE"), (&admin, "DELETE")] {
             let answer = client.send(request(method, SETS)).await.unwrap();
@@ -151,7 +151,7 @@ mod tests {
     async fn a_watch_ends_when_the_server_stops_and_the_door_is_closed_then() {
         let dir = Dir::new();
         let server = server(&dir).await;
-        let (client, stop) = (server.loopback_client(Who::Controller), CancellationToken::new());
+        let (client, stop) = (server.loopback_client(BuiltinUser::Controller), CancellationToken::new());
         let serving = tokio::spawn(server.serve(stop.clone()));
         let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();
         stop.cancel();
@@ -164,7 +164,7 @@ mod tests {
     async fn what_nobody_waits_for_any_more_is_given_up() {
         let dir = Dir::new();
         let server = server(&dir).await;
-        let client = server.loopback_client(Who::Admin);
+        let client = server.loopback_client(BuiltinUser::Admin);
         let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();
         let watches = || server.api.registry.metrics.watches.get();
         assert_eq!(watches(), 1);

@@ -14,15 +14,16 @@ use prometheus_client::registry::Registry as Collected;
 use crate::kinds::Kind;
 
 /// Histogram buckets of request latency: from half a millisecond (a read) to half a minute (a timeout).
-const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+const LATENCY_BUCKETS_S: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 /// Histogram buckets of commit latency: from a tenth of a millisecond (memory) to one second (a failing disk).
-const COMMIT_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
+const COMMIT_BUCKETS_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
 /// All metrics of the server.
-pub(crate) struct Metrics {
-    collected: Collected,
-    requests: Family<AnsweredLabels, Counter>,
+pub(crate) struct ServerMetrics {
+    registry: Collected,
+    requests: Family<RequestCodeLabels, Counter>,
     latency: Family<RequestLabels, Histogram>,
     in_flight: Family<InFlightLabels, Gauge>,
     seats: Family<FlowLevelLabels, Gauge>,
@@ -32,15 +33,15 @@ pub(crate) struct Metrics {
     flow_queued_total: Family<FlowLabels, Counter>,
     flow_rejected_total: Family<FlowLabels, Counter>,
     flow_rejections: Family<RejectionLabels, Counter>,
-    flow_waits: Family<LevelLabels, Histogram>,
-    rejections: Family<RefusedLabels, Counter>,
+    flow_waits: Family<PriorityLevelLabels, Histogram>,
+    refusals: Family<LimitLabels, Counter>,
     pub(crate) watches: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) handshakes_failed: Counter,
     pub(crate) audit_dropped: Counter,
-    commits: Histogram,
+    commit_latency: Histogram,
     revision: Gauge,
-    objects: Family<StoredLabels, Gauge>,
+    objects: Family<StoredObjectLabels, Gauge>,
     pod_security_evaluations: Family<PodSecurityEvaluation, Counter>,
     pod_security_exemptions: Family<PodSecurityExemption, Counter>,
     store_bytes: Gauge,
@@ -48,7 +49,7 @@ pub(crate) struct Metrics {
     namespace_bytes: Family<NamespaceLabels, Gauge>,
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for ServerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
     }
@@ -56,7 +57,7 @@ impl fmt::Debug for Metrics {
 
 /// Labels of the request counter. All values are from fixed sets, so clients cannot create new series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnsweredLabels {
+struct RequestCodeLabels {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
@@ -85,7 +86,7 @@ struct NamespaceLabels {
 
 /// Labels of the waiting time in flow control.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LevelLabels {
+struct PriorityLevelLabels {
     priority_level: &'static str,
 }
 
@@ -113,13 +114,13 @@ struct RejectionLabels {
 
 /// Labels of the counter of requests refused by a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefusedLabels {
+struct LimitLabels {
     limit: &'static str,
 }
 
 /// Labels of the gauge of stored objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StoredLabels {
+struct StoredObjectLabels {
     group: &'static str,
     resource: &'static str,
 }
@@ -145,12 +146,12 @@ pub(crate) struct PodSecurityExemption {
     pub(crate) subresource: &'static str,
 }
 
-impl Default for Metrics {
+impl Default for ServerMetrics {
     fn default() -> Self {
-        let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_S);
-        let new_wait: fn() -> Histogram = || Histogram::new(LATENCY_S);
+        let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
+        let new_wait: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
         let mut metrics = Self {
-            collected: Collected::default(),
+            registry: Collected::default(),
             requests: Family::default(),
             latency: Family::new_with_constructor(new_latency),
             in_flight: Family::default(),
@@ -162,12 +163,12 @@ impl Default for Metrics {
             flow_rejected_total: Family::default(),
             flow_rejections: Family::default(),
             flow_waits: Family::new_with_constructor(new_wait),
-            rejections: Family::default(),
+            refusals: Family::default(),
             watches: Gauge::default(),
             connections: Gauge::default(),
             handshakes_failed: Counter::default(),
             audit_dropped: Counter::default(),
-            commits: Histogram::new(COMMIT_S),
+            commit_latency: Histogram::new(COMMIT_BUCKETS_S),
             revision: Gauge::default(),
             objects: Family::default(),
             pod_security_evaluations: Family::default(),
@@ -176,7 +177,7 @@ impl Default for Metrics {
             store_bytes_max: Gauge::default(),
             namespace_bytes: Family::default(),
         };
-        let registry = &mut metrics.collected;
+        let registry = &mut metrics.registry;
         registry.register("apiserver_request", "Completed requests", metrics.requests.clone());
         registry.register(
             "apiserver_request_duration_seconds",
@@ -231,7 +232,7 @@ impl Default for Metrics {
         registry.register(
             "muster_requests_refused",
             "Requests refused because the user or all users exceed a limit: seats, request bodies, responses, watches, agent streams",
-            metrics.rejections.clone(),
+            metrics.refusals.clone(),
         );
         registry.register(
             "apiserver_longrunning_requests",
@@ -252,7 +253,7 @@ impl Default for Metrics {
         registry.register(
             "muster_commit_duration_seconds",
             "Time until a write is durable",
-            metrics.commits.clone(),
+            metrics.commit_latency.clone(),
         );
         registry.register("muster_store_revision", "Revision of the last commit", metrics.revision.clone());
         registry.register(
@@ -287,11 +288,11 @@ impl Default for Metrics {
 
 impl RequestLabels {
     /// The labels of a request. An unknown `verb` becomes `other`.
-    pub(crate) fn of(verb: &str, kind: Option<&'static Kind>) -> Self {
-        const VERBS: [&str; 9] =
+    pub(crate) fn new(verb: &str, kind: Option<&'static Kind>) -> Self {
+        const KNOWN_VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
         Self {
-            verb: VERBS.into_iter().find(|it| *it == verb).unwrap_or("other"),
+            verb: KNOWN_VERBS.into_iter().find(|it| *it == verb).unwrap_or("other"),
             group: kind.map_or("", |it| it.group),
             resource: kind.map_or("", |it| it.plural),
         }
@@ -306,28 +307,28 @@ impl RequestLabels {
     }
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Counts a completed request and records its latency.
-    pub(crate) fn answered(&self, labels: &RequestLabels, code: u16, latency: Duration) {
+    pub(crate) fn record_request(&self, labels: &RequestLabels, code: u16, latency: Duration) {
         let RequestLabels { verb, group, resource } = *labels;
-        self.requests.get_or_create(&AnsweredLabels { verb, group, resource, code }).inc();
+        self.requests.get_or_create(&RequestCodeLabels { verb, group, resource, code }).inc();
         self.latency.get_or_create(labels).observe(latency.as_secs_f64());
     }
 
     /// Counts a request refused because of this limit.
-    pub(crate) fn rejected(&self, limit: &'static str) {
-        self.rejections.get_or_create(&RefusedLabels { limit }).inc();
+    pub(crate) fn count_refused(&self, limit: &'static str) {
+        self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
 
     /// Counts a request rejected by flow control. `reason` is upstream's: `queue-full` or `time-out`.
-    pub(crate) fn flow_rejected(&self, priority_level: &'static str, reason: &'static str) {
-        self.rejected("seats");
+    pub(crate) fn count_flow_rejected(&self, priority_level: &'static str, reason: &'static str) {
+        self.count_refused("seats");
         self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
     }
 
     /// Records how long a request waited for a seat.
-    pub(crate) fn flow_waited(&self, priority_level: &'static str, waited: Duration) {
-        self.flow_waits.get_or_create(&LevelLabels { priority_level }).observe(waited.as_secs_f64());
+    pub(crate) fn record_flow_wait(&self, priority_level: &'static str, waited: Duration) {
+        self.flow_waits.get_or_create(&PriorityLevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
     /// Sets the seats in use and the queue length of a priority level.
@@ -339,14 +340,14 @@ impl Metrics {
         waiting: usize,
     ) {
         let labels = FlowLevelLabels { priority_level, request_kind: request_kind(is_read) };
-        self.seats.get_or_create(&labels).set(gauge(seats));
-        self.queued.get_or_create(&labels).set(gauge(waiting));
+        self.seats.get_or_create(&labels).set(gauge_value(seats));
+        self.queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
     pub(crate) fn set_in_flight(&self, is_read: bool, requests: usize) {
         self.in_flight
             .get_or_create(&InFlightLabels { request_kind: request_kind(is_read) })
-            .set(gauge(requests));
+            .set(gauge_value(requests));
     }
 
     /// Removes the series of all flows, before those with the highest usage are set.
@@ -358,7 +359,7 @@ impl Metrics {
     }
 
     /// Sets the seats in use and the queue length of a flow.
-    pub(crate) fn set_flow_use(
+    pub(crate) fn set_flow_usage(
         &self,
         priority_level: &'static str,
         is_read: bool,
@@ -368,8 +369,8 @@ impl Metrics {
     ) {
         let labels =
             FlowLabels { priority_level, request_kind: request_kind(is_read), flow: flow.to_owned() };
-        self.flow_seats.get_or_create(&labels).set(gauge(seats));
-        self.flow_queued.get_or_create(&labels).set(gauge(waiting));
+        self.flow_seats.get_or_create(&labels).set(gauge_value(seats));
+        self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
     /// Sets how many requests of a flow were queued and rejected.
@@ -395,43 +396,43 @@ impl Metrics {
         largest: Vec<(String, usize)>,
     ) {
         self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
-        self.store_bytes.set(gauge(bytes));
-        self.store_bytes_max.set(gauge(bytes_max));
+        self.store_bytes.set(gauge_value(bytes));
+        self.store_bytes_max.set(gauge_value(bytes_max));
         self.namespace_bytes.clear();
         for (namespace, bytes) in largest {
-            self.namespace_bytes.get_or_create(&NamespaceLabels { namespace }).set(gauge(bytes));
+            self.namespace_bytes.get_or_create(&NamespaceLabels { namespace }).set(gauge_value(bytes));
         }
     }
 
     /// Sets the number of stored objects of a kind.
     pub(crate) fn set_objects(&self, kind: &'static Kind, count: usize) {
-        let stored = StoredLabels { group: kind.group, resource: kind.plural };
-        self.objects.get_or_create(&stored).set(gauge(count));
+        let stored = StoredObjectLabels { group: kind.group, resource: kind.plural };
+        self.objects.get_or_create(&stored).set(gauge_value(count));
     }
 
     /// Records the latency of a commit.
-    pub(crate) fn committed(&self, latency: Duration) {
-        self.commits.observe(latency.as_secs_f64());
+    pub(crate) fn record_commit(&self, latency: Duration) {
+        self.commit_latency.observe(latency.as_secs_f64());
     }
 
-    pub(crate) fn pod_security_evaluated(&self, evaluation: &PodSecurityEvaluation) {
+    pub(crate) fn count_pod_security_evaluation(&self, evaluation: &PodSecurityEvaluation) {
         self.pod_security_evaluations.get_or_create(evaluation).inc();
     }
 
-    pub(crate) fn pod_security_exempted(&self, exemption: &PodSecurityExemption) {
+    pub(crate) fn count_pod_security_exemption(&self, exemption: &PodSecurityExemption) {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
     /// All metrics in the text exposition format.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let mut text = String::new();
-        text::encode(&mut text, &self.collected).expect("writing to a String does not fail");
+        text::encode(&mut text, &self.registry).expect("writing to a String does not fail");
         text
     }
 }
 
 /// Converts a count to the value of a gauge.
-fn gauge(value: usize) -> i64 {
+fn gauge_value(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
@@ -441,16 +442,16 @@ fn request_kind(is_read: bool) -> &'static str {
 
 /// Increments a gauge, and decrements it when dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     pub(crate) fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

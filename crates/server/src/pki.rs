@@ -28,32 +28,32 @@ use tokio::sync::Notify;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::request::{
-    AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER,
-    SIMULATED_NODES, User,
+    AUTHENTICATED_GROUP, CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
+    MASTERS_GROUP, NODE_LIFECYCLE_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
 };
 
-pub(crate) use self::client_certificate::{Peer, user as certificate_user};
-pub(crate) use self::sign::{ISSUE_TIME, KeyUsage, Request, read_issue_time};
+pub(crate) use self::client_certificate::{PeerCertificate, user_from_der as certificate_user};
+pub(crate) use self::sign::{CertificateRequest, ISSUE_TIME_OID, KeyUsage, decode_issue_time};
 
 /// Validity of the server's certificate. It is renewed when a third of it remains.
-const SERVING_YEARS: i16 = 1;
+const SERVING_CERTIFICATE_YEARS: i16 = 1;
 const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
 
 /// Validity of the administrator's certificate, as with kubeadm. A new one is issued at each start.
-const ADMIN_YEARS: i16 = 1;
+const ADMIN_CERTIFICATE_YEARS: i16 = 1;
 
 /// Validity of certificates of Muster's own components. Their keys exist only in the memory of a long-running process,
 /// so a shorter validity would not protect anything.
-const PART_YEARS: i16 = CA_YEARS;
+const COMPONENT_CERTIFICATE_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
 pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
 
 /// User name of the server's client certificate for agents, which accept no other. The certificate is in the group
 /// `system:masters`, for which no signing request is granted, so nobody else can get one.
-const TO_AGENTS: &str = "kube-apiserver-kubelet-client";
+const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// File name of the key that signs service account tokens.
-const TOKEN_KEY: &str = "sa.key";
+const TOKEN_KEY_FILE: &str = "sa.key";
 
 /// Cluster IP of the Service `kubernetes`.
 const SERVICE_IP: &str = "10.96.0.1";
@@ -64,9 +64,9 @@ pub enum PkiError {
     #[error("read or write {path}")]
     File { path: PathBuf, source: io::Error },
     #[error("generate a certificate")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key")]
-    Use { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    Unusable { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
         "{name}.key is missing in {path}, but {name}.crt exists: restore the key from a backup, or remove {name}.crt too to generate a new CA, \
          after which every client and node needs new credentials"
@@ -80,7 +80,7 @@ pub enum PkiError {
 
 /// A built-in user, for a kubeconfig or a loopback client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum BuiltinUser {
     Admin,
     Controller,
     Disruption,
@@ -91,42 +91,42 @@ pub enum Who {
     SimulatedNodes,
 }
 
-impl Who {
+impl BuiltinUser {
     /// User name, and the group beside `system:authenticated`.
-    fn name(self) -> (&'static str, Option<&'static str>) {
+    fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Admin => ("kubernetes-admin", Some(MASTERS)),
-            Self::Controller => (CONTROLLER, None),
-            Self::Disruption => (DISRUPTION, None),
-            Self::Endpoints => (ENDPOINTS, None),
-            Self::GarbageCollector => (GARBAGE_COLLECTOR, None),
-            Self::NodeLifecycle => (NODE_LIFECYCLE, None),
-            Self::Scheduler => (SCHEDULER, None),
-            Self::SimulatedNodes => (SIMULATED_NODES, None),
+            Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
+            Self::Controller => (CONTROLLER_USER, None),
+            Self::Disruption => (DISRUPTION_USER, None),
+            Self::Endpoints => (ENDPOINTS_USER, None),
+            Self::GarbageCollector => (GARBAGE_COLLECTOR_USER, None),
+            Self::NodeLifecycle => (NODE_LIFECYCLE_USER, None),
+            Self::Scheduler => (SCHEDULER_USER, None),
+            Self::SimulatedNodes => (SIMULATED_NODES_USER, None),
         }
     }
 
     /// The user that the client certificate of this identity would authenticate.
     pub(crate) fn user(self) -> User {
-        let (name, group) = self.name();
-        User::new(name, group.into_iter().chain([AUTHENTICATED]))
+        let (name, group) = self.name_and_group();
+        User::new(name, group.into_iter().chain([AUTHENTICATED_GROUP]))
     }
 }
 
 /// A certificate and its private key, in PEM.
-pub(crate) struct Identity {
+pub(crate) struct CertificateAndKey {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
 /// A certificate authority: its certificate in PEM, and its key.
-struct Authority {
+struct CertificateAuthority {
     dir: PathBuf,
     /// Base name of the authority's certificate and key files.
     name: &'static str,
@@ -138,25 +138,25 @@ struct Authority {
 pub(crate) struct Pki {
     dir: PathBuf,
     /// The cluster CA, trusted by all clients.
-    ca: Authority,
+    ca: CertificateAuthority,
     /// CA for serving certificates of nodes, trusted only by the server.
-    nodes: Authority,
+    node_serving_ca: CertificateAuthority,
     /// Key that signs service account tokens.
-    tokens: KeyPair,
+    token_key: KeyPair,
     /// Issued client certificates that are not recorded yet.
-    issued: Mutex<Vec<Issued>>,
+    issued: Mutex<Vec<IssuedCertificate>>,
     /// Notified when `issued` gets an entry.
-    has_issued: Notify,
+    issued_notify: Notify,
 }
 
 /// An issued client certificate, for its record.
 #[derive(Debug, Clone)]
-pub(crate) struct Issued {
+pub(crate) struct IssuedCertificate {
     pub(crate) serial: String,
     pub(crate) subject: String,
     pub(crate) groups: Vec<String>,
-    pub(crate) at: Timestamp,
-    pub(crate) until: Timestamp,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) not_after: Timestamp,
 }
 
 impl fmt::Debug for Pki {
@@ -173,64 +173,72 @@ impl Pki {
 
     /// Opens the certificate authorities in `dir`, or generates them there.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
-        let ca = Authority::open(dir, "ca", "muster-ca")?;
-        let nodes = Authority::open(dir, "nodes-ca", "muster-nodes-ca")?;
-        let tokens_path = dir.join(TOKEN_KEY);
-        if !fs::exists(&tokens_path).map_err(failed(&tokens_path))? {
+        let ca = CertificateAuthority::open(dir, "ca", "muster-ca")?;
+        let nodes = CertificateAuthority::open(dir, "nodes-ca", "muster-nodes-ca")?;
+        let tokens_path = dir.join(TOKEN_KEY_FILE);
+        if !fs::exists(&tokens_path).map_err(file_error(&tokens_path))? {
             let key = KeyPair::generate()?.serialize_pem();
-            write_private(&tokens_path, key.as_bytes()).map_err(failed(&tokens_path))?;
+            write_private(&tokens_path, key.as_bytes()).map_err(file_error(&tokens_path))?;
         }
         let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
-        let tokens = key_at(&tokens_path)?.map_err(unusable)?;
+        let tokens = read_key(&tokens_path)?.map_err(unusable)?;
         let (issued, has_issued) = (Mutex::default(), Notify::new());
-        Ok(Self { dir: dir.to_owned(), ca, nodes, tokens, issued, has_issued })
+        Ok(Self {
+            dir: dir.to_owned(),
+            ca,
+            node_serving_ca: nodes,
+            token_key: tokens,
+            issued,
+            issued_notify: has_issued,
+        })
     }
 
-    pub(crate) fn tokens_key(&self) -> &KeyPair {
-        &self.tokens
+    pub(crate) fn token_key(&self) -> &KeyPair {
+        &self.token_key
     }
 
     /// The error about an unusable token key.
-    pub(crate) fn bad_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
-        PkiError::TokenKey { path: self.dir.join(TOKEN_KEY), source: Box::new(source) }
+    pub(crate) fn unusable_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
+        PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
     }
 
     /// Issues a client certificate for a built-in user.
-    fn client(&self, who: Who) -> Result<Identity, PkiError> {
-        let (name, group) = who.name();
-        let years = if who == Who::Admin { ADMIN_YEARS } else { PART_YEARS };
+    fn issue_client_certificate(&self, who: BuiltinUser) -> Result<CertificateAndKey, PkiError> {
+        let (name, group) = who.name_and_group();
+        let years =
+            if who == BuiltinUser::Admin { ADMIN_CERTIFICATE_YEARS } else { COMPONENT_CERTIFICATE_YEARS };
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.distinguished_name.push(DnType::CommonName, name);
-        let issue_time = sign::issue_time(Timestamp::now());
-        params.custom_extensions.push(CustomExtension::from_oid_content(ISSUE_TIME, issue_time));
+        let issue_time = sign::encode_issue_time(Timestamp::now());
+        params.custom_extensions.push(CustomExtension::from_oid_content(ISSUE_TIME_OID, issue_time));
         self.ca.issue(&params)
     }
 
     /// Queues an issued client certificate for recording.
-    pub(crate) fn note_issued(&self, pem: &str) {
+    pub(crate) fn queue_issued(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
-        let Some(issued) = issued(&der) else { return };
+        let Some(issued) = parse_issued(&der) else { return };
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).push(issued);
-        self.has_issued.notify_one();
+        self.issued_notify.notify_one();
     }
 
     /// Returns and clears the client certificates issued since the last call.
-    pub(crate) fn take_issued(&self) -> Vec<Issued> {
+    pub(crate) fn take_issued(&self) -> Vec<IssuedCertificate> {
         std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until a client certificate is issued.
-    pub(crate) async fn issued_more(&self) {
-        self.has_issued.notified().await;
+    pub(crate) async fn wait_for_issued(&self) {
+        self.issued_notify.notified().await;
     }
 
     /// A kubeconfig with embedded certificates and key.
-    pub(crate) fn kubeconfig(&self, url: &str, who: Who) -> Result<String, PkiError> {
-        let client = self.client(who)?;
-        self.note_issued(&client.certificate);
+    pub(crate) fn kubeconfig(&self, url: &str, who: BuiltinUser) -> Result<String, PkiError> {
+        let client = self.issue_client_certificate(who)?;
+        self.queue_issued(&client.certificate);
         let [ca, certificate, key] =
             [&self.ca.pem, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
         Ok(format!(
@@ -257,23 +265,28 @@ current-context: muster
     }
 
     /// Issues the server's serving certificate for these addresses.
-    fn serving(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
-        let mut params = leaf_params(names(addresses), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
+    fn issue_serving_certificate(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
+        let mut params = leaf_params(
+            server_names(addresses),
+            ExtendedKeyUsagePurpose::ServerAuth,
+            SERVING_CERTIFICATE_YEARS,
+        )?;
         params.distinguished_name.push(DnType::CommonName, "muster");
         let identity = self.ca.issue(&params)?;
-        self.certified(&identity).map_err(|source| self.ca.unusable(source))
+        self.certified_key(&identity).map_err(|source| self.ca.unusable_error(source))
     }
 
     /// TLS configuration for connections to agents: the server's client certificate, and the CA of node serving
     /// certificates.
-    pub(crate) fn to_agents(&self) -> Result<ClientConfig, PkiError> {
-        let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, PART_YEARS)?;
-        params.distinguished_name.push(DnType::OrganizationName, MASTERS);
-        params.distinguished_name.push(DnType::CommonName, TO_AGENTS);
+    pub(crate) fn agent_client_config(&self) -> Result<ClientConfig, PkiError> {
+        let mut params =
+            leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, COMPONENT_CERTIFICATE_YEARS)?;
+        params.distinguished_name.push(DnType::OrganizationName, MASTERS_GROUP);
+        params.distinguished_name.push(DnType::CommonName, AGENT_CLIENT_USER);
         let identity = self.ca.issue(&params)?;
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(self.nodes.pem.as_bytes())?)?;
+            roots.add(CertificateDer::from_pem_slice(self.node_serving_ca.pem.as_bytes())?)?;
             let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
             let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
             Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -281,13 +294,13 @@ current-context: muster
                 .with_root_certificates(roots)
                 .with_client_auth_cert(vec![certificate], key)?)
         };
-        config().map_err(|source| self.ca.unusable(source))
+        config().map_err(|source| self.ca.unusable_error(source))
     }
 
     /// The serving certificate with its chain, for rustls.
-    fn certified(
+    fn certified_key(
         &self,
-        identity: &Identity,
+        identity: &CertificateAndKey,
     ) -> Result<CertifiedKey, Box<dyn std::error::Error + Send + Sync>> {
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
         // The chain includes the CA, so that a client that only has its digest can verify it.
@@ -297,60 +310,60 @@ current-context: muster
     }
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Opens the certificate authority with this base name in `dir`, or generates one.
     /// Rule: the key is written before the certificate. A certificate without its key is an error; for a key without
     /// its certificate a new certificate is generated, which verifies the same signatures.
     fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
         let params = ca_params(common_name)?;
         let (path, key_path) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        let exists = |path: &Path| fs::exists(path).map_err(failed(path));
+        let exists = |path: &Path| fs::exists(path).map_err(file_error(path));
         if !exists(&key_path)? {
             if exists(&path)? {
                 return Err(PkiError::KeyMissing { path: dir.to_owned(), name });
             }
             let key = KeyPair::generate()?;
-            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
+            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(file_error(&key_path))?;
         }
-        let unusable = |source| PkiError::Use { path: dir.to_owned(), name, source: Box::new(source) };
-        let key = key_at(&key_path)?.map_err(unusable)?;
+        let unusable = |source| PkiError::Unusable { path: dir.to_owned(), name, source: Box::new(source) };
+        let key = read_key(&key_path)?.map_err(unusable)?;
         if !exists(&path)? {
-            write_private(&path, params.self_signed(&key)?.pem().as_bytes()).map_err(failed(&path))?;
+            write_private(&path, params.self_signed(&key)?.pem().as_bytes()).map_err(file_error(&path))?;
         }
-        let pem = fs::read_to_string(&path).map_err(failed(&path))?;
+        let pem = fs::read_to_string(&path).map_err(file_error(&path))?;
         let issuer = Issuer::new(params, key);
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 
     /// Issues a certificate with a new key.
-    fn issue(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
+    fn issue(&self, params: &CertificateParams) -> Result<CertificateAndKey, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
     /// The error about unusable files of this authority.
-    fn unusable(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
-        PkiError::Use { path: self.dir.clone(), name: self.name, source }
+    fn unusable_error(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
+        PkiError::Unusable { path: self.dir.clone(), name: self.name, source }
     }
 }
 
 /// The server's serving certificate, which is renewed while the server runs.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct ServingCertificate {
     pki: Arc<Pki>,
     addresses: Vec<IpAddr>,
-    current: RwLock<(Arc<CertifiedKey>, Timestamp)>,
+    current_key: RwLock<(Arc<CertifiedKey>, Timestamp)>,
 }
 
-impl Serving {
+impl ServingCertificate {
     pub(crate) fn new(pki: Arc<Pki>, addresses: Vec<IpAddr>, now: Timestamp) -> Result<Self, PkiError> {
-        let current = RwLock::new((Arc::new(pki.serving(&addresses)?), now));
-        Ok(Self { pki, addresses, current })
+        let current = RwLock::new((Arc::new(pki.issue_serving_certificate(&addresses)?), now));
+        Ok(Self { pki, addresses, current_key: current })
     }
 
     /// TLS configuration with this certificate. Client certificates are optional, but must be valid.
-    pub(crate) fn config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
+    pub(crate) fn server_config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
             roots.add(CertificateDer::from_pem_slice(self.pki.ca.pem.as_bytes())?)?;
@@ -365,46 +378,46 @@ impl Serving {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
             Ok(config)
         };
-        config().map_err(|source| self.pki.ca.unusable(source))
+        config().map_err(|source| self.pki.ca.unusable_error(source))
     }
 
     /// Rule: the server's certificate is renewed when a third of its validity remains; open connections continue.
     /// Returns whether it was renewed.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
-        let issued_at = self.current.read().unwrap_or_else(PoisonError::into_inner).1;
+        let issued_at = self.current_key.read().unwrap_or_else(PoisonError::into_inner).1;
         let renew_at = issued_at
             .to_zoned(TimeZone::UTC)
             .saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
         if now < renew_at.timestamp() {
             return Ok(false);
         }
-        let new = Arc::new(self.pki.serving(&self.addresses)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = (new, now);
+        let new = Arc::new(self.pki.issue_serving_certificate(&self.addresses)?);
+        *self.current_key.write().unwrap_or_else(PoisonError::into_inner) = (new, now);
         Ok(true)
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.current_key.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current())
     }
 }
 
 /// Parses an issued client certificate.
-fn issued(der: &[u8]) -> Option<Issued> {
+fn parse_issued(der: &[u8]) -> Option<IssuedCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let user = client_certificate::user(der)?;
+    let user = client_certificate::user_from_der(der)?;
     let client_certificate = user.client_certificate?;
-    Some(Issued {
+    Some(IssuedCertificate {
         serial: client_certificate.serial.as_ref().to_owned(),
-        at: client_certificate.issued_at,
+        issued_at: client_certificate.issued_at,
         subject: user.name,
-        groups: user.groups.into_iter().filter(|it| it != AUTHENTICATED).collect(),
-        until: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,
+        groups: user.groups.into_iter().filter(|it| it != AUTHENTICATED_GROUP).collect(),
+        not_after: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,
     })
 }
 
@@ -412,23 +425,23 @@ fn issued(der: &[u8]) -> Option<Issued> {
 pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    Some(client_certificate::serial_of(certificate.raw_serial()))
+    Some(client_certificate::format_serial(certificate.raw_serial()))
 }
 
 /// Reads a private key from a PEM file.
-fn key_at(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
-    let text = fs::read_to_string(path).map_err(failed(path))?;
+fn read_key(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
+    let text = fs::read_to_string(path).map_err(file_error(path))?;
     Ok(KeyPair::from_pem(&text))
 }
 
 /// Converts an IO error on a file.
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
     move |source| PkiError::File { path, source }
 }
 
 /// DNS names and addresses in the server's certificate.
-fn names(addresses: &[IpAddr]) -> Vec<String> {
+fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
         "127.0.0.1",
@@ -448,7 +461,7 @@ fn names(addresses: &[IpAddr]) -> Vec<String> {
         names.push(hostname.to_owned());
     }
     let addresses = addresses.iter().filter_map(|it| match it.is_unspecified() {
-        true => address_of_machine(),
+        true => machine_address(),
         false => Some(*it),
     });
     names.extend(addresses.map(|it| it.to_string()));
@@ -459,7 +472,7 @@ fn names(addresses: &[IpAddr]) -> Vec<String> {
 
 /// Address at which other machines reach this one. Connecting a datagram socket sends nothing; it only selects the
 /// route.
-fn address_of_machine() -> Option<IpAddr> {
+fn machine_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
@@ -472,7 +485,7 @@ fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    valid_for_years(&mut params, CA_YEARS);
+    set_validity(&mut params, CA_YEARS);
     Ok(params)
 }
 
@@ -487,12 +500,12 @@ fn leaf_params(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
-    valid_for_years(&mut params, years);
+    set_validity(&mut params, years);
     Ok(params)
 }
 
 /// Sets the validity, starting yesterday because clocks differ.
-fn valid_for_years(params: &mut CertificateParams, years: i16) {
+fn set_validity(params: &mut CertificateParams, years: i16) {
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let yesterday = today.saturating_sub(Span::new().days(1));
     let end = today.saturating_add(Span::new().years(years));

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::types::{Field, Shape, Type};
 
-const MAGIC: &[u8] = b"k8s\0";
+const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 /// `apiVersion` and `kind` of a `runtime.Unknown`; empty if absent.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,75 +21,79 @@ pub(crate) struct UnknownTypeMeta {
 
 /// Decodes the object in a body into JSON that is not yet normalized by its type: it may have explicit zero
 /// values.
-pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
-    let Some(unknown) = body.strip_prefix(MAGIC) else {
+pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
+    let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
         return Err(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
         );
     };
     let mut found = UnknownTypeMeta::default();
     let mut raw: &[u8] = &[];
-    for part in Parts(unknown) {
+    for part in MessageFields(unknown) {
         match part? {
-            (1, Payload::Bytes(type_meta)) => {
-                for part in Parts(type_meta) {
+            (1, WireValue::Bytes(type_meta)) => {
+                for part in MessageFields(type_meta) {
                     match part? {
-                        (1, Payload::Bytes(it)) => found.api_version = text(it)?,
-                        (2, Payload::Bytes(it)) => found.kind = text(it)?,
+                        (1, WireValue::Bytes(it)) => found.api_version = decode_string(it)?,
+                        (2, WireValue::Bytes(it)) => found.kind = decode_string(it)?,
                         _ => {}
                     }
                 }
             }
-            (2, Payload::Bytes(it)) => raw = it,
-            (3, Payload::Bytes(encoding)) if !encoding.is_empty() => {
-                return Err(format!("proto: the encoding {:?} is not supported", text(encoding)?));
+            (2, WireValue::Bytes(it)) => raw = it,
+            (3, WireValue::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err(format!("proto: the encoding {:?} is not supported", decode_string(encoding)?));
             }
             _ => {}
         }
     }
     let mut object = Map::new();
-    message(raw, of, &[], &mut object)?;
+    decode_message(raw, of, &[], &mut object)?;
     Ok((found, Value::Object(object)))
 }
 
 /// Decodes the fields of a type whose field number path begins with `within`.
-fn message(
+fn decode_message(
     bytes: &[u8],
     of: &'static Type,
     within: &[u32],
     object: &mut Map<String, Value>,
 ) -> Result<(), String> {
-    for part in Parts(bytes) {
+    for part in MessageFields(bytes) {
         let (number, payload) = part?;
         let leads =
             |it: &&Field| it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number));
         let Some(field) = of.fields.iter().find(leads) else { continue };
         if field.proto.len() == within.len() + 1 {
-            add(field, payload, object)?;
+            decode_field(field, payload, object)?;
         } else {
             // Go embeds the struct, and in JSON its fields belong to the outer object.
             let path: Vec<u32> = within.iter().copied().chain([number]).collect();
-            message(payload.bytes()?, of, &path, object)?;
+            decode_message(payload.bytes()?, of, &path, object)?;
         }
     }
     Ok(())
 }
 
-fn add(field: &Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> Result<(), String> {
+fn decode_field(
+    field: &Field,
+    payload: WireValue<'_>,
+    object: &mut Map<String, Value>,
+) -> Result<(), String> {
     match field.shape {
         Shape::List(items, _) => {
             let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-            let Value::Array(list) = list else { return Err(wrong_type()) };
-            add_items(*items, payload, list)
+            let Value::Array(list) = list else { return Err(wrong_type_error()) };
+            decode_items(*items, payload, list)
         }
         Shape::Map(values, _) => {
             let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(map) = map else { return Err(wrong_type()) };
+            let Value::Object(map) = map else { return Err(wrong_type_error()) };
             let (mut key, mut value) = (String::new(), Value::Null);
-            for part in Parts(payload.bytes()?) {
+            for part in MessageFields(payload.bytes()?) {
                 match part? {
-                    (1, it) => key = text(it.bytes()?)?,
-                    (2, it) => value = self::value(*values, it)?,
+                    (1, it) => key = decode_string(it.bytes()?)?,
+                    (2, it) => value = self::decode_value(*values, it)?,
                     _ => {}
                 }
             }
@@ -99,80 +103,80 @@ fn add(field: &Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> 
         // A message that occurs several times is merged.
         Shape::Object(of) => {
             let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(inner) = inner else { return Err(wrong_type()) };
-            message(payload.bytes()?, of, &[], inner)
+            let Value::Object(inner) = inner else { return Err(wrong_type_error()) };
+            decode_message(payload.bytes()?, of, &[], inner)
         }
         shape => {
-            object.insert(field.name.to_owned(), value(shape, payload)?);
+            object.insert(field.name.to_owned(), decode_value(shape, payload)?);
             Ok(())
         }
     }
 }
 
 /// Decodes list items. Numbers may be packed, many in one payload.
-fn add_items(items: Shape, payload: Payload<'_>, list: &mut Vec<Value>) -> Result<(), String> {
+fn decode_items(items: Shape, payload: WireValue<'_>, list: &mut Vec<Value>) -> Result<(), String> {
     match (items, payload) {
-        (Shape::Bool | Shape::Int32 | Shape::Int64, Payload::Bytes(mut packed)) => {
+        (Shape::Bool | Shape::Int32 | Shape::Int64, WireValue::Bytes(mut packed)) => {
             while !packed.is_empty() {
-                list.push(value(items, Payload::Varint(varint(&mut packed)?))?);
+                list.push(decode_value(items, WireValue::Varint(decode_varint(&mut packed)?))?);
             }
             Ok(())
         }
         (_, payload) => {
-            list.push(value(items, payload)?);
+            list.push(decode_value(items, payload)?);
             Ok(())
         }
     }
 }
 
-fn value(shape: Shape, payload: Payload<'_>) -> Result<Value, String> {
+fn decode_value(shape: Shape, payload: WireValue<'_>) -> Result<Value, String> {
     match (shape, payload) {
-        (Shape::Bool, Payload::Varint(it)) => Ok((it != 0).into()),
+        (Shape::Bool, WireValue::Varint(it)) => Ok((it != 0).into()),
         // A negative number is encoded in 64 bits, whatever its type.
-        (Shape::Int32, Payload::Varint(it)) => Ok((it as i32).into()),
-        (Shape::Int64, Payload::Varint(it)) => Ok((it as i64).into()),
-        (Shape::String, Payload::Bytes(it)) => Ok(text(it)?.into()),
-        (Shape::Bytes, Payload::Bytes(it)) => Ok(STANDARD.encode(it).into()),
-        (Shape::Time, Payload::Bytes(it)) => time(it, "%Y-%m-%dT%H:%M:%SZ"),
-        (Shape::MicroTime, Payload::Bytes(it)) => time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
-        (Shape::Quantity, Payload::Bytes(it)) => match field_bytes(it, 1)? {
+        (Shape::Int32, WireValue::Varint(it)) => Ok((it as i32).into()),
+        (Shape::Int64, WireValue::Varint(it)) => Ok((it as i64).into()),
+        (Shape::String, WireValue::Bytes(it)) => Ok(decode_string(it)?.into()),
+        (Shape::Bytes, WireValue::Bytes(it)) => Ok(STANDARD.encode(it).into()),
+        (Shape::Time, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%SZ"),
+        (Shape::MicroTime, WireValue::Bytes(it)) => decode_time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
+        (Shape::Quantity, WireValue::Bytes(it)) => match wrapped_bytes(it, 1)? {
             [] => Ok("0".into()),
-            quantity => Ok(text(quantity)?.into()),
+            quantity => Ok(decode_string(quantity)?.into()),
         },
-        (Shape::IntOrString, Payload::Bytes(it)) => int_or_string(it),
-        (Shape::Any | Shape::FieldsV1, Payload::Bytes(it)) => match field_bytes(it, 1)? {
+        (Shape::IntOrString, WireValue::Bytes(it)) => decode_int_or_string(it),
+        (Shape::Any | Shape::FieldsV1, WireValue::Bytes(it)) => match wrapped_bytes(it, 1)? {
             [] => Ok(Value::Null),
             raw => serde_json::from_slice(raw).map_err(|error| error.to_string()),
         },
-        (Shape::Object(of), Payload::Bytes(it)) => {
+        (Shape::Object(of), WireValue::Bytes(it)) => {
             let mut object = Map::new();
-            message(it, of, &[], &mut object)?;
+            decode_message(it, of, &[], &mut object)?;
             Ok(Value::Object(object))
         }
         // Protobuf has no maps of lists, so the list is wrapped in a message.
-        (Shape::List(items, _), Payload::Bytes(it)) => {
+        (Shape::List(items, _), WireValue::Bytes(it)) => {
             let mut list = Vec::new();
-            for part in Parts(it) {
+            for part in MessageFields(it) {
                 if let (1, item) = part? {
-                    add_items(*items, item, &mut list)?;
+                    decode_items(*items, item, &mut list)?;
                 }
             }
             Ok(Value::Array(list))
         }
-        _ => Err(wrong_type()),
+        _ => Err(wrong_type_error()),
     }
 }
 
 /// Decodes a time: seconds and nanoseconds since 1970. An empty message means no time.
-fn time(bytes: &[u8], format: &str) -> Result<Value, String> {
+fn decode_time(bytes: &[u8], format: &str) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     let (mut s, mut ns) = (0, 0);
-    for part in Parts(bytes) {
+    for part in MessageFields(bytes) {
         match part? {
-            (1, Payload::Varint(it)) => s = it as i64,
-            (2, Payload::Varint(it)) => ns = it as i32,
+            (1, WireValue::Varint(it)) => s = it as i64,
+            (2, WireValue::Varint(it)) => ns = it as i32,
             _ => {}
         }
     }
@@ -182,13 +186,13 @@ fn time(bytes: &[u8], format: &str) -> Result<Value, String> {
     Ok(at.strftime(format).to_string().into())
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut kind, mut number, mut string) = (0, 0, String::new());
-    for part in Parts(bytes) {
+    for part in MessageFields(bytes) {
         match part? {
-            (1, Payload::Varint(it)) => kind = it,
-            (2, Payload::Varint(it)) => number = it as i32,
-            (3, Payload::Bytes(it)) => string = text(it)?,
+            (1, WireValue::Varint(it)) => kind = it,
+            (2, WireValue::Varint(it)) => number = it as i32,
+            (3, WireValue::Bytes(it)) => string = decode_string(it)?,
             _ => {}
         }
     }
@@ -196,54 +200,54 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the bytes of the only field of a wrapper message.
-fn field_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
+fn wrapped_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
     let mut found: &[u8] = &[];
-    for part in Parts(message) {
+    for part in MessageFields(message) {
         match part? {
-            (at, Payload::Bytes(it)) if at == number => found = it,
+            (at, WireValue::Bytes(it)) if at == number => found = it,
             _ => {}
         }
     }
     Ok(found)
 }
 
-fn text(bytes: &[u8]) -> Result<String, String> {
+fn decode_string(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8".to_owned())
 }
 
-fn wrong_type() -> String {
+fn wrong_type_error() -> String {
     "proto: wrong wireType".to_owned()
 }
 
 /// Value of one field on the wire.
 #[derive(Clone, Copy)]
-enum Payload<'a> {
+enum WireValue<'a> {
     Varint(u64),
     /// Fixed-size numbers of four or eight bytes, which no field of the type table has.
     Fixed,
     Bytes(&'a [u8]),
 }
 
-impl<'a> Payload<'a> {
+impl<'a> WireValue<'a> {
     fn bytes(self) -> Result<&'a [u8], String> {
         match self {
             Self::Bytes(it) => Ok(it),
-            _ => Err(wrong_type()),
+            _ => Err(wrong_type_error()),
         }
     }
 }
 
 /// Iterates over the fields of a message in wire order, and ends at the first malformed one.
-struct Parts<'a>(&'a [u8]);
+struct MessageFields<'a>(&'a [u8]);
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Result<(u32, Payload<'a>), String>;
+impl<'a> Iterator for MessageFields<'a> {
+    type Item = Result<(u32, WireValue<'a>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
         }
-        let part = self.part();
+        let part = self.next_field();
         if part.is_err() {
             self.0 = &[];
         }
@@ -251,28 +255,28 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-impl<'a> Parts<'a> {
-    fn part(&mut self) -> Result<(u32, Payload<'a>), String> {
-        let key = varint(&mut self.0)?;
+impl<'a> MessageFields<'a> {
+    fn next_field(&mut self) -> Result<(u32, WireValue<'a>), String> {
+        let key = decode_varint(&mut self.0)?;
         let number = u32::try_from(key >> 3).ok().filter(|it| *it != 0);
         let number = number.ok_or_else(|| format!("proto: illegal tag {}", key >> 3))?;
         let payload = match key & 7 {
-            0 => Payload::Varint(varint(&mut self.0)?),
+            0 => WireValue::Varint(decode_varint(&mut self.0)?),
             1 => {
-                let (_, rest) = self.0.split_first_chunk::<8>().ok_or_else(cut_short)?;
+                let (_, rest) = self.0.split_first_chunk::<8>().ok_or_else(unexpected_eof)?;
                 self.0 = rest;
-                Payload::Fixed
+                WireValue::Fixed
             }
             2 => {
-                let length = usize::try_from(varint(&mut self.0)?).map_err(|_| cut_short())?;
-                let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut_short)?;
+                let length = usize::try_from(decode_varint(&mut self.0)?).map_err(|_| unexpected_eof())?;
+                let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(unexpected_eof)?;
                 self.0 = rest;
-                Payload::Bytes(bytes)
+                WireValue::Bytes(bytes)
             }
             5 => {
-                let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(cut_short)?;
+                let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(unexpected_eof)?;
                 self.0 = rest;
-                Payload::Fixed
+                WireValue::Fixed
             }
             other => return Err(format!("proto: illegal wireType {other}")),
         };
@@ -280,10 +284,10 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
+fn decode_varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut number = 0;
     for at in 0..10 {
-        let (byte, rest) = bytes.split_first().ok_or_else(cut_short)?;
+        let (byte, rest) = bytes.split_first().ok_or_else(unexpected_eof)?;
         *bytes = rest;
         number |= u64::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
@@ -293,7 +297,7 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
     Err("proto: integer overflow".to_owned())
 }
 
-fn cut_short() -> String {
+fn unexpected_eof() -> String {
     "unexpected EOF".to_owned()
 }
 

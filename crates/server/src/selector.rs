@@ -5,15 +5,15 @@ mod labels;
 use muster_store::{Index, Record};
 use serde_json::Value;
 
-use self::labels::Label;
+use self::labels::SelectorRequirement;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured;
 
 /// A label selector and a field selector together.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Selector {
-    labels: Vec<Label>,
+pub(crate) struct ObjectSelector {
+    labels: Vec<SelectorRequirement>,
     fields: Vec<FieldRequirement>,
 }
 
@@ -22,17 +22,17 @@ pub(crate) struct Selector {
 struct FieldRequirement {
     path: String,
     value: String,
-    equal: bool,
+    is_equal: bool,
 }
 
-impl Selector {
+impl ObjectSelector {
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
-        let labels = labels::parse(labels).map_err(ApiError::bad_request)?;
-        let fields = parse_fields(fields).map_err(ApiError::bad_request)?;
+        let labels = labels::parse_label_selector(labels).map_err(ApiError::bad_request)?;
+        let fields = parse_field_selector(fields).map_err(ApiError::bad_request)?;
         let known = |path: &str| {
             path == "metadata.name"
                 || (kind.namespaced && path == "metadata.namespace")
-                || kind.fields.contains(&path)
+                || kind.selectable_fields.contains(&path)
         };
         match fields.iter().map(|it| &it.path).find(|it| !known(it)) {
             None => {
@@ -42,7 +42,7 @@ impl Selector {
                 };
                 Ok(Self { labels, fields: fields.into_iter().map(stored).collect() })
             }
-            Some(unknown) if kind.fields.is_empty() => Err(ApiError::bad_request(format!(
+            Some(unknown) if kind.selectable_fields.is_empty() => Err(ApiError::bad_request(format!(
                 "{unknown:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
             ))),
             Some(unknown) => Err(ApiError::bad_request(format!("field label not supported: {unknown}"))),
@@ -51,14 +51,14 @@ impl Selector {
 
     /// Narrows the selector to the object named in the path. A field selector must then require the same name.
     /// Upstream: `ListResource`.
-    pub(crate) fn of_one(mut self, name: &str) -> Result<Self, ApiError> {
+    pub(crate) fn for_object(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
             self.fields.push(FieldRequirement {
                 path: "metadata.name".to_owned(),
                 value: name.to_owned(),
-                equal: true,
+                is_equal: true,
             });
-        } else if self.exactly("metadata.name") != Some(name) {
+        } else if self.required_value("metadata.name") != Some(name) {
             return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
         Ok(self)
@@ -70,36 +70,37 @@ impl Selector {
     }
 
     /// Returns the value that the selector requires of a field, if any.
-    pub(crate) fn exactly(&self, path: &str) -> Option<&str> {
-        self.fields.iter().find(|it| it.equal && it.path == path).map(|it| &*it.value)
+    pub(crate) fn required_value(&self, path: &str) -> Option<&str> {
+        self.fields.iter().find(|it| it.is_equal && it.path == path).map(|it| &*it.value)
     }
 
     /// Matches by the record's index, without parsing the object.
     pub(crate) fn matches(&self, record: &Record) -> bool {
         self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
-            && self.fields.iter().all(|it| (field(record, &it.path) == it.value) == it.equal)
+            && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }
 
 /// Returns the value of an indexed field. Keys end with namespace and name; other fields are in the index
 /// unless they are empty.
-fn field<'a>(record: &'a Record, path: &str) -> &'a str {
+fn indexed_field<'a>(record: &'a Record, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
         "metadata.name" => from_end.next().unwrap_or_default(),
         "metadata.namespace" => from_end.nth(1).unwrap_or_default(),
-        path => record.index.field(path).unwrap_or(if SWITCHES.contains(&path) { "false" } else { "" }),
+        path => record.index.field(path).unwrap_or(if BOOLEAN_FIELDS.contains(&path) { "false" } else { "" }),
     }
 }
 
 /// Boolean fields: an absent one is false and matches `=false`.
-const SWITCHES: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
+const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
     /// Builds the index with all labels and fields that a selector may use.
-    pub(crate) fn index(&self, object: &Value) -> Index {
+    pub(crate) fn build_index(&self, object: &Value) -> Index {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
-        let fields: Vec<_> = self.fields.iter().map(|path| (*path, selectable(object, path))).collect();
+        let fields: Vec<_> =
+            self.selectable_fields.iter().map(|path| (*path, selectable_value(object, path))).collect();
         Index::new(
             labels.filter_map(|(name, value)| Some((&**name, value.as_str()?))),
             fields.iter().filter(|it| !it.1.is_empty()).map(|(path, value)| (*path, &**value)),
@@ -109,18 +110,22 @@ impl Kind {
 
 /// Returns the value of a selectable field. `source` of an Event is the reporting component, under its old or
 /// its new name.
-fn selectable(object: &Value, path: &str) -> String {
+fn selectable_value(object: &Value, path: &str) -> String {
     match path {
         "source" => {
-            let component = unstructured::text(object, "source.component");
-            if component.is_empty() { unstructured::text(object, "reportingComponent") } else { component }
+            let component = unstructured::field_text(object, "source.component");
+            if component.is_empty() {
+                unstructured::field_text(object, "reportingComponent")
+            } else {
+                component
+            }
         }
-        path => unstructured::text(object, path),
+        path => unstructured::field_text(object, path),
     }
 }
 
 /// Parses `a=b,c!=d`, where a backslash escapes a comma, an equals sign or a backslash.
-fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
+fn parse_field_selector(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut terms = Vec::new();
     let (mut begin, mut is_escaped) = (0, false);
     for (at, it) in text.char_indices() {
@@ -142,13 +147,13 @@ fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
         }) else {
             return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
         };
-        let value = unescaped(&term[at + operator.len()..])?;
-        Ok(FieldRequirement { path: term[..at].to_owned(), value, equal: operator != "!=" })
+        let value = unescape_value(&term[at + operator.len()..])?;
+        Ok(FieldRequirement { path: term[..at].to_owned(), value, is_equal: operator != "!=" })
     };
     terms.into_iter().filter(|it| !it.is_empty()).map(parse).collect()
 }
 
-fn unescaped(text: &str) -> Result<String, String> {
+fn unescape_value(text: &str) -> Result<String, String> {
     let mut value = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(it) = rest.next() {
@@ -185,11 +190,11 @@ mod tests {
             "status": {"phase": "Running"},
         });
         let kind = Kind::find("", "v1", "pods").unwrap();
-        let selector = Selector::parse(kind, labels, fields).unwrap();
+        let selector = ObjectSelector::parse(kind, labels, fields).unwrap();
         let record = Record {
             key: kind.key(Some("a"), "p").into(),
             value: pod.to_string().into(),
-            index: kind.index(&pod),
+            index: kind.build_index(&pod),
             created: 2,
             modified: 2,
             expires_s: None,
@@ -231,7 +236,7 @@ mod tests {
     #[test]
     fn an_event_is_found_by_who_told_it() {
         let kind = Kind::find("", "v1", "events").unwrap();
-        let source = |event: Value| kind.index(&event).field("source").map(ToOwned::to_owned);
+        let source = |event: Value| kind.build_index(&event).field("source").map(ToOwned::to_owned);
         let old = json!({"source": {"component": "kubelet", "host": "n1"}, "reportingComponent": "other"});
         let new = json!({"source": {}, "reportingComponent": "muster"});
         assert_eq!(source(old).as_deref(), Some("kubelet"));
@@ -241,7 +246,7 @@ mod tests {
 
     fn wrong(group: &str, plural: &str, labels: &str, fields: &str, golden: &Expect) {
         let kind = Kind::find(group, "v1", plural).unwrap();
-        let refusal = Selector::parse(kind, labels, fields).unwrap_err();
+        let refusal = ObjectSelector::parse(kind, labels, fields).unwrap_err();
         assert_eq!(refusal.code, 400);
         golden.assert_eq(refusal.message());
     }
@@ -327,8 +332,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_selector_is_too_strange(labels in "[a-c=!<>(), /in\\x00]{0,20}", fields in r"[a-c=!,.\\]{0,20}") {
-            let _ = Selector::parse(Kind::find("", "v1", "pods").unwrap(), &labels, &fields);
-            let _ = Selector::parse(Kind::find("", "v1", "pods").unwrap(), &fields, &labels);
+            let _ = ObjectSelector::parse(Kind::find("", "v1", "pods").unwrap(), &labels, &fields);
+            let _ = ObjectSelector::parse(Kind::find("", "v1", "pods").unwrap(), &fields, &labels);
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Subresource {
 
 impl Subresource {
     /// Whether the subresource is read and updated like the object itself.
-    pub(crate) fn is_written(self) -> bool {
+    pub(crate) fn supports_get_and_update(self) -> bool {
         matches!(self, Self::Whole | Self::Status | Self::EphemeralContainers | Self::Approval)
     }
 }

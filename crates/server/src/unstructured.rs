@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// Returns the value at a dotted path as text, or "" if it is absent, for field selectors.
-pub(crate) fn text(object: &Value, path: &str) -> String {
+pub(crate) fn field_text(object: &Value, path: &str) -> String {
     match path.split('.').fold(object, |at, name| &at[name]) {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -19,12 +19,12 @@ pub(crate) fn str_at<'a>(object: &'a Value, path: &str) -> &'a str {
 }
 
 /// Returns the list of this name, or an empty list if it is absent.
-pub(crate) fn list<'a>(object: &'a Value, name: &str) -> &'a [Value] {
+pub(crate) fn list_at<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object[name].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Returns the map of this name, and creates it if it is absent.
-pub(crate) fn map_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
+pub(crate) fn map_at_mut<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
     }
@@ -47,15 +47,15 @@ pub(crate) fn is_set(value: &Value) -> bool {
 }
 
 /// Formats a time in whole seconds as the API does: `2026-01-02T03:04:05Z`.
-pub(crate) fn time(at: Timestamp) -> String {
+pub(crate) fn format_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-pub(crate) fn bytes(object: &Value) -> Bytes {
+pub(crate) fn to_bytes(object: &Value) -> Bytes {
     Bytes::from(object.to_string())
 }
 
 /// Parses a stored object. The server wrote it, so that parsing cannot fail.
-pub(crate) fn parse(stored: &[u8]) -> Value {
+pub(crate) fn parse_stored(stored: &[u8]) -> Value {
     serde_json::from_slice(stored).expect("the store contains valid JSON")
 }

@@ -27,7 +27,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use muster_api::metrics_exposition::Format;
+use muster_api::metrics_exposition::ExpositionFormat;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -230,12 +230,12 @@ impl<R: Runtime> Endpoint<R> {
             ["metrics"] if is_read => {
                 let phases = self.node.pods.all().into_iter().map(|it| phase(&it.shown()));
                 let said = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
-                let format = Format::of(accept(&request));
-                Ok(respond(StatusCode::OK, format.media_type(), whole(format.write(said))))
+                let format = ExpositionFormat::negotiate(accept(&request));
+                Ok(respond(StatusCode::OK, format.media_type(), whole(format.encode(said))))
             }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();
-                Ok(respond(StatusCode::OK, Format::Text.media_type(), whole(figures)))
+                Ok(respond(StatusCode::OK, ExpositionFormat::Text.media_type(), whole(figures)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let wanted = wanted_log(&query, Timestamp::now())?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use muster_api::qos::QosClass;
-use muster_api::taints::{Effect, Taint, Toleration};
+use muster_api::taints::{Taint, TaintEffect, Toleration};
 use muster_api::text::Text;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::Ending;
@@ -94,7 +94,7 @@ fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
     let taint = Taint {
         key: "node.kubernetes.io/memory-pressure".into(),
         value: Text::default(),
-        effect: Effect::NoSchedule,
+        effect: TaintEffect::NoSchedule,
     };
     spec.tolerations.iter().flatten().any(|it| {
         let text = |it: &Option<String>| Text::from(it.as_deref().unwrap_or_default());

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
 use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, Amounts};
+use muster_api::resources::{self, ResourceQuantities};
 
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
@@ -26,31 +26,31 @@ const SHARES_MAX: i64 = 262_144;
 /// The QoS class of a pod.
 pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
     let of = |it: Option<&ResourceRequirements>| {
-        let compute = |of: Amounts| {
+        let compute = |of: ResourceQuantities| {
             let amount = |name: &str| of.get(name).copied().unwrap_or(Quantity::ZERO);
             CpuAndMemory { cpu: amount("cpu"), memory: amount("memory") }
         };
         ComputeResources { requests: compute(requests(it)), limits: compute(limits(it)) }
     };
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    QosClass::of(
+    QosClass::compute(
         spec.resources.as_ref().map(|it| of(Some(it))),
         containers.map(|it| of(it.resources.as_ref())),
     )
 }
 
-fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
+fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> ResourceQuantities {
     let parsed =
         |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
-fn limits(of: Option<&ResourceRequirements>) -> Amounts {
+fn limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     amounts(of.and_then(|it| it.limits.as_ref()))
 }
 
 /// What has a limit and asks for nothing asks for its limit.
-fn requests(of: Option<&ResourceRequirements>) -> Amounts {
+fn requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = limits(of);
     requests.extend(amounts(of.and_then(|it| it.requests.as_ref())));
     requests
@@ -157,13 +157,13 @@ impl OfPod {
         }
         let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
         let init = || spec.init_containers.iter().flatten();
-        let sum = |of: fn(Option<&ResourceRequirements>) -> Amounts| {
-            let mut sum = resources::at_once(
+        let sum = |of: fn(Option<&ResourceRequirements>) -> ResourceQuantities| {
+            let mut sum = resources::pod_total(
                 spec.containers.iter().map(|it| of(it.resources.as_ref())),
                 init().map(|it| (is_sidecar(it), of(it.resources.as_ref()))),
             );
             if let Some(overhead) = &spec.overhead {
-                resources::add(&mut sum, &amounts(Some(overhead)));
+                resources::add_quantities(&mut sum, &amounts(Some(overhead)));
             }
             // What the pod says of itself counts in place of what its containers say.
             sum.extend(of(spec.resources.as_ref()));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(crate) struct Source<'a> {
     pub pod: &'a Pod,
     /// The pod with the addresses it has now.
     pub value: &'a Value,
-    pub allocatable: &'a Amounts,
+    pub allocatable: &'a ResourceQuantities,
     pub services: &'a BTreeMap<String, String>,
 }
 

@@ -27,7 +27,7 @@ mod worker;
 use std::sync::{Arc, OnceLock};
 
 use kube::Client;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +72,7 @@ pub struct Node<R> {
     runtime_name: OnceLock<String>,
     pulls: Semaphore,
     /// What pods may have of the node.
-    allocatable: Arc<Amounts>,
+    allocatable: Arc<ResourceQuantities>,
 }
 
 impl<R: Runtime> Node<R> {
@@ -123,7 +123,7 @@ impl<R: Runtime> Node<R> {
         self.stopping.cancel();
     }
 
-    pub fn allocatable(&self) -> Arc<Amounts> {
+    pub fn allocatable(&self) -> Arc<ResourceQuantities> {
         self.allocatable.clone()
     }
 }

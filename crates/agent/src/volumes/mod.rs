@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, Amounts};
+use muster_api::resources::{self, ResourceQuantities};
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
@@ -109,7 +109,12 @@ impl Volumes {
 
     /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time. `tree` is the pod with its present
     /// addresses.
-    pub async fn prepare(&self, pod: &Pod, tree: &Value, allocatable: &Amounts) -> Result<(), VolumeError> {
+    pub async fn prepare(
+        &self,
+        pod: &Pod,
+        tree: &Value,
+        allocatable: &ResourceQuantities,
+    ) -> Result<(), VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
@@ -420,14 +425,14 @@ fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium
         "Memory" => {
             let spec = &subject.value["spec"];
             let limits = |of: &Value| {
-                let amount = of["resources"]["limits"].get("memory").map(Quantity::of);
-                amount.map(|it| ("memory".to_owned(), it)).into_iter().collect::<Amounts>()
+                let amount = of["resources"]["limits"].get("memory").map(Quantity::from_json);
+                amount.map(|it| ("memory".to_owned(), it)).into_iter().collect::<ResourceQuantities>()
             };
             let containers = spec["containers"].as_array().into_iter().flatten().map(limits);
             let inits = spec["initContainers"].as_array().into_iter().flatten();
             let inits = inits.map(|it| (it["restartPolicy"] == "Always", limits(it)));
             let of_pod = limits(spec).remove("memory");
-            let of_pod = of_pod.or_else(|| resources::at_once(containers, inits).remove("memory"));
+            let of_pod = of_pod.or_else(|| resources::pod_total(containers, inits).remove("memory"));
             let of_node = subject.allocatable.get("memory").copied();
             let stated = source.size_limit.as_ref().and_then(|it| Quantity::parse(&it.0).ok());
             let some = |it: Option<Quantity>| it.filter(|it| !it.is_zero() && !it.is_negative());

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretVolumeSource,
     Volume, VolumeProjection,
 };
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ pub(super) struct File {
 pub(super) struct Subject<'a> {
     pub(super) pod: &'a Pod,
     pub(super) value: &'a Value,
-    pub(super) allocatable: &'a Amounts,
+    pub(super) allocatable: &'a ResourceQuantities,
 }
 
 impl Payload {

@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{Pod, VolumeMount};
 use kube::client::Body;
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use serde_json::{Value, json};
 
 use super::{Volumes, table};
@@ -80,8 +80,9 @@ impl Bed {
     }
 
     async fn prepare(&self, pod: &Pod) -> String {
-        let node: Amounts =
-            [("cpu".into(), Quantity::whole(2)), ("memory".into(), Quantity::whole(1 << 30))].into();
+        let node: ResourceQuantities =
+            [("cpu".into(), Quantity::from_units(2)), ("memory".into(), Quantity::from_units(1 << 30))]
+                .into();
         match self.volumes.prepare(pod, &serde_json::to_value(pod).unwrap(), &node).await {
             Ok(()) if self.volumes.are_settled("u1") => "made, and settled".to_owned(),
             Ok(()) => "made".to_owned(),

@@ -414,7 +414,7 @@ mod tests {
         fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Mark, Malformed> {
             let value: Value =
                 serde_json::from_slice(object).map_err(|it| Malformed::new(&watch.resource.plural, it))?;
-            let name = shared.text(value["name"].as_str().unwrap_or_default());
+            let name = shared.intern_text(value["name"].as_str().unwrap_or_default());
             Ok(Mark(ObjectKey::new("a", name), value["version"].as_u64().unwrap_or_default()))
         }
 

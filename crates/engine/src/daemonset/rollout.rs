@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use muster_api::taints::{Effect, Taint, tolerates};
+use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
 use muster_api::time::Time;
 
@@ -212,8 +212,8 @@ fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
         Verdict::Leave(_) => Hold::Leaving,
         Verdict::Keep(_) => {
             let untolerated = || {
-                let taints = node.taints.iter().filter(|it| it.effect == Effect::NoSchedule);
-                taints.filter(|it| !tolerates(&set.template.tolerations, it))
+                let taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule);
+                taints.filter(|it| !any_tolerates(&set.template.tolerations, it))
             };
             let real: Vec<&Taint> = untolerated().filter(|it| !is_node_trouble(it)).collect();
             match untolerated().next() {
@@ -228,7 +228,7 @@ fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
 /// Rule: an old pod that tolerates every taint which the new template does not was left behind by the template: the user
 /// moved the set. One that does not tolerate them either was there before the taint, and is kept.
 fn moved(old: &Pod, taints: &[&Taint]) -> bool {
-    taints.iter().all(|it| tolerates(&old.tolerations, it))
+    taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision became current. Where

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::interner::Interner;
-use muster_api::labels::{Labels, Requirement};
+use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
@@ -47,7 +47,7 @@ pub struct Budget {
     pub resource_version: u64,
     pub generation: i64,
     /// All must hold; `None` selects nothing.
-    pub selector: Option<Vec<Requirement>>,
+    pub selector: Option<Vec<LabelRequirement>>,
     pub demand: Demand,
     pub status: Status,
 }
@@ -81,7 +81,7 @@ pub struct Status {
 
 impl Budget {
     pub(super) fn selects(&self, pod: &Pod) -> bool {
-        self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.holds(&pod.labels)))
+        self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.matches(&pod.labels)))
     }
 
     pub(super) fn reference(&self) -> ObjectReference {
@@ -292,8 +292,8 @@ impl RawPod<'_> {
             .filter(|it| !deleting && !ended && it.reason.as_deref() != Some("TerminationByKubelet"));
         let mut owners = self.metadata.owner_references.iter().flatten();
         let controller = owners.find(|it| it.controller == Some(true)).map(|it| PodController {
-            api_version: shared.text(it.api_version.as_deref().unwrap_or_default()),
-            kind: shared.text(it.kind.as_deref().unwrap_or_default()),
+            api_version: shared.intern_text(it.api_version.as_deref().unwrap_or_default()),
+            kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
         });
         Pod {
             key: self.metadata.key(shared),

@@ -63,12 +63,12 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
 }
 
 fn said(it: Option<Str<'_>>, shared: &mut Interner) -> Option<Text> {
-    it.filter(|it| !it.is_empty()).map(|it| shared.text(&it))
+    it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(&it))
 }
 
 fn annotations(meta: &Meta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
     let all = meta.annotations.iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
-    all.map(|(key, value)| (shared.text(key), shared.text(value))).collect()
+    all.map(|(key, value)| (shared.intern_text(key), shared.intern_text(value))).collect()
 }
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ impl RawNode<'_> {
         let name = self.metadata.key(shared).name;
         Node {
             // Pods name it too.
-            name: shared.text(&name),
+            name: shared.intern_text(&name),
             resource_version: self.metadata.resource_version(),
             zone: labels.get("topology.kubernetes.io/zone").filter(|it| !it.is_empty()).cloned(),
         }
@@ -133,11 +133,11 @@ impl RawService<'_> {
     fn into_fact(self, shared: &mut Interner) -> Service {
         let spec = self.spec;
         let ports = spec.ports.into_iter().flatten().map(|it| ServicePort {
-            name: shared.text(it.name.as_deref().unwrap_or_default()),
-            protocol: shared.text(it.protocol.as_deref().unwrap_or("TCP")),
-            app_protocol: it.app_protocol.map(|it| shared.text(&it)),
+            name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
+            protocol: shared.intern_text(it.protocol.as_deref().unwrap_or("TCP")),
+            app_protocol: it.app_protocol.map(|it| shared.intern_text(&it)),
             target: match it.target_port {
-                Some(Value::String(name)) => Target::Name(shared.text(&name)),
+                Some(Value::String(name)) => Target::Name(shared.intern_text(&name)),
                 Some(Value::Number(number)) => Target::Number(number.as_i64().unwrap_or_default()),
                 _ => Target::Number(it.port),
             },
@@ -166,7 +166,7 @@ impl RawService<'_> {
             address: spec.cluster_ip.as_deref().and_then(address),
             families: families.collect(),
             selector: selector
-                .map(|it| shared.labels(it.iter().map(|(key, value)| (key.as_ref(), value.as_ref())))),
+                .map(|it| shared.intern_labels(it.iter().map(|(key, value)| (key.as_ref(), value.as_ref())))),
             ports,
             publishes_unready: spec.publish_not_ready_addresses == Some(true),
             traffic: match spec.traffic_distribution.as_deref() {
@@ -261,8 +261,8 @@ impl RawPod<'_> {
         let ports = containers.flat_map(|it| it.ports.unwrap_or_default());
         let named = ports.filter(|it| it.name.as_deref().is_some_and(|it| !it.is_empty()));
         let named_ports = named.map(|it| {
-            let name = shared.text(it.name.as_deref().unwrap_or_default());
-            (name, shared.text(it.protocol.as_deref().unwrap_or("TCP")), it.container_port)
+            let name = shared.intern_text(it.name.as_deref().unwrap_or_default());
+            (name, shared.intern_text(it.protocol.as_deref().unwrap_or("TCP")), it.container_port)
         });
         let named_ports = named_ports.collect();
         let ready = status.conditions.iter().flatten().find(|it| it.kind == "Ready");
@@ -361,10 +361,10 @@ struct RawPort<'a> {
 impl RawPort<'_> {
     fn into_fact(self, shared: &mut Interner) -> Port {
         Port {
-            name: shared.text(self.name.as_deref().unwrap_or_default()),
+            name: shared.intern_text(self.name.as_deref().unwrap_or_default()),
             port: self.port,
-            protocol: shared.text(self.protocol.as_deref().unwrap_or("TCP")),
-            app_protocol: self.app_protocol.map(|it| shared.text(&it)),
+            protocol: shared.intern_text(self.protocol.as_deref().unwrap_or("TCP")),
+            app_protocol: self.app_protocol.map(|it| shared.intern_text(&it)),
         }
     }
 }
@@ -457,7 +457,7 @@ impl RawEndpoint<'_> {
         let mut addresses: Vec<Text> = self.addresses.iter().flatten().map(|it| it.as_ref().into()).collect();
         addresses.sort();
         let mut names = |raw: Option<Vec<RawHint<'_>>>| -> Vec<Text> {
-            raw.into_iter().flatten().map(|it| shared.text(&it.name)).collect()
+            raw.into_iter().flatten().map(|it| shared.intern_text(&it.name)).collect()
         };
         let hints = self.hints.unwrap_or_default();
         let hints = Hints { zones: names(hints.for_zones), nodes: names(hints.for_nodes) };
@@ -476,9 +476,9 @@ impl RawEndpoint<'_> {
 impl RawSlice<'_> {
     fn into_fact(self, shared: &mut Interner) -> Slice {
         let owners = self.metadata.owner_references.iter().flatten().map(|it| Owner {
-            kind: shared.text(it.kind.as_deref().unwrap_or_default()),
-            name: shared.text(it.name.as_deref().unwrap_or_default()),
-            uid: shared.text(it.uid.as_deref().unwrap_or_default()),
+            kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
+            name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
+            uid: shared.intern_text(it.uid.as_deref().unwrap_or_default()),
         });
         let owners = owners.collect();
         let endpoints = self.endpoints.into_iter().flatten().map(|it| it.into_fact(shared)).collect();

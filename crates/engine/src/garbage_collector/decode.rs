@@ -98,10 +98,10 @@ impl Raw {
         let out_of_service = is("Node").then(|| self.is_out_of_service());
         let meta = self.metadata;
         let owners = meta.owner_references.unwrap_or_default().into_iter().map(|it| Owner {
-            api_version: shared.text(&it.api_version),
-            kind: shared.text(&it.kind),
-            name: shared.text(&it.name),
-            uid: shared.text(&it.uid),
+            api_version: shared.intern_text(&it.api_version),
+            kind: shared.intern_text(&it.kind),
+            name: shared.intern_text(&it.name),
+            uid: shared.intern_text(&it.uid),
             blocks: it.block_owner_deletion == Some(true),
         });
         let owners = owners.collect();
@@ -109,14 +109,14 @@ impl Raw {
         Object {
             resource: resource.clone(),
             key: ObjectKey {
-                namespace: shared.text(meta.namespace.as_deref().unwrap_or_default()),
+                namespace: shared.intern_text(meta.namespace.as_deref().unwrap_or_default()),
                 name: meta.name.as_str().into(),
             },
-            uid: shared.text(&meta.uid),
+            uid: shared.intern_text(&meta.uid),
             resource_version: meta.resource_version.parse().unwrap_or_default(),
             owners,
             deleting: meta.deletion_timestamp.is_some(),
-            finalizers: finalizers.iter().map(|it| shared.text(it)).collect(),
+            finalizers: finalizers.iter().map(|it| shared.intern_text(it)).collect(),
             pod,
             out_of_service,
         }
@@ -125,7 +125,7 @@ impl Raw {
     fn pod(&self, shared: &mut Interner) -> Pod {
         let (meta, status) = (&self.metadata, &self.status);
         Pod {
-            node: shared.text(self.spec.node_name.as_deref().unwrap_or_default()),
+            node: shared.intern_text(self.spec.node_name.as_deref().unwrap_or_default()),
             ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
             evicted: status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("Evicted"),
             created: meta.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default(),

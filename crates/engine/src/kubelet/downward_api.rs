@@ -7,7 +7,7 @@ use core::fmt;
 use core::fmt::Write as _;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use serde_json::Value;
 
 /// Why a field or an amount cannot be told.
@@ -69,7 +69,7 @@ pub fn resource(
     container: &str,
     resource: &str,
     divisor: &str,
-    allocatable: &Amounts,
+    allocatable: &ResourceQuantities,
 ) -> Result<String, Untold> {
     let untold = || Untold::Resource(resource.into());
     let (side, name) = resource.split_once('.').ok_or_else(untold)?;
@@ -82,13 +82,13 @@ pub fn resource(
     let found = all.filter_map(|kind| spec[kind].as_array()).flatten().find(|it| it["name"] == container);
     let found = found.ok_or_else(|| Untold::Container(container.into()))?;
 
-    let stated = |of: &Value| Some(Quantity::of(of["resources"][side].get(name)?));
+    let stated = |of: &Value| Some(Quantity::from_json(of["resources"][side].get(name)?));
     let inherited = || stated(spec).or_else(|| allocatable.get(name).copied());
     let amount = stated(found).or_else(|| if side == "limits" { inherited() } else { None });
     let amount = amount.unwrap_or(Quantity::ZERO);
 
     let divisor = Quantity::parse(divisor).ok().filter(|it| !it.is_zero() && !it.is_negative());
-    let divisor = divisor.unwrap_or(Quantity::whole(1));
+    let divisor = divisor.unwrap_or(Quantity::from_units(1));
     let (amount, divisor) =
         if name == "cpu" { (amount.millis(), divisor.millis()) } else { (amount.units(), divisor.units()) };
     Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
@@ -239,8 +239,9 @@ mod tests {
                 {"requests": {"cpu": "150m"}, "limits": {"memory": "100Mi", "hugepages-2Mi": "4Mi"}}}],
             "initContainers": [{"name": "i"}],
         }});
-        let node: Amounts =
-            [("cpu".into(), Quantity::whole(2)), ("memory".into(), Quantity::whole(1 << 30))].into();
+        let node: ResourceQuantities =
+            [("cpu".into(), Quantity::from_units(2)), ("memory".into(), Quantity::from_units(1 << 30))]
+                .into();
         let asked = [
             ("a", "requests.cpu", ""),
             ("a", "requests.cpu", "1m"),

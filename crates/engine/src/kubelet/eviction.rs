@@ -89,8 +89,8 @@ impl Resource {
 
     fn amount(self, count: i64) -> Quantity {
         match self {
-            Self::Memory | Self::EphemeralStorage => Quantity::bytes(count),
-            Self::Inodes | Self::Pids => Quantity::whole(count),
+            Self::Memory | Self::EphemeralStorage => Quantity::from_bytes(count),
+            Self::Inodes | Self::Pids => Quantity::from_units(count),
         }
     }
 }
@@ -139,7 +139,7 @@ pub struct Thresholds {
 impl Default for Thresholds {
     fn default() -> Self {
         let hard = BTreeMap::from([
-            (Signal::MemoryAvailable, Least::Of(Quantity::bytes(100 << 20))),
+            (Signal::MemoryAvailable, Least::Of(Quantity::from_bytes(100 << 20))),
             (Signal::NodefsAvailable, Least::Share(100)),
             (Signal::NodefsInodesFree, Least::Share(50)),
             (Signal::ImagefsAvailable, Least::Share(150)),

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
@@ -52,9 +52,9 @@ pub struct Node {
     pub addresses: Vec<String>,
     /// Where the API server reaches it.
     pub port: u16,
-    pub capacity: Amounts,
+    pub capacity: ResourceQuantities,
     /// What the system keeps for itself, and what must be left before pods are sent off.
-    pub reserved: Amounts,
+    pub reserved: ResourceQuantities,
     pub info: Info,
     pub images: Vec<Image>,
     /// Ways to run containers that a runtime class may name. The runtime's own has no name.
@@ -225,9 +225,9 @@ fn says_the_same(ours: &Value, shown: &Value) -> bool {
 
 /// Rule: pods may have what there is, but for what is reserved and for huge pages, which are no other memory.
 /// Upstream: `MachineInfo`.
-pub fn allocatable(capacity: &Amounts, reserved: &Amounts) -> Amounts {
+pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities) -> ResourceQuantities {
     let above_zero = |it: Quantity| if it.is_negative() { Quantity::ZERO } else { it };
-    let mut left: Amounts = capacity
+    let mut left: ResourceQuantities = capacity
         .iter()
         .map(|(key, amount)| {
             (key.clone(), reserved.get(key).map_or(*amount, |it| above_zero(amount.minus(*it))))
@@ -308,7 +308,7 @@ fn find<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// A size of huge pages that is gone is taken off; what others advertise stays.
-fn amounts(ours: &Amounts, shown: &Value) -> Value {
+fn amounts(ours: &ResourceQuantities, shown: &Value) -> Value {
     let gone = shown.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
     let mut all: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();

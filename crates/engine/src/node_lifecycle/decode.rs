@@ -284,19 +284,19 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         }
     }
     let taints = spec.taints.iter().flatten().map(|it| Taint {
-        key: shared.text(&it.key),
-        value: shared.text(it.value.as_deref().unwrap_or_default()),
-        effect: shared.text(&it.effect),
+        key: shared.intern_text(&it.key),
+        value: shared.intern_text(it.value.as_deref().unwrap_or_default()),
+        effect: shared.intern_text(&it.effect),
         added: it.time_added.as_deref().map(Text::from),
     });
     let taints = taints.collect();
     let zone = match metadata.zone() {
-        ["", ""] => shared.text(""),
-        [region, zone] => shared.text(&[region, zone].join("/")),
+        ["", ""] => shared.intern_text(""),
+        [region, zone] => shared.intern_text(&[region, zone].join("/")),
     };
-    let labels = metadata.labels_to_copy().map(|(copy, value)| (copy, shared.text(value))).collect();
+    let labels = metadata.labels_to_copy().map(|(copy, value)| (copy, shared.intern_text(value))).collect();
     Ok(Node {
-        name: shared.text(&metadata.name),
+        name: shared.intern_text(&metadata.name),
         uid: metadata.uid.as_ref().into(),
         resource_version: metadata.version(),
         created: metadata.creation_timestamp.as_deref().unwrap_or_default().into(),
@@ -329,8 +329,8 @@ pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malfo
     let Raw { metadata, spec } = serde_json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
     Ok(Lease {
         key: ObjectKey {
-            namespace: shared.text(metadata.namespace.as_deref().unwrap_or_default()),
-            name: shared.text(&metadata.name),
+            namespace: shared.intern_text(metadata.namespace.as_deref().unwrap_or_default()),
+            name: shared.intern_text(&metadata.name),
         },
         resource_version: metadata.version(),
         renewed: spec.renew_time.as_deref().map(Text::from),
@@ -384,8 +384,8 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         if !matches!(effect, "" | NO_EXECUTE) {
             continue;
         }
-        let key = shared.text(raw.key.as_deref().unwrap_or_default());
-        let value = || shared.text(raw.value.as_deref().unwrap_or_default());
+        let key = shared.intern_text(raw.key.as_deref().unwrap_or_default());
+        let value = || shared.intern_text(raw.value.as_deref().unwrap_or_default());
         let what = Toleration::new(key, raw.operator.as_deref().unwrap_or_default(), value, effect);
         tolerations.push(Tolerates { what, for_s: raw.toleration_seconds });
     }
@@ -397,13 +397,13 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
     let scheduled = says("PodScheduled").and_then(|it| it.last_transition_time.as_deref());
     Ok(Pod {
         key: ObjectKey {
-            namespace: shared.text(metadata.namespace.as_deref().unwrap_or_default()),
+            namespace: shared.intern_text(metadata.namespace.as_deref().unwrap_or_default()),
             name: metadata.name.as_ref().into(),
         },
         uid: metadata.uid.as_ref().into(),
         resource_version: metadata.version(),
         generation: metadata.generation.unwrap_or_default(),
-        node: shared.text(spec.node_name.as_deref().unwrap_or_default()),
+        node: shared.intern_text(spec.node_name.as_deref().unwrap_or_default()),
         bound: time(metadata.creation_timestamp.as_deref()).max(time(scheduled)),
         deleting: metadata.deletion_timestamp.is_some(),
         ready: says("Ready").is_some(),

@@ -27,7 +27,7 @@ pub use decode::{Condition, Conditions, Fact, Lease, Node, Pod, Taint, Tolerates
 
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_api::taints::Effect;
+use muster_api::taints::TaintEffect;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
@@ -589,7 +589,7 @@ fn sends_off(member: &Member, listening: Time, grace: Duration) -> impl Iterator
         let is_old_trouble = taints::is_trouble(&key) && since <= listening;
         SendsOff {
             not_before: if is_old_trouble { listening + grace } else { since },
-            taint: muster_api::taints::Taint { key, value, effect: Effect::NoExecute },
+            taint: muster_api::taints::Taint { key, value, effect: TaintEffect::NoExecute },
             since,
         }
     })

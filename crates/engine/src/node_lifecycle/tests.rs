@@ -24,7 +24,7 @@ use core::time::Duration;
 
 use expect_test::Expect;
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Toleration, TolerationOp};
+use muster_api::taints::{Toleration, TolerationOperator};
 
 use super::*;
 use crate::controller::WorkQueue;
@@ -420,8 +420,11 @@ fn pod(name: &str, words: &[&str], now: Time) -> Pod {
                     "not-ready" | "unreachable" => format!("node.kubernetes.io/{key}"),
                     key => key.to_string(),
                 };
-                let what =
-                    Toleration { key: key.into(), op: TolerationOp::Exists, effect: Some(Effect::NoExecute) };
+                let what = Toleration {
+                    key: key.into(),
+                    operator: TolerationOperator::Exists,
+                    effect: Some(TaintEffect::NoExecute),
+                };
                 pod.tolerations.push(Tolerates { what, for_s });
             }
             None if *word == "not-ready" => pod.ready = false,

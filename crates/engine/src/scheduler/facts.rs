@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::interner::Interner;
-use muster_api::labels::{LabelOp, Labels, Requirement};
+use muster_api::labels::{LabelOperator, LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources;
@@ -71,7 +71,7 @@ pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
     /// `None` and an empty list match no pod.
-    pub selector: Option<Vec<Requirement>>,
+    pub selector: Option<Vec<LabelRequirement>>,
     pub allowed: i64,
     /// Pods whose eviction is already counted (`status.disruptedPods`).
     pub disrupted: BTreeSet<Text>,
@@ -152,7 +152,7 @@ pub struct TopologySpreadConstraint {
     pub max_skew: i64,
     pub topology_key: Text,
     /// `None` matches no pod, an empty list every pod.
-    pub selector: Option<Vec<Requirement>>,
+    pub selector: Option<Vec<LabelRequirement>>,
     /// With fewer domains than this, the global minimum is zero.
     pub min_domains: usize,
     /// `nodeAffinityPolicy`: only nodes that match the pod's node affinity count.
@@ -186,9 +186,9 @@ impl Port {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodAffinityTerm {
     /// `None` matches no pod, an empty list every one.
-    pub selector: Option<Vec<Requirement>>,
+    pub selector: Option<Vec<LabelRequirement>>,
     pub namespaces: Vec<Text>,
-    pub namespace_selector: Option<Vec<Requirement>>,
+    pub namespace_selector: Option<Vec<LabelRequirement>>,
     pub topology_key: Text,
 }
 
@@ -225,7 +225,7 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
     Pod {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
-        node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.text(it)),
+        node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
         nominated: text(&status.nominated_node_name),
         created: meta.created(),
         deleting: meta.deletion_timestamp.is_some(),
@@ -247,8 +247,8 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Erro
     let raw: RawNode<'_> = serde_json::from_slice(json)?;
     let allocatable = raw.status.allocatable.iter().flatten();
     let allocatable = allocatable.map(|(name, amount)| {
-        let amount = in_units(name, Quantity::of(amount));
-        (shared.text(name), amount)
+        let amount = in_units(name, Quantity::from_json(amount));
+        (shared.intern_text(name), amount)
     });
     let allocatable = allocatable.collect();
     let fact = facts::node(json, shared).map_err(serde::de::Error::custom)?;
@@ -287,21 +287,21 @@ fn scheduling_requirements(
     shared: &mut Interner,
 ) -> Requirements {
     let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
-    let mut amounts = resources::at_once(
+    let mut amounts = resources::pod_total(
         spec.containers.iter().flatten().map(amounts_of),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), amounts_of(it))),
     );
     // Pod-level requests replace those of the containers.
     amounts.extend(read_amounts(spec.resources.requests.as_ref()));
-    resources::add(&mut amounts, &read_amounts(spec.overhead.as_ref()));
-    let amounts = amounts.iter().map(|(name, amount)| (shared.text(name), in_units(name, *amount)));
+    resources::add_quantities(&mut amounts, &read_amounts(spec.overhead.as_ref()));
+    let amounts = amounts.iter().map(|(name, amount)| (shared.intern_text(name), in_units(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();
 
     let restarted = spec.init_containers.iter().flatten().filter(|it| it.is_sidecar());
     let ports = spec.containers.iter().flatten().chain(restarted).flat_map(|it| it.ports.iter().flatten());
     let ports = ports.filter(|it| it.host_port != 0).map(|it| Port {
-        protocol: shared.text(it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP")),
-        ip: shared.text(it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0")),
+        protocol: shared.intern_text(it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP")),
+        ip: shared.intern_text(it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0")),
         number: it.host_port,
     });
     let ports = ports.collect();
@@ -328,13 +328,13 @@ fn scheduling_requirements(
         pod_affinity: terms(affinity.pod.required),
         pod_anti_affinity: terms(affinity.anti.required),
         preferred_pod_affinity,
-        node_selector: shared.labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
+        node_selector: shared.intern_labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
         node_affinity: match affinity.node.required {
             None => Affinity::Anywhere,
             Some(it) => Affinity::AnyOf(it.terms.into_iter().flatten().map(term).collect()),
         },
         preferred_node_affinity: preferred.map(|it| (it.weight, term(it.preference))).collect(),
-        tolerations: shared.tolerations(tolerations),
+        tolerations: shared.intern_tolerations(tolerations),
         requests: amounts,
         ports,
         spread_constraints: spread,
@@ -346,7 +346,10 @@ fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> TopologySpreadConstraint {
     let keys = raw.match_label_keys.into_iter().flatten();
     let same = keys.filter_map(|key| {
         let value = labels.get(&key)?;
-        Some(Requirement { key: key.as_ref().into(), op: LabelOp::In([value.clone()].into()) })
+        Some(LabelRequirement {
+            key: key.as_ref().into(),
+            operator: LabelOperator::In([value.clone()].into()),
+        })
     });
     if let Some(all) = &mut selector {
         all.extend(same);
@@ -365,7 +368,8 @@ fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> TopologySpreadConstraint {
 fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
     // A malformed selector matches nothing.
     let read = |it: Option<RawSelector<'_>>| it.and_then(|it| requirements(it).ok());
-    let mut namespaces: Vec<Text> = raw.namespaces.into_iter().flatten().map(|it| shared.text(&it)).collect();
+    let mut namespaces: Vec<Text> =
+        raw.namespaces.into_iter().flatten().map(|it| shared.intern_text(&it)).collect();
     let namespace_selector = read(raw.namespace_selector);
     if namespaces.is_empty() && namespace_selector.is_none() {
         namespaces.push(namespace.clone());
@@ -374,12 +378,12 @@ fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> Pod
         selector: read(raw.label_selector),
         namespaces,
         namespace_selector,
-        topology_key: shared.text(raw.topology_key.as_deref().unwrap_or_default()),
+        topology_key: shared.intern_text(raw.topology_key.as_deref().unwrap_or_default()),
     }
 }
 
-fn read_amounts(raw: Option<&BTreeMap<String, Value>>) -> resources::Amounts {
-    raw.into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+fn read_amounts(raw: Option<&BTreeMap<String, Value>>) -> resources::ResourceQuantities {
+    raw.into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
 }
 
 /// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.

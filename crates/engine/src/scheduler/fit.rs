@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Effect, Taint, tolerates};
+use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
 
 use super::inter_pod_affinity::InterPodAffinity;
@@ -134,18 +134,18 @@ fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".into(),
         value: "".into(),
-        effect: Effect::NoSchedule,
+        effect: TaintEffect::NoSchedule,
     };
-    if info.node.unschedulable && !tolerates(&pod.requirements.tolerations, &cordon()) {
+    if info.node.unschedulable && !any_tolerates(&pod.requirements.tolerations, &cordon()) {
         return Err(Unfit::Unschedulable);
     }
     if tolerates_taints(pod, info) { Ok(()) } else { Err(Unfit::UntoleratedTaint) }
 }
 
 pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
-    let keeps_away = |it: &&Taint| matches!(it.effect, Effect::NoSchedule | Effect::NoExecute);
+    let keeps_away = |it: &&Taint| matches!(it.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
     let mut taints = info.node.fact.taints.iter().filter(keeps_away);
-    taints.all(|it| tolerates(&pod.requirements.tolerations, it))
+    taints.all(|it| any_tolerates(&pod.requirements.tolerations, it))
 }
 
 /// Rule: a pod that is nominated for the node counts as running there for pods of the same or lower priority.

@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::labels::{Labels, Requirement};
+use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
@@ -244,6 +244,6 @@ impl PodAffinityTerm {
     }
 }
 
-fn all_hold(all: &[Requirement], labels: &Labels) -> bool {
-    all.iter().all(|it| it.holds(labels))
+fn all_hold(all: &[LabelRequirement], labels: &Labels) -> bool {
+    all.iter().all(|it| it.matches(labels))
 }

@@ -156,7 +156,8 @@ impl Budget {
     /// Whether deleting the pod counts against the budget.
     fn covers(&self, pod: &Pod) -> bool {
         let selects = |it: &Vec<_>| -> bool {
-            !it.is_empty() && it.iter().all(|it: &muster_api::labels::Requirement| it.holds(&pod.labels))
+            !it.is_empty()
+                && it.iter().all(|it: &muster_api::labels::LabelRequirement| it.matches(&pod.labels))
         };
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

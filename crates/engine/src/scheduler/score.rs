@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use muster_api::labels::Labels;
-use muster_api::taints::{Effect, tolerates};
+use muster_api::taints::{TaintEffect, any_tolerates};
 use muster_api::text::Text;
 
 use super::node_info::{DEFAULT_REQUESTS, NodeInfo, nonzero_requests};
@@ -41,8 +41,8 @@ pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<
 /// Fewer untolerated `PreferNoSchedule` taints score higher. Empty if all nodes score the same.
 fn score_taints(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
     let unwanted = |info: &&NodeInfo| {
-        let taints = info.node.fact.taints.iter().filter(|it| it.effect == Effect::PreferNoSchedule);
-        count(taints.filter(|it| !tolerates(&pod.requirements.tolerations, it)).count())
+        let taints = info.node.fact.taints.iter().filter(|it| it.effect == TaintEffect::PreferNoSchedule);
+        count(taints.filter(|it| !any_tolerates(&pod.requirements.tolerations, it)).count())
     };
     let counts: Vec<i64> = nodes.iter().map(unwanted).collect();
     match counts.iter().max() {

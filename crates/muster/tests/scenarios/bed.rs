@@ -25,7 +25,7 @@ use muster_control::{
     Terms,
 };
 use muster_engine::daemonset::facts::Kind;
-use muster_server::{Server, Who};
+use muster_server::{ApiServer, BuiltinUser};
 use muster_sim::server::Actor;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -84,11 +84,13 @@ impl Bed {
         let name = format!("scenario-{}-{}", process::id(), BEDS.fetch_add(1, Ordering::Relaxed));
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
+        let server = ApiServer::bind("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
-        let [admin, controller, scheduler] = [Who::Admin, Who::Controller, Who::Scheduler].map(kubeconfig);
-        let lifecycle = kubeconfig(Who::NodeLifecycle);
-        let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
+        let [admin, controller, scheduler] =
+            [BuiltinUser::Admin, BuiltinUser::Controller, BuiltinUser::Scheduler].map(kubeconfig);
+        let lifecycle = kubeconfig(BuiltinUser::NodeLifecycle);
+        let [collector, simulated] =
+            [BuiltinUser::GarbageCollector, BuiltinUser::SimulatedNodes].map(kubeconfig);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
         let serving = server.serve(stop.clone());

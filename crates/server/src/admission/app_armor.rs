@@ -4,17 +4,19 @@
 use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
-use crate::request::Context;
+use crate::request::RequestContext;
 use crate::unstructured::str_at;
 use crate::validation::is_app_armor_profile;
 
-const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
+pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
     let profiles: Vec<(String, String)> = annotations
         .iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), value.as_str()?.to_owned())))
+        .filter_map(|(key, value)| {
+            Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value.as_str()?.to_owned()))
+        })
         .collect();
     if profiles.is_empty() || !attributes.is_create() || str_at(pod, "spec.os.name") == "windows" {
         return;
@@ -29,7 +31,7 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod
             if !container["securityContext"]["appArmorProfile"].is_null() {
                 continue;
             }
-            let profile = field_of(annotation);
+            let profile = profile_from_annotation(annotation);
             if profile.as_ref() == Some(&pod_profile) {
                 continue;
             }
@@ -37,7 +39,7 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod
                 container["securityContext"]["appArmorProfile"] = profile;
             }
             context.warn(format!(
-                "metadata.annotations[{PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+                "metadata.annotations[{ANNOTATION_PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
             ));
         }
     }
@@ -45,7 +47,7 @@ pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod
 
 /// Converts the value of an AppArmor annotation to an `appArmorProfile` field. Returns `None` for an invalid
 /// annotation.
-fn field_of(annotation: &str) -> Option<Value> {
+fn profile_from_annotation(annotation: &str) -> Option<Value> {
     let profile = match annotation {
         "unconfined" => json!({"type": "Unconfined"}),
         "runtime/default" => json!({"type": "RuntimeDefault"}),
@@ -59,26 +61,31 @@ mod tests {
     use expect_test::expect;
     use jiff::Timestamp;
 
-    use super::super::Operation;
+    use super::super::AdmissionOperation;
     use super::*;
     use crate::kinds::Kind;
-    use crate::request::Target;
+    use crate::request::RequestTarget;
     use crate::request::User;
     use crate::subresource::Subresource;
 
     #[test]
     fn annotations_of_new_pods_become_fields() {
         let kind = Kind::find("", "v1", "pods").unwrap();
-        let target =
-            Target { kind, namespace: Some("a".into()), name: "p".into(), subresource: Subresource::Whole };
+        let target = RequestTarget {
+            kind,
+            namespace: Some("a".into()),
+            name: "p".into(),
+            subresource: Subresource::Whole,
+        };
         let admitted = |annotation: &str, of_pod: &Value, is_create: bool| {
             let mut pod = json!({
-                "metadata": {"annotations": {format!("{PREFIX}c"): annotation}},
+                "metadata": {"annotations": {format!("{ANNOTATION_PREFIX}c"): annotation}},
                 "spec": {"securityContext": {"appArmorProfile": of_pod}, "containers": [{"name": "c"}, {"name": "d"}]},
             });
             let old = pod.clone();
-            let operation = if is_create { Operation::Create } else { Operation::Update { old: &old } };
-            let context = Context::new(User::server(), "create", Timestamp::UNIX_EPOCH);
+            let operation =
+                if is_create { AdmissionOperation::Create } else { AdmissionOperation::Update { old: &old } };
+            let context = RequestContext::new(User::server(), "create", Timestamp::UNIX_EPOCH);
             mutate(&context, AdmissionAttributes { target: &target, operation }, &mut pod);
             assert_eq!(pod["spec"]["containers"][1], json!({"name": "d"}));
             let field = &pod["spec"]["containers"][0]["securityContext"];

@@ -4,44 +4,46 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::auth::bootstrap_token::FOR_NODE;
-use crate::auth::{Access, authorize};
+use crate::auth::bootstrap_token::NODE_EXTRA_KEY;
+use crate::auth::{AccessControl, authorize};
 use crate::error::ApiError;
-use crate::pki::Request;
-use crate::request::{MASTERS, RequestAttributes, ResourceAttributes, Target, User, node_name};
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::pki::CertificateRequest;
+use crate::request::{
+    MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User, parse_node_name,
+};
+use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
-pub(crate) const GROUP: &str = "certificates.k8s.io";
+pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
 /// Name of the built-in signer that issues client certificates for the API server.
-pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate
 /// the verb `sign`. A request for a client certificate in the group `system:masters` is refused.
 /// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
-pub(crate) fn check(
-    access: &Access,
+pub(crate) fn check_signing_request_write(
+    access: &AccessControl,
     user: &User,
-    target: &Target,
+    target: &RequestTarget,
     subresource: &str,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
     let forbid = |why: String| Err(ApiError::forbidden(target.kind, &target.name, &why));
     let Some(old) = old else {
-        let request = match Request::of_object(new) {
+        let request = match CertificateRequest::from_object(new) {
             Ok(request) => request,
             Err(error) => {
                 let cause = FieldError::invalid("spec.request", &new["spec"]["request"], &error.to_string());
                 return Err(ApiError::invalid(target.kind, &target.name, &[cause]));
             }
         };
-        if is_master(&request) && new["spec"]["signerName"] == CLIENT_SIGNER {
-            return forbid(NO_MASTERS.to_owned());
+        if requests_masters_group(&request) && new["spec"]["signerName"] == CLIENT_CERTIFICATE_SIGNER {
+            return forbid(MASTERS_FORBIDDEN.to_owned());
         }
-        if let Some(node) = node_name(&request.common_name)
-            && !is_for(&json!(user.extra), node)
+        if let Some(node) = parse_node_name(&request.common_name)
+            && !may_join_node(&json!(user.extra), node)
         {
             return forbid(format!("this bootstrap token may not join node {node:?}"));
         }
@@ -52,10 +54,10 @@ pub(crate) fn check(
     let is_signed =
         of(new, "certificate") != of(old, "certificate") || of(new, "conditions") != of(old, "conditions");
     match subresource {
-        "approval" if !may(access, user, "approve", signer) => {
+        "approval" if !is_allowed_on_signer(access, user, "approve", signer) => {
             forbid(format!("user not permitted to approve requests with signerName {signer:?}"))
         }
-        "status" if is_signed && !may(access, user, "sign", signer) => {
+        "status" if is_signed && !is_allowed_on_signer(access, user, "sign", signer) => {
             forbid(format!("user not permitted to sign requests with signerName {signer:?}"))
         }
         _ => Ok(()),
@@ -63,38 +65,38 @@ pub(crate) fn check(
 }
 
 /// Error message of a refused request for a certificate in the group `system:masters`.
-pub(crate) const NO_MASTERS: &str =
+pub(crate) const MASTERS_FORBIDDEN: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
 /// Whether the signing request includes the group `system:masters`.
-pub(crate) fn is_master(request: &Request) -> bool {
-    request.organizations.iter().any(|it| it == MASTERS)
+pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
+    request.organizations.iter().any(|it| it == MASTERS_GROUP)
 }
 
 /// Sets `lastUpdateTime` and `lastTransitionTime` of conditions in a CertificateSigningRequest where the client left
 /// them out.
-pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
+pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
     for condition in conditions.iter_mut().filter(|it| it.is_object()) {
         if !is_set(&condition["lastUpdateTime"]) {
-            condition["lastUpdateTime"] = json!(unstructured::time(now));
+            condition["lastUpdateTime"] = json!(unstructured::format_time(now));
         }
         if !is_set(&condition["lastTransitionTime"]) {
             let same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-            let old_condition = list(&old["status"], "conditions").iter().find(same);
+            let old_condition = list_at(&old["status"], "conditions").iter().find(same);
             let since = old_condition.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
-            condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(unstructured::time(now)));
+            condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(unstructured::format_time(now)));
         }
     }
 }
 
 /// Whether RBAC allows the user the verb on the signer, by its name or by `domain/*`.
-fn may(access: &Access, user: &User, verb: &str, signer: &str) -> bool {
+fn is_allowed_on_signer(access: &AccessControl, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         let attributes = ResourceAttributes {
-            group: GROUP.to_owned(),
+            group: CERTIFICATES_GROUP.to_owned(),
             plural: "signers".to_owned(),
             name,
             ..ResourceAttributes::default()
@@ -104,7 +106,7 @@ fn may(access: &Access, user: &User, verb: &str, signer: &str) -> bool {
 }
 
 /// Whether the bootstrap token with these `extra` attributes may be used to join this node.
-pub(crate) fn is_for(extra: &Value, node: &str) -> bool {
-    let nodes = list(extra, FOR_NODE);
+pub(crate) fn may_join_node(extra: &Value, node: &str) -> bool {
+    let nodes = list_at(extra, NODE_EXTRA_KEY);
     nodes.is_empty() || nodes.iter().any(|it| it == node)
 }

@@ -4,18 +4,18 @@
 use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
-use crate::request::Context;
-use crate::unstructured::map_mut;
+use crate::request::RequestContext;
+use crate::unstructured::map_at_mut;
 
-const FIELDS: [&str; 4] = ["username", "uid", "groups", "extra"];
+const REQUESTER_FIELDS: [&str; 4] = ["username", "uid", "groups", "extra"];
 
-pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, request: &mut Value) {
+pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, request: &mut Value) {
     if !attributes.is_create() {
         return;
     }
     let user = &context.user;
-    let spec = map_mut(request, "spec");
-    for name in FIELDS {
+    let spec = map_at_mut(request, "spec");
+    for name in REQUESTER_FIELDS {
         spec.remove(name);
     }
     let requester = [

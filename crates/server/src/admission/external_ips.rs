@@ -6,26 +6,27 @@ use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::Admission;
-use super::{AdmissionAttributes, Operation};
+use super::AdmissionChain;
+use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
-use crate::unstructured::list;
+use crate::unstructured::list_at;
 
 /// The address ranges given with `--allow-external-ips`. Without any, no Service may have external IPs.
 #[derive(Debug, Default)]
-pub(crate) struct Allowed(RwLock<Vec<Range>>);
+pub(crate) struct AllowedExternalIps(RwLock<Vec<ExternalIpRange>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
+struct ExternalIpRange {
     first: IpAddr,
     bits: u8,
 }
 
-impl Allowed {
+impl AllowedExternalIps {
     /// Replaces the allowed ranges. Fails with a message that names the first invalid range.
     pub(crate) fn set(&self, ranges: &[String]) -> Result<(), String> {
         let ranges = ranges.iter().map(|it| {
-            Range::parse(it).ok_or_else(|| format!("{it:?} is not an address range such as 192.0.2.0/24"))
+            ExternalIpRange::parse(it)
+                .ok_or_else(|| format!("{it:?} is not an address range such as 192.0.2.0/24"))
         });
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges.collect::<Result<_, _>>()?;
         Ok(())
@@ -37,23 +38,23 @@ impl Allowed {
     }
 }
 
-impl Range {
+impl ExternalIpRange {
     /// Parses CIDR notation. Returns `None` for an invalid range or one with bits set after its prefix.
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };
-        let (number, width) = number(range.first);
-        (range.bits <= width && prefix(number, width, range.bits) == number).then_some(range)
+        let (number, width) = address_bits(range.first);
+        (range.bits <= width && network_bits(number, width, range.bits) == number).then_some(range)
     }
 
     fn contains(self, address: IpAddr) -> bool {
-        let ((first, width), (number, address_width)) = (number(self.first), number(address));
-        width == address_width && prefix(number, width, self.bits) == first
+        let ((first, width), (number, address_width)) = (address_bits(self.first), address_bits(address));
+        width == address_width && network_bits(number, width, self.bits) == first
     }
 }
 
 /// The address as a number, and its width in bits.
-fn number(address: IpAddr) -> (u128, u8) {
+fn address_bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(it) => (u32::from(it).into(), 32),
         IpAddr::V6(it) => (it.into(), 128),
@@ -61,7 +62,7 @@ fn number(address: IpAddr) -> (u128, u8) {
 }
 
 /// The number with all bits after the prefix cleared.
-fn prefix(number: u128, width: u8, bits: u8) -> u128 {
+fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
 }
@@ -69,15 +70,15 @@ fn prefix(number: u128, width: u8, bits: u8) -> u128 {
 /// Rule: a Service may add only external IPs that the operator allowed. External IPs that it already has stay, so that
 /// its other fields can be updated; nodes do not program them until they are allowed.
 pub(super) fn validate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     service: &Value,
 ) -> Result<(), ApiError> {
     let before = match attributes.operation {
-        Operation::Update { old } => list(&old["spec"], "externalIPs"),
-        Operation::Create | Operation::Delete => &[],
+        AdmissionOperation::Update { old } => list_at(&old["spec"], "externalIPs"),
+        AdmissionOperation::Create | AdmissionOperation::Delete => &[],
     };
-    let added = list(&service["spec"], "externalIPs").iter().filter(|it| !before.contains(it));
+    let added = list_at(&service["spec"], "externalIPs").iter().filter(|it| !before.contains(it));
     let refused: Vec<&str> =
         added.filter_map(Value::as_str).filter(|it| !admission.external_ips.contains(it)).collect();
     if refused.is_empty() {
@@ -85,7 +86,7 @@ pub(super) fn validate(
     }
     let refused = refused.join(", ");
     let why = format!("spec.externalIPs {refused}: not in a range allowed by --allow-external-ips");
-    Err(attributes.forbid(service, &why))
+    Err(attributes.forbidden(service, &why))
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn ranges_contain_addresses_of_their_family() {
-        let allowed = Allowed::default();
+        let allowed = AllowedExternalIps::default();
         assert!(!allowed.contains("192.0.2.7"), "none is allowed by default");
         allowed.set(&["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
         let asked = ["192.0.2.7", "192.0.2.16", "2001:db8::1", "2001:db9::1", "::ffff:192.0.2.7", "x"];
@@ -104,8 +105,11 @@ mod tests {
     #[test]
     fn what_is_no_range_is_refused() {
         let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "x/8", "::1/129"];
-        let parsed = wrong.map(|it| Range::parse(it).is_some());
+        let parsed = wrong.map(|it| ExternalIpRange::parse(it).is_some());
         assert_eq!(parsed, [false; 5]);
-        assert_eq!(["0.0.0.0/0", "::/0", "192.0.2.1/32"].map(|it| Range::parse(it).is_some()), [true; 3]);
+        assert_eq!(
+            ["0.0.0.0/0", "::/0", "192.0.2.1/32"].map(|it| ExternalIpRange::parse(it).is_some()),
+            [true; 3]
+        );
     }
 }

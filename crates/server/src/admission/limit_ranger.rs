@@ -3,59 +3,59 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Admission;
 use super::AdmissionAttributes;
-use super::resources::{self, Amounts, amounts};
+use super::AdmissionChain;
+use super::resources::{self, ResourceList, parse_resource_list};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::selector::Selector;
-use crate::unstructured::{self, list, map_mut, str_at};
+use crate::selector::ObjectSelector;
+use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
 
 /// Annotation that lists the defaults that were applied to a pod.
-const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Applies defaults to new pods only, because updates do not change the resources of containers.
-pub(super) fn mutate(admission: &Admission, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
+pub(super) fn mutate(admission: &AdmissionChain, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     if !attributes.is_create() {
         return;
     }
-    for range in ranges(admission, attributes.namespace()) {
-        fill(&range, pod);
+    for range in limit_ranges(admission, attributes.namespace()) {
+        apply_defaults(&range, pod);
     }
 }
 
 pub(super) fn validate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
 ) -> Result<(), ApiError> {
     if !attributes.is_create() {
         return Ok(());
     }
-    for range in ranges(admission, attributes.namespace()) {
-        let errors = breaches(&range, pod);
+    for range in limit_ranges(admission, attributes.namespace()) {
+        let errors = violations(&range, pod);
         if let [one] = &errors[..] {
-            return Err(attributes.forbid(pod, one));
+            return Err(attributes.forbidden(pod, one));
         }
         if !errors.is_empty() {
-            return Err(attributes.forbid(pod, &format!("[{}]", errors.join(", "))));
+            return Err(attributes.forbidden(pod, &format!("[{}]", errors.join(", "))));
         }
     }
     Ok(())
 }
 
-fn ranges(admission: &Admission, namespace: &str) -> Vec<Value> {
+fn limit_ranges(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
     let kind = Kind::builtin("", "v1", "limitranges");
-    let (ranges, _) = admission.storage.list(kind, Some(namespace), &Selector::default());
-    ranges.iter().map(|it| unstructured::parse(it)).collect()
+    let (ranges, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
+    ranges.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
 /// Sets missing requests and limits of containers to the defaults of a LimitRange, and lists them in an annotation of
 /// the pod.
-fn fill(range: &Value, pod: &mut Value) {
+fn apply_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (Map::new(), Map::new());
-    for limit in list(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
+    for limit in list_at(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
         requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
         limits.extend(limit["default"].as_object().cloned().unwrap_or_default());
     }
@@ -73,33 +73,33 @@ fn fill(range: &Value, pod: &mut Value) {
                 }
                 let names: Vec<_> = missing.iter().map(|(name, _)| name.as_str()).collect();
                 notes.push(format!("{} {noun} for {called} {}", names.join(", "), str_at(container, "name")));
-                map_mut(container, "resources");
-                map_mut(&mut container["resources"], which)
+                map_at_mut(container, "resources");
+                map_at_mut(&mut container["resources"], which)
                     .extend(missing.into_iter().map(|(name, amount)| (name.clone(), amount.clone())));
             }
         }
     }
     if !notes.is_empty() {
         let note = format!("LimitRanger plugin set: {}", notes.join("; "));
-        map_mut(&mut pod["metadata"], "annotations").insert(ANNOTATION.into(), json!(note));
+        map_at_mut(&mut pod["metadata"], "annotations").insert(DEFAULTS_ANNOTATION.into(), json!(note));
     }
 }
 
 /// Error messages for the constraints of a LimitRange that the pod violates.
-fn breaches(range: &Value, pod: &Value) -> Vec<String> {
+fn violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
-    for limit in list(&range["spec"], "limits") {
+    for limit in list_at(&range["spec"], "limits") {
         let spec = &pod["spec"];
         match str_at(limit, "type") {
             "Container" => {
-                for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
-                    let of = |which: &str| amounts(&container["resources"][which]);
-                    hold(limit, &of("requests"), &of("limits"), &mut errors);
+                for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
+                    let of = |which: &str| parse_resource_list(&container["resources"][which]);
+                    check_limit(limit, &of("requests"), &of("limits"), &mut errors);
                 }
             }
             "Pod" => {
-                let of = |which| resources::of_pod(pod, which);
-                hold(limit, &of("requests"), &of("limits"), &mut errors);
+                let of = |which| resources::pod_resources(pod, which);
+                check_limit(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}
         }
@@ -108,9 +108,9 @@ fn breaches(range: &Value, pod: &Value) -> Vec<String> {
 }
 
 /// Checks the min, max and maxLimitRequestRatio of one LimitRange item.
-fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
+fn check_limit(limit: &Value, requests: &ResourceList, limits: &ResourceList, errors: &mut Vec<String>) {
     let kind = str_at(limit, "type");
-    for (name, min) in amounts(&limit["min"]) {
+    for (name, min) in parse_resource_list(&limit["min"]) {
         let constraint = format!("minimum {name} usage per {kind} is {min}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => errors.push(format!("{constraint}.  No request is specified")),
@@ -123,7 +123,7 @@ fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<St
             _ => {}
         }
     }
-    for (name, max) in amounts(&limit["max"]) {
+    for (name, max) in parse_resource_list(&limit["max"]) {
         let constraint = format!("maximum {name} usage per {kind} is {max}");
         match (limits.get(&name), requests.get(&name)) {
             (None, _) => errors.push(format!("{constraint}.  No limit is specified")),
@@ -136,14 +136,14 @@ fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<St
             _ => {}
         }
     }
-    for (name, max) in amounts(&limit["maxLimitRequestRatio"]) {
+    for (name, max) in parse_resource_list(&limit["maxLimitRequestRatio"]) {
         let constraint = format!("{name} max limit to request ratio per {kind} is {max}");
-        let of = |all: &Amounts| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
+        let of = |all: &ResourceList| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
         match (of(requests), of(limits)) {
             (0, _) => errors.push(format!("{constraint}, but no request is specified or request is 0")),
             (_, 0) => errors.push(format!("{constraint}, but no limit is specified or limit is 0")),
             (request, limit) if max.millis().saturating_mul(request) < limit.saturating_mul(1000) => {
-                errors.push(format!("{constraint}, but provided ratio is {}", ratio(limit, request)));
+                errors.push(format!("{constraint}, but provided ratio is {}", format_ratio(limit, request)));
             }
             _ => {}
         }
@@ -151,7 +151,7 @@ fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<St
 }
 
 /// Formats limit divided by request with six decimal places.
-fn ratio(limit: i128, request: i128) -> String {
+fn format_ratio(limit: i128, request: i128) -> String {
     const MILLION: i128 = 1_000_000;
     let rounded = (limit.saturating_mul(MILLION).saturating_mul(2) / request + 1) / 2;
     format!("{}.{:06}", rounded / MILLION, rounded % MILLION)
@@ -173,7 +173,7 @@ mod tests {
             "containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"cpu": "1", "memory": "2Gi"}, "requests": {"cpu": "1"}}}],
             "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "1"}}}],
         }});
-        fill(&range, &mut pod);
+        apply_defaults(&range, &mut pod);
         expect![[r#"
             {"annotations":{"kubernetes.io/limit-ranger":"LimitRanger plugin set: cpu request for container a; cpu, memory limit for container a; cpu request for init container i; memory limit for init container i"}}
             [{"name":"a","resources":{"limits":{"cpu":"500m","memory":"1Gi"},"requests":{"cpu":"100m"}}},{"name":"b","resources":{"limits":{"cpu":"1","memory":"2Gi"},"requests":{"cpu":"1"}}}]
@@ -204,6 +204,6 @@ mod tests {
             cpu max limit to request ratio per Container is 3, but provided ratio is 40.000000
             cpu max limit to request ratio per Container is 3, but provided ratio is 3.333333
             maximum memory usage per Pod is 1Gi, but limit is 1536Mi"#]]
-        .assert_eq(&breaches(&range, &pod).join("\n"));
+        .assert_eq(&violations(&range, &pod).join("\n"));
     }
 }

@@ -26,31 +26,31 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::auth::{Access, RBAC, revoked};
+use crate::auth::{AccessControl, RBAC_GROUP, revocation};
 use crate::error::ApiError;
 use crate::kinds::AdmissionPlugin;
-use crate::metrics::Metrics;
-use crate::request::{Context, Target, User};
+use crate::metrics::ServerMetrics;
+use crate::request::{RequestContext, RequestTarget, User};
 use crate::storage::ObjectStorage;
 use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
-pub(crate) use pod_range::PodRanges;
-pub use pod_security::{Level, LevelVersion, PodSecurity, Version};
-pub(crate) use resource_quota::{Charge, Charges, QuotaAccessor, count_quotas, has_quotas};
-pub(crate) use service_address::{DNS as DNS_ADDRESS, SERVER as SERVER_ADDRESS};
+pub(crate) use pod_range::PodCidrAllocator;
+pub use pod_security::{LevelVersion, PodSecurity, PodSecurityLevel, PolicyVersion};
+pub(crate) use resource_quota::{QuotaAccessor, QuotaCharge, QuotaCharges, has_quotas, recalculate_quotas};
+pub(crate) use service_address::{API_SERVER_IP as SERVER_ADDRESS, DNS_IP as DNS_ADDRESS};
 
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionAttributes<'a> {
     /// The object written. Its name is empty on a create with `generateName`.
-    pub(crate) target: &'a Target,
-    pub(crate) operation: Operation<'a>,
+    pub(crate) target: &'a RequestTarget,
+    pub(crate) operation: AdmissionOperation<'a>,
 }
 
 /// The verb of the write, with the stored object on an update. Upstream: `admission.Operation`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation<'a> {
+pub(crate) enum AdmissionOperation<'a> {
     Create,
     Update { old: &'a Value },
     Delete,
@@ -59,28 +59,32 @@ pub(crate) enum Operation<'a> {
 /// Runs the admission plugins of a write. Holds their configuration and the addresses, ports and quota charges in
 /// flight. Upstream: `chainAdmissionHandler`.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct AdmissionChain {
     storage: Arc<ObjectStorage>,
-    access: Arc<Access>,
-    metrics: Arc<Metrics>,
-    service_addresses: service_address::Addresses,
-    pub(crate) pod_ranges: PodRanges,
-    pub(crate) charges: Charges,
-    pub(crate) external_ips: external_ips::Allowed,
-    pub(crate) pod_security: pod_security::Settings,
+    access: Arc<AccessControl>,
+    metrics: Arc<ServerMetrics>,
+    service_addresses: service_address::ServiceAllocator,
+    pub(crate) pod_ranges: PodCidrAllocator,
+    pub(crate) charges: QuotaCharges,
+    pub(crate) external_ips: external_ips::AllowedExternalIps,
+    pub(crate) pod_security: pod_security::PodSecuritySettings,
 }
 
-impl Admission {
-    pub(crate) fn new(storage: Arc<ObjectStorage>, access: Arc<Access>, metrics: Arc<Metrics>) -> Self {
+impl AdmissionChain {
+    pub(crate) fn new(
+        storage: Arc<ObjectStorage>,
+        access: Arc<AccessControl>,
+        metrics: Arc<ServerMetrics>,
+    ) -> Self {
         Self {
             storage,
             access,
             metrics,
-            service_addresses: service_address::Addresses::default(),
-            pod_ranges: PodRanges::default(),
-            charges: Charges::default(),
-            external_ips: external_ips::Allowed::default(),
-            pod_security: pod_security::Settings::default(),
+            service_addresses: service_address::ServiceAllocator::default(),
+            pod_ranges: PodCidrAllocator::default(),
+            charges: QuotaCharges::default(),
+            external_ips: external_ips::AllowedExternalIps::default(),
+            pod_security: pod_security::PodSecuritySettings::default(),
         }
     }
 
@@ -88,18 +92,18 @@ impl Admission {
     /// delete.
     pub(crate) async fn mutate(
         &self,
-        context: &Context,
+        context: &RequestContext,
         attributes: AdmissionAttributes<'_>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
         namespace_lifecycle::admit(self, attributes, object)?;
-        complete_write(context.now, attributes, object);
-        if matches!(attributes.operation, Operation::Delete)
+        set_server_timestamps(context.now, attributes, object);
+        if matches!(attributes.operation, AdmissionOperation::Delete)
             || attributes.target.subresource != Subresource::Whole
         {
             return Ok(());
         }
-        for plugin in attributes.target.kind.plugins {
+        for plugin in attributes.target.kind.admission_plugins {
             match plugin {
                 AdmissionPlugin::LimitRanger => limit_ranger::mutate(self, attributes, object),
                 AdmissionPlugin::ServiceAccount => service_account::mutate(self, attributes, object).await?,
@@ -137,16 +141,16 @@ impl Admission {
     pub(crate) async fn validate(
         &self,
         quotas: &dyn QuotaAccessor,
-        context: &Context,
+        context: &RequestContext,
         attributes: AdmissionAttributes<'_>,
         object: &Value,
-    ) -> Result<Option<Charge>, ApiError> {
+    ) -> Result<Option<QuotaCharge>, ApiError> {
         self.check_write(&context.user, attributes, object)?;
-        if matches!(attributes.operation, Operation::Delete) {
+        if matches!(attributes.operation, AdmissionOperation::Delete) {
             return Ok(None);
         }
         let is_whole = attributes.target.subresource == Subresource::Whole;
-        for plugin in attributes.target.kind.plugins {
+        for plugin in attributes.target.kind.admission_plugins {
             match plugin {
                 AdmissionPlugin::PodSecurity(subject) => {
                     pod_security::validate(self, context, attributes, *subject, object).await?;
@@ -163,7 +167,7 @@ impl Admission {
         if !is_whole {
             return Ok(None);
         }
-        resource_quota::charge(self, quotas, context, attributes, object).await
+        resource_quota::charge_quotas(self, quotas, context, attributes, object).await
     }
 
     /// Checks writes that could escalate privileges: RBAC rules, certificate signing requests, writes by nodes, and
@@ -175,42 +179,49 @@ impl Admission {
         new: &Value,
     ) -> Result<(), ApiError> {
         let target = attributes.target;
-        let subresource = target.kind.name_of(target.subresource);
+        let subresource = target.kind.subresource_name(target.subresource);
         let (write, old) = match attributes.operation {
-            Operation::Create => (node_restriction::NodeWrite::Create { new }, None),
-            Operation::Update { old } => (node_restriction::NodeWrite::Update { new, old }, Some(old)),
-            Operation::Delete => (node_restriction::NodeWrite::Delete, None),
+            AdmissionOperation::Create => (node_restriction::NodeWrite::Create { new }, None),
+            AdmissionOperation::Update { old } => {
+                (node_restriction::NodeWrite::Update { new, old }, Some(old))
+            }
+            AdmissionOperation::Delete => (node_restriction::NodeWrite::Delete, None),
         };
-        node_restriction::check(&self.access, user, target, subresource, write)?;
-        revoked::check(user, target, new)?;
-        if matches!(attributes.operation, Operation::Delete) {
+        node_restriction::check_node_write(&self.access, user, target, subresource, write)?;
+        revocation::check_credential_record_write(user, target, new)?;
+        if matches!(attributes.operation, AdmissionOperation::Delete) {
             return Ok(());
         }
         match target.kind.group {
-            RBAC => rbac_escalation::check(&self.access, user, target, new, old),
-            certificate_approval::GROUP => {
-                certificate_approval::check(&self.access, user, target, subresource, new, old)
-            }
+            RBAC_GROUP => rbac_escalation::check_rbac_write(&self.access, user, target, new, old),
+            certificate_approval::CERTIFICATES_GROUP => certificate_approval::check_signing_request_write(
+                &self.access,
+                user,
+                target,
+                subresource,
+                new,
+                old,
+            ),
             _ => Ok(()),
         }
     }
 }
 
 /// Sets timestamps that the server owns: of conditions in signing requests, and of revocations.
-fn complete_write(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
-    if let Operation::Update { old } = attributes.operation
-        && attributes.target.kind.group == certificate_approval::GROUP
+fn set_server_timestamps(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
+    if let AdmissionOperation::Update { old } = attributes.operation
+        && attributes.target.kind.group == certificate_approval::CERTIFICATES_GROUP
         && attributes.target.subresource != Subresource::Whole
     {
-        certificate_approval::date_conditions(now, new, old);
+        certificate_approval::set_condition_times(now, new, old);
     }
     // The request may have been queued, and certificates issued since it arrived.
-    revoked::complete(now.max(Timestamp::now()), attributes.target, new);
+    revocation::set_revocation_times(now.max(Timestamp::now()), attributes.target, new);
 }
 
 impl AdmissionAttributes<'_> {
     fn is_create(&self) -> bool {
-        matches!(self.operation, Operation::Create)
+        matches!(self.operation, AdmissionOperation::Create)
     }
 
     fn namespace(&self) -> &str {
@@ -218,7 +229,7 @@ impl AdmissionAttributes<'_> {
     }
 
     /// Returns a 403 error: `pods "p" is forbidden: …`. An object without a name is named by its `generateName` prefix.
-    fn forbid(&self, object: &Value, why: &str) -> ApiError {
+    fn forbidden(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];
         let name = names.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
-use super::Admission;
-use super::{AdmissionAttributes, Operation, service_address};
+use super::AdmissionChain;
+use super::{AdmissionAttributes, AdmissionOperation, service_address};
 use crate::error::ApiError;
-use crate::request::Context;
-use crate::unstructured::{list, str_at};
+use crate::request::RequestContext;
+use crate::unstructured::{list_at, str_at};
 
 /// Rule: a node cannot add to its own `status.addresses` an address in the Service range or in the pod CIDR of another
 /// Node, nor a second address in the cluster's pod range, because each one blocks a pod CIDR from being allocated.
@@ -18,40 +18,41 @@ use crate::unstructured::{list, str_at};
 ///
 /// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share it.
 pub(super) fn validate(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     node: &Value,
 ) -> Result<(), ApiError> {
-    let Some(name) = context.user.node() else { return Ok(()) };
+    let Some(name) = context.user.node_name() else { return Ok(()) };
     let old = match attributes.operation {
-        Operation::Update { old } => list(&old["status"], "addresses"),
-        Operation::Create | Operation::Delete => &[],
+        AdmissionOperation::Update { old } => list_at(&old["status"], "addresses"),
+        AdmissionOperation::Create | AdmissionOperation::Delete => &[],
     };
     let is_stored = |it: &Value| old.iter().any(|old| str_at(old, "address") == str_at(it, "address"));
-    let all = list(&node["status"], "addresses").iter().filter_map(|it| v4(str_at(it, "address")));
+    let all =
+        list_at(&node["status"], "addresses").iter().filter_map(|it| canonical_ipv4(str_at(it, "address")));
     let all: BTreeSet<Ipv4Addr> = all.collect();
-    for added in list(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
-        let Some(address) = v4(str_at(added, "address")) else { continue };
+    for added in list_at(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
+        let Some(address) = canonical_ipv4(str_at(added, "address")) else { continue };
         if service_address::is_in_range(address) {
             let why = format!("status.addresses: {address} is in the Service range 10.96.0.0/16");
-            return Err(attributes.forbid(node, &why));
+            return Err(attributes.forbidden(node, &why));
         }
         let ranges = &admission.pod_ranges;
         if ranges.contains(address) && 1 < all.iter().filter(|it| ranges.contains(**it)).count() {
             let why = "status.addresses: more than one address is in the cluster's pod range";
-            return Err(attributes.forbid(node, why));
+            return Err(attributes.forbidden(node, why));
         }
-        if let Some(other) = ranges.holder_of_pod(admission, context.now, address, name) {
+        if let Some(other) = ranges.pod_cidr_owner(admission, context.now, address, name) {
             let why = format!("status.addresses: {address} is in the pod range of node {other:?}");
-            return Err(attributes.forbid(node, &why));
+            return Err(attributes.forbidden(node, &why));
         }
     }
     Ok(())
 }
 
 /// Parses an IPv4 address, also in IPv4-mapped IPv6 notation (`::ffff:10.96.0.1`).
-fn v4(text: &str) -> Option<Ipv4Addr> {
+fn canonical_ipv4(text: &str) -> Option<Ipv4Addr> {
     match text.trim().parse::<IpAddr>().ok()?.to_canonical() {
         IpAddr::V4(it) => Some(it),
         IpAddr::V6(_) => None,
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
     use crate::kinds::Kind;
     use crate::registry::Registry;
-    use crate::request::Target;
+    use crate::request::RequestTarget;
     use crate::request::User;
     use crate::subresource::Subresource;
     use crate::unstructured;
@@ -81,8 +82,8 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let registry = Registry::new(100);
-            crate::bootstrap::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
-            registry.admission.pod_ranges.give_of("10.244.0.0/16", 0).unwrap();
+            crate::bootstrap::ensure_test_objects(&registry, NOW.parse().unwrap()).await.unwrap();
+            registry.admission.pod_ranges.set_range("10.244.0.0/16", 0).unwrap();
             Self { registry, said: String::new() }
         }
 
@@ -94,7 +95,7 @@ mod tests {
         }
 
         async fn set(&mut self, by: &str, name: &str, subresource: Subresource, addresses: &[&str]) {
-            let target = Target { kind: nodes(), namespace: None, name: name.into(), subresource };
+            let target = RequestTarget { kind: nodes(), namespace: None, name: name.into(), subresource };
             let context = context(by, "update");
             let updated = self.registry.update(&context, &target, |it| {
                 let mut node = it.clone();
@@ -111,8 +112,8 @@ mod tests {
         }
 
         fn stored(&self, name: &str) -> Vec<String> {
-            let node = unstructured::parse(&self.registry.storage.peek(nodes(), None, name).unwrap());
-            let addresses = list(&node["status"], "addresses").iter();
+            let node = unstructured::parse_stored(&self.registry.storage.find(nodes(), None, name).unwrap());
+            let addresses = list_at(&node["status"], "addresses").iter();
             addresses.map(|it| str_at(it, "address").to_owned()).collect()
         }
     }
@@ -121,9 +122,9 @@ mod tests {
         Kind::find("", "v1", "nodes").unwrap()
     }
 
-    fn context(by: &str, verb: &'static str) -> Context {
+    fn context(by: &str, verb: &'static str) -> RequestContext {
         let group = if by.starts_with("system:node:") { "system:nodes" } else { "system:masters" };
-        Context::new(User::new(by, [group]), verb, NOW.parse().unwrap())
+        RequestContext::new(User::new(by, [group]), verb, NOW.parse().unwrap())
     }
 
     fn said(addresses: &[&str]) -> Value {

@@ -3,19 +3,19 @@
 
 use serde_json::Value;
 
-use crate::auth::{Access, node};
+use crate::auth::{AccessControl, node_authorizer};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::pki::Request;
-use crate::request::{Target, User};
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::pki::CertificateRequest;
+use crate::request::{RequestTarget, User};
+use crate::unstructured::{self, is_set, list_at, str_at};
 
 /// Annotation that marks a mirror pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Labels in the `kubernetes.io` and `k8s.io` domains that a node may set on its Node.
-const LABELS: [&str; 11] = [
+const ALLOWED_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -29,7 +29,7 @@ const LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 /// Label domains, with their subdomains, in which a node may set any label on its Node.
-const LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// A write by a node, with the new and the stored object.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +42,10 @@ pub(crate) enum NodeWrite<'a> {
 /// Rule: a node may write its own Node (but no taints, and only some labels), its own Lease, and the status of pods
 /// bound to it; it may delete and evict those pods, create mirror pods on itself, and create tokens for those pods.
 /// Writes by other users pass.
-pub(crate) fn check(
-    access: &Access,
+pub(crate) fn check_node_write(
+    access: &AccessControl,
     user: &User,
-    target: &Target,
+    target: &RequestTarget,
     subresource: &str,
     write: NodeWrite<'_>,
 ) -> Result<(), ApiError> {
@@ -53,16 +53,16 @@ pub(crate) fn check(
         let why = "could not determine node from user: it is in the group system:nodes, and its name is not system:node: and a node's name";
         return Err(ApiError::forbidden(target.kind, &target.name, why));
     }
-    let Some(node) = user.node() else { return Ok(()) };
+    let Some(node) = user.node_name() else { return Ok(()) };
     let object_name = match write {
         NodeWrite::Create { new } | NodeWrite::Update { new, .. } => str_at(new, "metadata.name"),
         NodeWrite::Delete => "",
     };
     let name = if target.name.is_empty() { object_name } else { &target.name };
     let checked = match (target.kind.group, target.kind.plural) {
-        ("", "pods") => pod(access, node, target, subresource, write),
-        ("", "nodes") => own_node(node, name, write),
-        ("", "serviceaccounts") if subresource == "token" => token(access, node, target, write),
+        ("", "pods") => check_pod(access, node, target, subresource, write),
+        ("", "nodes") => check_own_node(node, name, write),
+        ("", "serviceaccounts") if subresource == "token" => check_token_request(access, node, target, write),
         ("coordination.k8s.io", "leases") => {
             if target.namespace.as_deref() != Some(LEASE_NAMESPACE) {
                 Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"))
@@ -72,27 +72,27 @@ pub(crate) fn check(
                 Ok(())
             }
         }
-        ("certificates.k8s.io", "certificatesigningrequests") => signing_request(node, write),
+        ("certificates.k8s.io", "certificatesigningrequests") => check_signing_request(node, write),
         _ => Ok(()),
     };
     checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
 }
 
 /// Checks a node's write to a pod or one of its subresources.
-fn pod(
-    access: &Access,
+fn check_pod(
+    access: &AccessControl,
     node: &str,
-    target: &Target,
+    target: &RequestTarget,
     subresource: &str,
     write: NodeWrite<'_>,
 ) -> Result<(), String> {
     let stored_pod = || {
-        let stored = access.storage.peek(target.kind, target.namespace.as_deref(), &target.name);
-        stored.map(|it| unstructured::parse(&it))
+        let stored = access.storage.find(target.kind, target.namespace.as_deref(), &target.name);
+        stored.map(|it| unstructured::parse_stored(&it))
     };
     let is_on_node = |pod: &Value| str_at(pod, "spec.nodeName") == node;
     match (subresource, write) {
-        ("", NodeWrite::Create { new }) => mirror_pod(access, node, new),
+        ("", NodeWrite::Create { new }) => check_mirror_pod(access, node, new),
         // A missing pod passes: the registry answers with 404.
         ("", NodeWrite::Delete) if stored_pod().is_none_or(|it| is_on_node(&it)) => Ok(()),
         ("", NodeWrite::Delete) => {
@@ -122,16 +122,16 @@ fn pod(
 
 /// Checks a mirror pod that a node creates: it must belong to the node and must not reference Secrets, ConfigMaps or
 /// service accounts.
-fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
-    if pod["metadata"]["annotations"].get(MIRROR).is_none() {
+fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
+    if pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_none() {
         return Err(format!(
-            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+            "pod does not have {MIRROR_ANNOTATION:?} annotation, node {node:?} can only create mirror pods"
         ));
     }
     if str_at(pod, "spec.nodeName") != node {
         return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
-    let owner = match list(&pod["metadata"], "ownerReferences") {
+    let owner = match list_at(&pod["metadata"], "ownerReferences") {
         [one] => one,
         [] => {
             return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
@@ -154,15 +154,16 @@ fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
         return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
     }
     let nodes = Kind::builtin("", "v1", "nodes");
-    let stored = access.storage.peek(nodes, None, node).ok_or_else(|| format!("nodes {node:?} not found"))?;
-    let stored = unstructured::parse(&stored);
+    let stored = access.storage.find(nodes, None, node).ok_or_else(|| format!("nodes {node:?} not found"))?;
+    let stored = unstructured::parse_stored(&stored);
     let (uid, referenced_uid) = (str_at(&stored, "metadata.uid"), str_at(owner, "uid"));
     if uid != referenced_uid {
         return Err(format!("node {node} UID mismatch: expected {referenced_uid} got {uid}"));
     }
     // A reference would let the node read objects that it is not authorized to read.
-    if let Some(plural) =
-        ["secrets", "configmaps"].iter().find(|it| !node::named(&pod["spec"], it).is_empty())
+    if let Some(plural) = ["secrets", "configmaps"]
+        .iter()
+        .find(|it| !node_authorizer::referenced_names(&pod["spec"], it).is_empty())
     {
         return Err(format!("node {node:?} can not create pods that reference {plural}"));
     }
@@ -172,7 +173,7 @@ fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
         }
     }
     let sources = ["persistentVolumeClaim", "projected", "csi", "ephemeral"];
-    for volume in list(&pod["spec"], "volumes") {
+    for volume in list_at(&pod["spec"], "volumes") {
         if let Some(source) = sources.iter().find(|it| is_set(&volume[**it])) {
             return Err(format!(
                 "node {node:?} can not create pods that reference {}s",
@@ -184,7 +185,7 @@ fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
 }
 
 /// Checks a node's write to its own Node.
-fn own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
+fn check_own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
     if name != node {
         return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
     }
@@ -198,10 +199,10 @@ fn own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> 
             Err(format!("node {node:?} is not allowed to set the following labels: {}", labels.join(", ")))
         }
         NodeWrite::Update { new, old } => {
-            if list(&new["spec"], "taints") != list(&old["spec"], "taints") {
+            if list_at(&new["spec"], "taints") != list_at(&old["spec"], "taints") {
                 return Err(format!("node {node:?} is not allowed to modify taints"));
             }
-            if list(&new["metadata"], "ownerReferences") != list(&old["metadata"], "ownerReferences") {
+            if list_at(&new["metadata"], "ownerReferences") != list_at(&old["metadata"], "ownerReferences") {
                 return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
             }
             let labels = forbidden_labels(&new["metadata"]["labels"], &old["metadata"]["labels"]);
@@ -225,8 +226,8 @@ fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
     changed.retain(|key| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let is_reserved = ["kubernetes.io", "k8s.io"].iter().any(|it| is_under(domain, it));
-        let is_allowed =
-            LABELS.contains(&key.as_str()) || LABEL_DOMAINS.iter().any(|it| is_under(domain, it));
+        let is_allowed = ALLOWED_LABELS.contains(&key.as_str())
+            || ALLOWED_LABEL_DOMAINS.iter().any(|it| is_under(domain, it));
         is_under(domain, "node-restriction.kubernetes.io") || (is_reserved && !is_allowed)
     });
     changed
@@ -234,7 +235,12 @@ fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
 
 /// Checks a TokenRequest by a node: the token must be bound to a pod on that node, with an audience that the pod's
 /// volumes request.
-fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> Result<(), String> {
+fn check_token_request(
+    access: &AccessControl,
+    node: &str,
+    target: &RequestTarget,
+    write: NodeWrite<'_>,
+) -> Result<(), String> {
     let NodeWrite::Create { new: request } = write else { return Ok(()) };
     let bound = &request["spec"]["boundObjectRef"];
     if bound["apiVersion"] != "v1" || bound["kind"] != "Pod" || !is_set(&bound["name"]) {
@@ -246,8 +252,8 @@ fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> 
     }
     let pods = Kind::builtin("", "v1", "pods");
     let name = str_at(bound, "name");
-    let stored = access.storage.peek(pods, target.namespace.as_deref(), name);
-    let pod = unstructured::parse(&stored.ok_or_else(|| format!("pods {name:?} not found"))?);
+    let stored = access.storage.find(pods, target.namespace.as_deref(), name);
+    let pod = unstructured::parse_stored(&stored.ok_or_else(|| format!("pods {name:?} not found"))?);
     if str_at(&pod, "metadata.uid") != uid {
         return Err(format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
@@ -257,12 +263,12 @@ fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> 
     if str_at(&pod, "spec.nodeName") != node {
         return Err("node requested token bound to a pod scheduled on a different node".to_owned());
     }
-    let audience = match list(&request["spec"], "audiences") {
+    let audience = match list_at(&request["spec"], "audiences") {
         [] => "",
         [one] => one.as_str().unwrap_or_default(),
         _ => return Err("node may only request 0 or 1 audiences".to_owned()),
     };
-    let sources = list(&pod["spec"], "volumes").iter().flat_map(|it| list(&it["projected"], "sources"));
+    let sources = list_at(&pod["spec"], "volumes").iter().flat_map(|it| list_at(&it["projected"], "sources"));
     let mut tokens = sources.filter_map(|it| it.get("serviceAccountToken"));
     if tokens.any(|it| str_at(it, "audience") == audience) {
         return Ok(());
@@ -274,13 +280,14 @@ fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> 
 }
 
 /// Checks a signing request by a node: its common name must be the node's own user name.
-fn signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
+fn check_signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
     let NodeWrite::Create { new } = write else { return Ok(()) };
     let signer = str_at(new, "spec.signerName");
     if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
         return Ok(());
     }
-    let request = Request::of_object(new).map_err(|error| format!("unable to parse csr: {error}"))?;
+    let request =
+        CertificateRequest::from_object(new).map_err(|error| format!("unable to parse csr: {error}"))?;
     if request.common_name == format!("system:node:{node}") {
         return Ok(());
     }

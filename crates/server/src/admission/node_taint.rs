@@ -4,18 +4,18 @@
 use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
-use crate::unstructured::{list, map_mut};
+use crate::unstructured::{list_at, map_at_mut};
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 
 /// Adds the not-ready taint to a new Node. The node lifecycle controller removes it when the node is ready.
 pub(super) fn mutate(attributes: AdmissionAttributes<'_>, node: &mut Value) {
-    let is_not_ready_taint = |it: &Value| it["key"] == NOT_READY && it["effect"] == "NoSchedule";
-    if !attributes.is_create() || list(&node["spec"], "taints").iter().any(is_not_ready_taint) {
+    let is_not_ready_taint = |it: &Value| it["key"] == NOT_READY_TAINT && it["effect"] == "NoSchedule";
+    if !attributes.is_create() || list_at(&node["spec"], "taints").iter().any(is_not_ready_taint) {
         return;
     }
-    let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
-    match map_mut(node, "spec").entry("taints").or_insert_with(|| json!([])) {
+    let taint = json!({"key": NOT_READY_TAINT, "effect": "NoSchedule"});
+    match map_at_mut(node, "spec").entry("taints").or_insert_with(|| json!([])) {
         Value::Array(taints) => taints.push(taint),
         other => *other = json!([taint]),
     }

@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::Admission;
-use super::{AdmissionAttributes, Operation};
+use super::AdmissionChain;
+use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::selector::Selector;
-use crate::unstructured::{self, is_set, map_mut, str_at};
+use crate::selector::ObjectSelector;
+use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Sets `spec.priority`, `spec.priorityClassName` and `spec.preemptionPolicy` of a new pod from its PriorityClass or
 /// the default class.
 pub(super) fn mutate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    if std::ptr::eq(attributes.target.kind, class_kind()) {
+    if std::ptr::eq(attributes.target.kind, priority_class_kind()) {
         return Ok(());
     }
-    if let Operation::Update { old } = attributes.operation {
+    if let AdmissionOperation::Update { old } = attributes.operation {
         // An update by a client without these fields must not remove them.
         for name in ["priority", "preemptionPolicy"] {
             if !is_set(&object["spec"][name]) && is_set(&old["spec"][name]) {
@@ -30,14 +30,14 @@ pub(super) fn mutate(
     }
     let (name, value, policy) = match str_at(object, "spec.priorityClassName") {
         "" => match default_class(admission) {
-            Some(class) => of_class(&class),
+            Some(class) => class_fields(&class),
             None => (String::new(), 0, Some("PreemptLowerPriority".to_owned())),
         },
-        name => match admission.storage.peek(class_kind(), None, name) {
-            Some(class) => of_class(&unstructured::parse(&class)),
+        name => match admission.storage.find(priority_class_kind(), None, name) {
+            Some(class) => class_fields(&unstructured::parse_stored(&class)),
             None => {
                 return Err(
-                    attributes.forbid(object, &format!("no PriorityClass with name {name} was found"))
+                    attributes.forbidden(object, &format!("no PriorityClass with name {name} was found"))
                 );
             }
         },
@@ -46,16 +46,16 @@ pub(super) fn mutate(
         let why = format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         );
-        return Err(attributes.forbid(object, &why));
+        return Err(attributes.forbidden(object, &why));
     }
     let given = str_at(object, "spec.preemptionPolicy");
     if let Some(policy) = policy.as_ref().filter(|it| !given.is_empty() && given != **it) {
         let why = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         );
-        return Err(attributes.forbid(object, &why));
+        return Err(attributes.forbidden(object, &why));
     }
-    let spec = map_mut(object, "spec");
+    let spec = map_at_mut(object, "spec");
     spec.insert("priority".into(), json!(value));
     if !name.is_empty() {
         spec.insert("priorityClassName".into(), json!(name));
@@ -68,11 +68,11 @@ pub(super) fn mutate(
 
 /// Checks that at most one PriorityClass is the global default.
 pub(super) fn validate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     object: &Value,
 ) -> Result<(), ApiError> {
-    if !std::ptr::eq(attributes.target.kind, class_kind()) || object["globalDefault"] != true {
+    if !std::ptr::eq(attributes.target.kind, priority_class_kind()) || object["globalDefault"] != true {
         return Ok(());
     }
     match default_class(admission) {
@@ -81,21 +81,22 @@ pub(super) fn validate(
                 "PriorityClass {} is already marked as default. Only one default can exist",
                 str_at(&other, "metadata.name")
             );
-            Err(attributes.forbid(object, &why))
+            Err(attributes.forbidden(object, &why))
         }
         _ => Ok(()),
     }
 }
 
 /// The global default PriorityClass. If concurrent writes created several, the one with the lowest value.
-fn default_class(admission: &Admission) -> Option<Value> {
-    let (classes, _) = admission.storage.list(class_kind(), None, &Selector::default());
-    let classes = classes.iter().map(|it| unstructured::parse(it)).filter(|it| it["globalDefault"] == true);
+fn default_class(admission: &AdmissionChain) -> Option<Value> {
+    let (classes, _) = admission.storage.list(priority_class_kind(), None, &ObjectSelector::default());
+    let classes =
+        classes.iter().map(|it| unstructured::parse_stored(it)).filter(|it| it["globalDefault"] == true);
     classes.min_by_key(|it| it["value"].as_i64().unwrap_or(0))
 }
 
 /// Name, value and preemption policy of a PriorityClass.
-fn of_class(class: &Value) -> (String, i64, Option<String>) {
+fn class_fields(class: &Value) -> (String, i64, Option<String>) {
     (
         str_at(class, "metadata.name").to_owned(),
         class["value"].as_i64().unwrap_or(0),
@@ -103,6 +104,6 @@ fn of_class(class: &Value) -> (String, i64, Option<String>) {
     )
 }
 
-fn class_kind() -> &'static Kind {
+fn priority_class_kind() -> &'static Kind {
     Kind::builtin("scheduling.k8s.io", "v1", "priorityclasses")
 }

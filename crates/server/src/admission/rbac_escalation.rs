@@ -2,33 +2,33 @@
 
 use serde_json::Value;
 
+use crate::auth::policy_rule::{PolicyRule, go_string_list, missing_rules};
 use crate::auth::roles::{RbacObject, RoleRef};
-use crate::auth::rule::{Rule, go_strings, missing};
-use crate::auth::{Access, RBAC, RBAC_OBJECTS, authorize};
+use crate::auth::{AccessControl, RBAC_GROUP, RBAC_OBJECTS, authorize};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::{MASTERS, RequestAttributes, ResourceAttributes, Target, User};
-use crate::unstructured::list;
+use crate::request::{MASTERS_GROUP, RequestAttributes, RequestTarget, ResourceAttributes, User};
+use crate::unstructured::list_at;
 
 /// Rule: writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding requires all
 /// permissions of its role, or the verb `bind` on that role. Writing a ClusterRole with an aggregation rule requires
 /// all permissions.
 /// Upstream: the `policybased` storages. `old` is the stored object.
-pub(crate) fn check(
-    access: &Access,
+pub(crate) fn check_rbac_write(
+    access: &AccessControl,
     user: &User,
-    target: &Target,
+    target: &RequestTarget,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    if user.is_in(MASTERS) || old.is_some_and(|old| is_housekeeping(new, old)) {
+    if user.is_in_group(MASTERS_GROUP) || old.is_some_and(|old| is_only_mutating_gc_fields(new, old)) {
         return Ok(());
     }
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let forbid = |why: &str| ApiError::forbidden(target.kind, &target.name, why);
     let is_allowed = |verb: &str, plural: &str, name: &str| {
         let attributes = ResourceAttributes {
-            group: RBAC.to_owned(),
+            group: RBAC_GROUP.to_owned(),
             plural: plural.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -43,28 +43,29 @@ pub(crate) fn check(
         if is_allowed("escalate", target.kind.plural, if old.is_some() { &target.name } else { "" }) {
             return Ok(());
         }
-        held(access, user, namespace, &Rule::all(&new["rules"])).map_err(|why| forbid(&why))?;
-        let is_gathered = |it: &Value| !list(&it["aggregationRule"], "clusterRoleSelectors").is_empty();
+        check_held(access, user, namespace, &PolicyRule::parse_list(&new["rules"]))
+            .map_err(|why| forbid(&why))?;
+        let is_gathered = |it: &Value| !list_at(&it["aggregationRule"], "clusterRoleSelectors").is_empty();
         if (is_gathered(new) || old.is_some_and(is_gathered))
-            && held(access, user, namespace, &everything()).is_err()
+            && check_held(access, user, namespace, &all_permissions()).is_err()
         {
             return Err(forbid("must have cluster-admin privileges to use the aggregationRule"));
         }
         return Ok(());
     }
-    let role = RoleRef::read(&new["roleRef"]);
+    let role = RoleRef::parse(&new["roleRef"]);
     let plural = if role.kind == "Role" { "roles" } else { "clusterroles" };
     if is_allowed("bind", plural, &role.name) {
         return Ok(());
     }
-    let rules = access.with(|roles| roles.rules_of(&role, namespace).cloned());
-    let kind = Kind::builtin(RBAC, "v1", plural);
+    let rules = access.with_roles(|roles| roles.role_rules(&role, namespace).cloned());
+    let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
     let rules = rules.map_err(|_| ApiError::not_found(kind, &role.name))?;
-    held(access, user, namespace, &rules).map_err(|why| forbid(&why))
+    check_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }
 
 /// Whether only fields used by garbage collection and server-side apply change. Upstream: `IsOnlyMutatingGCFields`.
-fn is_housekeeping(new: &Value, old: &Value) -> bool {
+fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
     let bare = |it: &Value| {
         let mut it = it.clone();
         if let Some(meta) = it["metadata"].as_object_mut() {
@@ -78,19 +79,24 @@ fn is_housekeeping(new: &Value, old: &Value) -> bool {
 }
 
 /// Fails with upstream's message unless the user holds all of the rules in the namespace.
-fn held(access: &Access, user: &User, namespace: &str, rules: &[Rule]) -> Result<(), String> {
-    let (own, dangling) = access.with(|roles| roles.rules_for(user, namespace));
-    let lacking = missing(&own, rules);
+fn check_held(
+    access: &AccessControl,
+    user: &User,
+    namespace: &str,
+    rules: &[PolicyRule],
+) -> Result<(), String> {
+    let (own, dangling) = access.with_roles(|roles| roles.user_rules(user, namespace));
+    let lacking = missing_rules(&own, rules);
     if lacking.is_empty() {
         return Ok(());
     }
-    let mut missing_rules: Vec<_> = lacking.iter().map(Rule::compact).collect();
+    let mut missing_rules: Vec<_> = lacking.iter().map(PolicyRule::format_compact).collect();
     missing_rules.sort();
     missing_rules.dedup();
     let mut why = format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,
-        go_strings(&user.groups),
+        go_string_list(&user.groups),
         missing_rules.join("\n")
     );
     if !dangling.is_empty() {
@@ -100,10 +106,10 @@ fn held(access: &Access, user: &User, namespace: &str, rules: &[Rule]) -> Result
 }
 
 /// Rules that allow every verb on every resource and every path.
-fn everything() -> [Rule; 2] {
+fn all_permissions() -> [PolicyRule; 2] {
     let star = || vec!["*".to_owned()];
     [
-        Rule { groups: star(), resources: star(), verbs: star(), ..Rule::default() },
-        Rule { urls: star(), verbs: star(), ..Rule::default() },
+        PolicyRule { api_groups: star(), resources: star(), verbs: star(), ..PolicyRule::default() },
+        PolicyRule { non_resource_urls: star(), verbs: star(), ..PolicyRule::default() },
     ]
 }

@@ -14,92 +14,92 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::Admission;
-use super::resources::{self, Amounts, add, amounts, is_best_effort};
-use super::{AdmissionAttributes, Operation};
+use super::AdmissionChain;
+use super::resources::{self, ResourceList, add_resources, is_best_effort, parse_resource_list};
+use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 
 /// Charges whose writes are not committed yet, by namespace.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Charges(Arc<Shared>);
+pub(crate) struct QuotaCharges(Arc<SharedCharges>);
 
 /// The charges in flight, and the notification about failed ones.
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<ChargeState>,
-    unspent: Notify,
+struct SharedCharges {
+    state: Mutex<QuotaChargeState>,
+    failure_notify: Notify,
 }
 
 /// Numbers of charges in flight and of failed charges.
 #[derive(Debug, Default)]
-struct ChargeState {
+struct QuotaChargeState {
     /// Number of charges in flight, by namespace.
-    under_way: HashMap<String, usize>,
+    in_flight: HashMap<String, usize>,
     /// Namespaces with charges for writes that failed: their usage must be recalculated.
-    unspent: BTreeSet<String>,
+    failed_namespaces: BTreeSet<String>,
 }
 
 /// Charge for one write. While it exists, the usage of its namespace is not recalculated. Dropped without `commit`, it
 /// marks the charge as failed.
 #[derive(Debug)]
-pub(crate) struct Charge {
-    charges: Charges,
+pub(crate) struct QuotaCharge {
+    charges: QuotaCharges,
     namespace: String,
-    is_spent: bool,
+    is_committed: bool,
 }
 
-impl Charges {
+impl QuotaCharges {
     /// Waits until a charged write fails.
-    pub(crate) async fn unspent(&self) {
-        self.0.unspent.notified().await;
+    pub(crate) async fn wait_for_failure(&self) {
+        self.0.failure_notify.notified().await;
     }
 
     /// Returns and clears the namespaces with failed charges.
-    pub(crate) fn take_unspent(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.lock().unspent)
+    pub(crate) fn take_failed_namespaces(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.lock().failed_namespaces)
     }
 
     /// Registers a charge in flight.
-    fn begin(&self, namespace: &str) -> Charge {
-        *self.lock().under_way.entry(namespace.to_owned()).or_default() += 1;
-        Charge { charges: self.clone(), namespace: namespace.to_owned(), is_spent: false }
+    fn begin_charge(&self, namespace: &str) -> QuotaCharge {
+        *self.lock().in_flight.entry(namespace.to_owned()).or_default() += 1;
+        QuotaCharge { charges: self.clone(), namespace: namespace.to_owned(), is_committed: false }
     }
 
     /// Whether the namespace has no charge in flight.
-    fn is_idle(&self, namespace: &str) -> bool {
-        !self.lock().under_way.contains_key(namespace)
+    fn has_no_charges(&self, namespace: &str) -> bool {
+        !self.lock().in_flight.contains_key(namespace)
     }
 
-    fn lock(&self) -> MutexGuard<'_, ChargeState> {
+    fn lock(&self) -> MutexGuard<'_, QuotaChargeState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Charge {
+impl QuotaCharge {
     /// Marks the charged write as committed.
-    pub(crate) fn spent(mut self) {
-        self.is_spent = true;
+    pub(crate) fn commit(mut self) {
+        self.is_committed = true;
     }
 }
 
-impl Drop for Charge {
+impl Drop for QuotaCharge {
     fn drop(&mut self) {
         let mut state = self.charges.lock();
-        if let Some(count) = state.under_way.get_mut(&self.namespace) {
+        if let Some(count) = state.in_flight.get_mut(&self.namespace) {
             *count -= 1;
             if *count == 0 {
-                state.under_way.remove(&self.namespace);
+                state.in_flight.remove(&self.namespace);
             }
         }
-        if !self.is_spent {
-            state.unspent.insert(std::mem::take(&mut self.namespace));
-            self.charges.0.unspent.notify_one();
+        if !self.is_committed {
+            state.failed_namespaces.insert(std::mem::take(&mut self.namespace));
+            self.charges.0.failure_notify.notify_one();
         }
     }
 }
@@ -110,56 +110,57 @@ pub(crate) trait QuotaAccessor: Sync {
     /// Writes the result of `change`; on a conflict, `change` is called again with the new quota.
     fn update_status<'a>(
         &'a self,
-        context: &'a Context,
-        quota: &'a Target,
+        context: &'a RequestContext,
+        quota: &'a RequestTarget,
         change: &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Sync),
     ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
 }
 
 /// Charges a write to all matching quotas of its namespace, or refuses it. Returns `None` if no quota applies.
-pub(super) async fn charge(
-    admission: &Admission,
+pub(super) async fn charge_quotas(
+    admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
-    context: &Context,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     object: &Value,
-) -> Result<Option<Charge>, ApiError> {
-    let (kind, namespace) = (attributes.target.kind.stored(), attributes.namespace());
-    if namespace.is_empty() || !can_cost(kind, attributes.operation, object) {
+) -> Result<Option<QuotaCharge>, ApiError> {
+    let (kind, namespace) = (attributes.target.kind.storage_kind(), attributes.namespace());
+    if namespace.is_empty() || !can_change_usage(kind, attributes.operation, object) {
         return Ok(None);
     }
-    let quotas = quotas(admission, namespace);
+    let quotas = list_quotas(admission, namespace);
     if quotas.is_empty() {
         return Ok(None);
     }
-    let mut charge = admission.charges.begin(namespace);
+    let mut charge = admission.charges.begin_charge(namespace);
     let mut is_charged = false;
     for quota in quotas {
-        let target = Target {
+        let target = RequestTarget {
             kind: quota_kind(),
             namespace: Some(namespace.to_owned()),
             name: str_at(&quota, "metadata.name").to_owned(),
             subresource: Subresource::Status,
         };
-        let server = Context { dry_run: context.dry_run, ..Context::of_server("update", context.now) };
+        let server =
+            RequestContext { dry_run: context.dry_run, ..RequestContext::for_server("update", context.now) };
         // Each attempt reads the quota again and computes the charge from it.
         let update = |quota: &Value| {
             let mut quota = quota.clone();
-            if let Some(used) = charged(&quota, kind, attributes, object, context.now)? {
-                quota["status"]["used"] = said(&used);
+            if let Some(used) = usage_after_write(&quota, kind, attributes, object, context.now)? {
+                quota["status"]["used"] = quantities_to_json(&used);
             }
             Ok(quota)
         };
         match accessor.update_status(&server, &target, &update).await {
             Err(gone) if gone.code == hyper::StatusCode::NOT_FOUND => {}
             done => {
-                is_charged |= unstructured::parse(&done?)["metadata"]["resourceVersion"]
+                is_charged |= unstructured::parse_stored(&done?)["metadata"]["resourceVersion"]
                     != quota["metadata"]["resourceVersion"]
             }
         }
     }
     if !is_charged {
-        charge.is_spent = true;
+        charge.is_committed = true;
     }
     Ok(Some(charge))
 }
@@ -167,32 +168,34 @@ pub(super) async fn charge(
 /// Rule: a write is refused if it would exceed a quota, or if a pod does not set a compute resource that a quota
 /// limits.
 /// Returns the usage after the write, or `None` if the quota does not apply to the object.
-fn charged(
+fn usage_after_write(
     quota: &Value,
     kind: &Kind,
     attributes: AdmissionAttributes<'_>,
     object: &Value,
     now: Timestamp,
-) -> Result<Option<Amounts>, ApiError> {
+) -> Result<Option<ResourceList>, ApiError> {
     let name = str_at(quota, "metadata.name");
-    let (hard, used) = (amounts(&quota["status"]["hard"]), amounts(&quota["status"]["used"]));
-    let mut restricted: Vec<&str> = hard.keys().map(String::as_str).filter(|it| is_of(kind, it)).collect();
+    let (hard, used) =
+        (parse_resource_list(&quota["status"]["hard"]), parse_resource_list(&quota["status"]["used"]));
+    let mut restricted: Vec<&str> =
+        hard.keys().map(String::as_str).filter(|it| counts_kind(kind, it)).collect();
     restricted.sort_unstable();
-    if restricted.is_empty() || !in_scope(quota, kind, object) {
+    if restricted.is_empty() || !matches_scopes(quota, kind, object) {
         return Ok(None);
     }
     if is_pod(kind) {
-        refuse_unsaid(attributes, object, name, &restricted)?;
+        check_compute_resources_set(attributes, object, name, &restricted)?;
     }
     if restricted.iter().any(|it| !used.contains_key(*it)) {
         let why = format!("status unknown for quota: {name}, resources: {}", restricted.join(","));
-        return Err(attributes.forbid(object, &why));
+        return Err(attributes.forbidden(object, &why));
     }
-    let mut cost = usage(kind, object, now);
-    if let Operation::Update { old } = attributes.operation
-        && in_scope(quota, kind, old)
+    let mut cost = object_usage(kind, object, now);
+    if let AdmissionOperation::Update { old } = attributes.operation
+        && matches_scopes(quota, kind, old)
     {
-        for (name, before) in usage(kind, old, now) {
+        for (name, before) in object_usage(kind, old, now) {
             if let Some(it) = cost.get_mut(&name) {
                 *it = if *it <= before { Quantity::ZERO } else { it.minus(before) };
             }
@@ -200,7 +203,7 @@ fn charged(
     }
     if let Some((resource, _)) = cost.iter().find(|(_, it)| it.is_negative()) {
         return Err(
-            attributes.forbid(object, &format!("quota usage is negative for resource(s): {resource}"))
+            attributes.forbidden(object, &format!("quota usage is negative for resource(s): {resource}"))
         );
     }
     cost.retain(|name, it| hard.contains_key(name) && !it.is_zero());
@@ -208,10 +211,10 @@ fn charged(
         return Ok(None);
     }
     let mut after = used.clone();
-    add(&mut after, &cost);
+    add_resources(&mut after, &cost);
     let exceeded: Vec<&String> = cost.keys().filter(|it| hard[*it] < after[*it]).collect();
     if !exceeded.is_empty() {
-        let format_amounts = |from: &Amounts| {
+        let format_amounts = |from: &ResourceList| {
             let amounts: Vec<_> = exceeded.iter().map(|it| format!("{it}={}", from[*it])).collect();
             amounts.join(",")
         };
@@ -221,29 +224,31 @@ fn charged(
             format_amounts(&used),
             format_amounts(&hard)
         );
-        return Err(attributes.forbid(object, &why));
+        return Err(attributes.forbidden(object, &why));
     }
     Ok(Some(after))
 }
 
 /// Refuses a pod in which a container does not set a cpu or memory request or limit that the quota restricts.
-fn refuse_unsaid(
+fn check_compute_resources_set(
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
     quota: &str,
     restricted: &[&str],
 ) -> Result<(), ApiError> {
-    const MUST_BE_SAID: [&str; 6] =
+    const REQUIRED_RESOURCES: [&str; 6] =
         ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
     if is_set(&pod["spec"]["resources"]) {
         return Ok(());
     }
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let spec = &pod["spec"];
-    for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
-        let of = |which: &str| amounts(&container["resources"][which]);
-        let usage = compute(&of("requests"), &of("limits"));
-        for name in restricted.iter().filter(|it| MUST_BE_SAID.contains(it) && !usage.contains_key(**it)) {
+    for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
+        let of = |which: &str| parse_resource_list(&container["resources"][which]);
+        let usage = compute_usage(&of("requests"), &of("limits"));
+        for name in
+            restricted.iter().filter(|it| REQUIRED_RESOURCES.contains(it) && !usage.contains_key(**it))
+        {
             missing.entry(name).or_default().insert(str_at(container, "name"));
         }
     }
@@ -256,21 +261,23 @@ fn refuse_unsaid(
             format!("{resource} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         })
         .collect();
-    Err(attributes.forbid(pod, &format!("failed quota: {quota}: must specify {}", missing.join("; "))))
+    Err(attributes.forbidden(pod, &format!("failed quota: {quota}: must specify {}", missing.join("; "))))
 }
 
 /// Whether the write can change the usage of a quota.
-fn can_cost(kind: &Kind, operation: Operation<'_>, object: &Value) -> bool {
+fn can_change_usage(kind: &Kind, operation: AdmissionOperation<'_>, object: &Value) -> bool {
     match operation {
-        Operation::Create => true,
-        Operation::Update { old } if is_pod(kind) => is_terminating(old) != is_terminating(object),
-        Operation::Update { .. } => is_service(kind),
-        Operation::Delete => false,
+        AdmissionOperation::Create => true,
+        AdmissionOperation::Update { old } if is_pod(kind) => {
+            has_active_deadline(old) != has_active_deadline(object)
+        }
+        AdmissionOperation::Update { .. } => is_service(kind),
+        AdmissionOperation::Delete => false,
     }
 }
 
 /// Whether a quota's resource name counts objects of the kind.
-fn is_of(kind: &Kind, resource: &str) -> bool {
+fn counts_kind(kind: &Kind, resource: &str) -> bool {
     if let Some(counted) = resource.strip_prefix("count/") {
         return counted == kind.resource();
     }
@@ -292,24 +299,24 @@ fn is_of(kind: &Kind, resource: &str) -> bool {
 }
 
 /// Quota usage of one object.
-fn usage(kind: &Kind, object: &Value, now: Timestamp) -> Amounts {
-    let mut used = Amounts::from([(format!("count/{}", kind.resource()), Quantity::whole(1))]);
+fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceList {
+    let mut used = ResourceList::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
     if is_pod(kind) {
-        if !is_over(object, now) {
+        if !is_excluded_from_usage(object, now) {
             let (mut requests, mut limits) =
-                (resources::of_pod(object, "requests"), resources::of_pod(object, "limits"));
-            let overhead = amounts(&object["spec"]["overhead"]);
-            add(&mut requests, &overhead);
+                (resources::pod_resources(object, "requests"), resources::pod_resources(object, "limits"));
+            let overhead = parse_resource_list(&object["spec"]["overhead"]);
+            add_resources(&mut requests, &overhead);
             for (name, amount) in &overhead {
                 if let Some(limit) = limits.get_mut(name) {
                     *limit = limit.plus(*amount);
                 }
             }
-            used.extend(compute(&requests, &limits));
+            used.extend(compute_usage(&requests, &limits));
         }
     } else if is_service(kind) {
-        let ports = list(&object["spec"], "ports");
-        let count = |many: usize| Quantity::whole(i64::try_from(many).unwrap_or(i64::MAX));
+        let ports = list_at(&object["spec"], "ports");
+        let count = |many: usize| Quantity::from_units(i64::try_from(many).unwrap_or(i64::MAX));
         let with_node_port = ports.iter().filter(|it| it["nodePort"].as_i64().unwrap_or(0) != 0).count();
         let (node_ports, balancers) = match str_at(object, "spec.type") {
             "NodePort" => (ports.len(), 0),
@@ -317,18 +324,18 @@ fn usage(kind: &Kind, object: &Value, now: Timestamp) -> Amounts {
             "LoadBalancer" => (ports.len(), 1),
             _ => (0, 0),
         };
-        used.insert("services".into(), Quantity::whole(1));
+        used.insert("services".into(), Quantity::from_units(1));
         used.insert("services.nodeports".into(), count(node_ports));
         used.insert("services.loadbalancers".into(), count(balancers));
     } else {
-        used.insert(kind.plural.to_owned(), Quantity::whole(1));
+        used.insert(kind.plural.to_owned(), Quantity::from_units(1));
     }
     used
 }
 
 /// Quota usage of a pod or container with these requests and limits.
-fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
-    let mut used = Amounts::from([("pods".to_owned(), Quantity::whole(1))]);
+fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
+    let mut used = ResourceList::from([("pods".to_owned(), Quantity::from_units(1))]);
     for (name, amount) in requests {
         let is_hugepages = name.starts_with("hugepages-");
         if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_hugepages {
@@ -348,23 +355,23 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
 
 /// Whether a quota applies to an object: a quota without scopes applies to all objects, one with scopes to pods that
 /// match every scope.
-fn in_scope(quota: &Value, kind: &Kind, object: &Value) -> bool {
+fn matches_scopes(quota: &Value, kind: &Kind, object: &Value) -> bool {
     let spec = &quota["spec"];
-    let plain = list(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
-    let selectors = list(&spec["scopeSelector"], "matchExpressions").iter();
+    let plain = list_at(spec, "scopes").iter().map(|it| (it.as_str().unwrap_or_default(), &Value::Null));
+    let selectors = list_at(&spec["scopeSelector"], "matchExpressions").iter();
     let mut scopes = plain.chain(selectors.map(|it| (str_at(it, "scopeName"), it)));
-    scopes.all(|(scope, selector)| is_pod(kind) && pod_in_scope(scope, selector, object))
+    scopes.all(|(scope, selector)| is_pod(kind) && matches_scope(scope, selector, object))
 }
 
-fn pod_in_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
+fn matches_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
     match scope {
-        "Terminating" => is_terminating(pod),
-        "NotTerminating" => !is_terminating(pod),
+        "Terminating" => has_active_deadline(pod),
+        "NotTerminating" => !has_active_deadline(pod),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => {
             let class = str_at(pod, "spec.priorityClassName");
-            let is_among = list(selector, "values").iter().any(|it| *it == class);
+            let is_among = list_at(selector, "values").iter().any(|it| *it == class);
             match str_at(selector, "operator") {
                 "In" => !class.is_empty() && is_among,
                 "NotIn" => class.is_empty() || !is_among,
@@ -372,17 +379,17 @@ fn pod_in_scope(scope: &str, selector: &Value, pod: &Value) -> bool {
                 _ => !class.is_empty(),
             }
         }
-        "CrossNamespacePodAffinity" => reaches_other_namespaces(pod),
+        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
         _ => false,
     }
 }
 
 /// Whether the pod's affinity terms select pods in other namespaces.
-fn reaches_other_namespaces(pod: &Value) -> bool {
+fn has_cross_namespace_affinity(pod: &Value) -> bool {
     ["podAffinity", "podAntiAffinity"].into_iter().any(|which| {
         let affinity = &pod["spec"]["affinity"][which];
-        let required = list(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter();
-        let preferred = list(affinity, "preferredDuringSchedulingIgnoredDuringExecution").iter();
+        let required = list_at(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter();
+        let preferred = list_at(affinity, "preferredDuringSchedulingIgnoredDuringExecution").iter();
         required
             .chain(preferred.map(|it| &it["podAffinityTerm"]))
             .any(|it| is_set(&it["namespaces"]) || it["namespaceSelector"].is_object())
@@ -390,12 +397,12 @@ fn reaches_other_namespaces(pod: &Value) -> bool {
 }
 
 /// Whether the pod is in the quota scope `Terminating`: it has an active deadline.
-fn is_terminating(pod: &Value) -> bool {
+fn has_active_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|it| 0 <= it)
 }
 
 /// Whether the pod is excluded from usage: it succeeded or failed, or its deletion is overdue.
-fn is_over(pod: &Value, now: Timestamp) -> bool {
+fn is_excluded_from_usage(pod: &Value, now: Timestamp) -> bool {
     let is_past =
         |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
     matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed")
@@ -403,25 +410,25 @@ fn is_over(pod: &Value, now: Timestamp) -> bool {
 }
 
 /// Whether the namespace has a ResourceQuota.
-pub(crate) fn has_quotas(admission: &Admission, namespace: &str) -> bool {
-    !admission.storage.list(quota_kind(), Some(namespace), &Selector::default()).0.is_empty()
+pub(crate) fn has_quotas(admission: &AdmissionChain, namespace: &str) -> bool {
+    !admission.storage.list(quota_kind(), Some(namespace), &ObjectSelector::default()).0.is_empty()
 }
 
 /// Recalculates the usage of a namespace and writes it to the status of its quotas. Returns false if it must be retried
 /// later.
-pub(crate) async fn count_quotas(
-    admission: &Admission,
+pub(crate) async fn recalculate_quotas(
+    admission: &AdmissionChain,
     accessor: &dyn QuotaAccessor,
     namespace: &str,
     now: Timestamp,
 ) -> bool {
     let mut all_written = true;
-    for quota in quotas(admission, namespace) {
+    for quota in list_quotas(admission, namespace) {
         // A charge that begins from here on changes the quota, so the update below fails with a conflict.
-        let is_written = admission.charges.is_idle(namespace) && {
-            let status = counted(admission, namespace, &quota, now);
+        let is_written = admission.charges.has_no_charges(namespace) && {
+            let status = recalculated_status(admission, namespace, &quota, now);
             status == quota["status"] || {
-                let target = Target {
+                let target = RequestTarget {
                     kind: quota_kind(),
                     namespace: Some(namespace.to_owned()),
                     name: str_at(&quota, "metadata.name").to_owned(),
@@ -433,7 +440,9 @@ pub(crate) async fn count_quotas(
                     quota["status"] = status.clone();
                     Ok(quota)
                 };
-                let done = accessor.update_status(&Context::of_server("update", now), &target, &update).await;
+                let done = accessor
+                    .update_status(&RequestContext::for_server("update", now), &target, &update)
+                    .await;
                 done.is_ok()
             }
         };
@@ -443,29 +452,32 @@ pub(crate) async fn count_quotas(
 }
 
 /// The status of a quota, calculated from all objects in the namespace.
-fn counted(admission: &Admission, namespace: &str, quota: &Value, now: Timestamp) -> Value {
-    let hard = amounts(&quota["spec"]["hard"]);
-    let mut used: Amounts = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
+fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Value, now: Timestamp) -> Value {
+    let hard = parse_resource_list(&quota["spec"]["hard"]);
+    let mut used: ResourceList = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
     let stored = admission.storage.kinds.writable().filter(|it| it.namespaced && it.is_stored());
-    for kind in stored.filter(|kind| hard.keys().any(|it| is_of(kind, it))) {
-        let (objects, _) = admission.storage.list(kind, Some(namespace), &Selector::default());
-        for object in objects.iter().map(|it| unstructured::parse(it)).filter(|it| in_scope(quota, kind, it))
+    for kind in stored.filter(|kind| hard.keys().any(|it| counts_kind(kind, it))) {
+        let (objects, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
+        for object in objects
+            .iter()
+            .map(|it| unstructured::parse_stored(it))
+            .filter(|it| matches_scopes(quota, kind, it))
         {
-            add(&mut used, &usage(kind, &object, now));
+            add_resources(&mut used, &object_usage(kind, &object, now));
         }
     }
     used.retain(|name, _| hard.contains_key(name));
-    json!({"hard": quota["spec"]["hard"], "used": said(&used)})
+    json!({"hard": quota["spec"]["hard"], "used": quantities_to_json(&used)})
 }
 
 /// Quantities as a JSON object.
-fn said(amounts: &Amounts) -> Value {
+fn quantities_to_json(amounts: &ResourceList) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }
 
-fn quotas(admission: &Admission, namespace: &str) -> Vec<Value> {
-    let (quotas, _) = admission.storage.list(quota_kind(), Some(namespace), &Selector::default());
-    quotas.iter().map(|it| unstructured::parse(it)).collect()
+fn list_quotas(admission: &AdmissionChain, namespace: &str) -> Vec<Value> {
+    let (quotas, _) = admission.storage.list(quota_kind(), Some(namespace), &ObjectSelector::default());
+    quotas.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
 fn quota_kind() -> &'static Kind {

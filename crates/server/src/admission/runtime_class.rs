@@ -2,29 +2,29 @@
 
 use serde_json::{Map, Value};
 
-use super::Admission;
 use super::AdmissionAttributes;
-use super::resources::amounts;
+use super::AdmissionChain;
+use super::resources::parse_resource_list;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-const ANOTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+const OVERHEAD_MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
 pub(super) fn mutate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     pod: &mut Value,
 ) -> Result<(), ApiError> {
-    let Some(class) = class_of(admission, attributes, pod)? else { return Ok(()) };
+    let Some(class) = runtime_class_of(admission, attributes, pod)? else { return Ok(()) };
     let overhead = &class["overhead"]["podFixed"];
     if !class["overhead"].is_null() {
         let given = &pod["spec"]["overhead"];
-        if is_set(given) && amounts(given) != amounts(overhead) {
-            return Err(attributes.forbid(pod, ANOTHER_OVERHEAD));
+        if is_set(given) && parse_resource_list(given) != parse_resource_list(overhead) {
+            return Err(attributes.forbidden(pod, OVERHEAD_MISMATCH));
         }
         if is_set(overhead) {
-            map_mut(pod, "spec").insert("overhead".into(), overhead.clone());
+            map_at_mut(pod, "spec").insert("overhead".into(), overhead.clone());
         }
     }
     let scheduling = &class["scheduling"];
@@ -32,14 +32,15 @@ pub(super) fn mutate(
         return Ok(());
     }
     let mut selector = pod["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
-    if let Some((key, required, given)) = merge(&mut selector, &scheduling["nodeSelector"]) {
+    if let Some((key, required, given)) = merge_node_selector(&mut selector, &scheduling["nodeSelector"]) {
         let why = format!(
             "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {required}; pod.spec.nodeSelector[{key}] = {given}"
         );
-        return Err(attributes.forbid(pod, &why));
+        return Err(attributes.forbidden(pod, &why));
     }
-    let tolerations = merged(list(&pod["spec"], "tolerations"), list(scheduling, "tolerations"));
-    let spec = map_mut(pod, "spec");
+    let tolerations =
+        merge_tolerations(list_at(&pod["spec"], "tolerations"), list_at(scheduling, "tolerations"));
+    let spec = map_at_mut(pod, "spec");
     if !selector.is_empty() {
         spec.insert("nodeSelector".into(), selector.into());
     }
@@ -51,30 +52,30 @@ pub(super) fn mutate(
 
 /// Checks that a new pod's overhead is the one of its RuntimeClass.
 pub(super) fn validate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
 ) -> Result<(), ApiError> {
     if !attributes.is_create() {
         return Ok(());
     }
-    let class = class_of(admission, attributes, pod)?.unwrap_or_default();
+    let class = runtime_class_of(admission, attributes, pod)?.unwrap_or_default();
     let given = &pod["spec"]["overhead"];
     match &class["overhead"] {
         Value::Null if is_set(given) => {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            Err(attributes.forbid(pod, why))
+            Err(attributes.forbidden(pod, why))
         }
-        overhead if amounts(&overhead["podFixed"]) != amounts(given) => {
-            Err(attributes.forbid(pod, ANOTHER_OVERHEAD))
+        overhead if parse_resource_list(&overhead["podFixed"]) != parse_resource_list(given) => {
+            Err(attributes.forbidden(pod, OVERHEAD_MISMATCH))
         }
         _ => Ok(()),
     }
 }
 
 /// The RuntimeClass of a new pod, if it names one.
-fn class_of(
-    admission: &Admission,
+fn runtime_class_of(
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
 ) -> Result<Option<Value>, ApiError> {
@@ -82,15 +83,18 @@ fn class_of(
         return Ok(None);
     };
     let kind = Kind::builtin("node.k8s.io", "v1", "runtimeclasses");
-    match admission.storage.peek(kind, None, name) {
-        Some(class) => Ok(Some(unstructured::parse(&class))),
-        None => Err(attributes.forbid(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
+    match admission.storage.find(kind, None, name) {
+        Some(class) => Ok(Some(unstructured::parse_stored(&class))),
+        None => Err(attributes.forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
     }
 }
 
 /// Adds the entries of `more` to a node selector. On a conflict returns the key, the required value and the given
 /// value.
-fn merge<'a>(selector: &mut Map<String, Value>, more: &'a Value) -> Option<(&'a str, String, String)> {
+fn merge_node_selector<'a>(
+    selector: &mut Map<String, Value>,
+    more: &'a Value,
+) -> Option<(&'a str, String, String)> {
     for (key, required) in more.as_object().into_iter().flatten() {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         match selector.get(key) {
@@ -103,12 +107,12 @@ fn merge<'a>(selector: &mut Map<String, Value>, more: &'a Value) -> Option<(&'a 
 
 /// Merges two lists of tolerations: drops those covered by another, and duplicates.
 /// Upstream: `MergeTolerations`.
-fn merged(first: &[Value], second: &[Value]) -> Vec<Value> {
+fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     let mut merged: Vec<Value> = Vec::new();
     for (index, it) in all.iter().enumerate() {
-        let is_covered = merged.iter().any(|other| covers(other, it))
-            || all[index + 1..].iter().any(|other| other != it && covers(other, it));
+        let is_covered = merged.iter().any(|other| is_superset(other, it))
+            || all[index + 1..].iter().any(|other| other != it && is_superset(other, it));
         if !is_covered {
             merged.push((*it).clone());
         }
@@ -117,7 +121,7 @@ fn merged(first: &[Value], second: &[Value]) -> Vec<Value> {
 }
 
 /// Whether `more` tolerates every taint that `it` tolerates. Upstream: `isSuperset`.
-fn covers(more: &Value, it: &Value) -> bool {
+fn is_superset(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;
     }
@@ -162,7 +166,7 @@ mod tests {
                     it["tolerationSeconds"].as_i64().map(|it| format!(" for {it} s")).unwrap_or_default();
                 format!("{}={}:{}{seconds}", str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"))
             };
-            merged(first, second).iter().map(line).collect::<Vec<_>>().join(", ") + "\n"
+            merge_tolerations(first, second).iter().map(line).collect::<Vec<_>>().join(", ") + "\n"
         };
         expect![[r"
             a=:NoSchedule, b=1:NoSchedule

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Admission;
 use super::AdmissionAttributes;
+use super::AdmissionChain;
 use crate::error::ApiError;
-use crate::kinds::{Kind, generated_suffix};
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::kinds::{Kind, generate_name_suffix};
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// The service account of pods that name none.
-const DEFAULT: &str = "default";
+const DEFAULT_ACCOUNT: &str = "default";
 /// Annotation that marks a mirror pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Name prefix of the volume with the service account token.
-const VOLUME: &str = "kube-api-access-";
-const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Lifetime of mounted tokens: one hour and seven seconds. Upstream: `WarnOnlyBoundTokenExpirationPeriod`, whose odd
 /// number of seconds distinguishes injected tokens from requested ones.
-const TOKEN_S: u32 = 3607;
+const TOKEN_EXPIRATION_S: u32 = 3607;
 
 /// How long the creation of a pod waits for the `default` service account of a new namespace.
-const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
+const DEFAULT_ACCOUNT_WAIT: Duration = Duration::from_millis(1500);
 
 pub(super) async fn mutate(
-    admission: &Admission,
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     pod: &mut Value,
 ) -> Result<(), ApiError> {
@@ -34,41 +34,42 @@ pub(super) async fn mutate(
         return Ok(());
     }
     // A mirror pod must equal the static pod on the node, so nothing is added.
-    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
-        return refuse_references(attributes, pod);
+    if pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_some() {
+        return check_mirror_pod(attributes, pod);
     }
     if str_at(pod, "spec.serviceAccountName").is_empty() {
-        map_mut(pod, "spec").insert("serviceAccountName".into(), json!(DEFAULT));
+        map_at_mut(pod, "spec").insert("serviceAccountName".into(), json!(DEFAULT_ACCOUNT));
     }
     // The deprecated field `serviceAccount` has the same value.
     let name = str_at(pod, "spec.serviceAccountName").to_owned();
     pod["spec"]["serviceAccount"] = json!(name);
-    let Some(account) = account(admission, attributes.namespace(), &name).await else {
+    let Some(account) = find_account(admission, attributes.namespace(), &name).await else {
         let why = format!(
             "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
             attributes.namespace()
         );
-        return Err(attributes.forbid(pod, &why));
+        return Err(attributes.forbidden(pod, &why));
     };
     let automount = [&pod["spec"], &account].map(|it| it["automountServiceAccountToken"].as_bool());
     if automount.into_iter().flatten().next().unwrap_or(true) {
         mount_token(&mut pod["spec"]);
     }
-    if list(&pod["spec"], "imagePullSecrets").is_empty() && is_set(&account["imagePullSecrets"]) {
+    if list_at(&pod["spec"], "imagePullSecrets").is_empty() && is_set(&account["imagePullSecrets"]) {
         pod["spec"]["imagePullSecrets"] = account["imagePullSecrets"].clone();
     }
-    refuse_secrets(attributes, &account, pod)
+    check_mountable_secrets(attributes, &account, pod)
 }
 
 /// Finds a service account. Waits for the `default` one, which is created after its namespace.
-async fn account(admission: &Admission, namespace: &str, name: &str) -> Option<Value> {
+async fn find_account(admission: &AdmissionChain, namespace: &str, name: &str) -> Option<Value> {
     let kind = Kind::builtin("", "v1", "serviceaccounts");
-    let find = || admission.storage.peek(kind, Some(namespace), name).map(|it| unstructured::parse(&it));
-    let mut commits = admission.storage.commits();
+    let find =
+        || admission.storage.find(kind, Some(namespace), name).map(|it| unstructured::parse_stored(&it));
+    let mut commits = admission.storage.watch_revision();
     if let Some(found) = find() {
         return Some(found);
     }
-    if name != DEFAULT {
+    if name != DEFAULT_ACCOUNT {
         return None;
     }
     let arrives = async {
@@ -79,42 +80,48 @@ async fn account(admission: &Admission, namespace: &str, name: &str) -> Option<V
         }
         None
     };
-    tokio::time::timeout(DEFAULT_WAIT, arrives).await.ok().flatten()
+    tokio::time::timeout(DEFAULT_ACCOUNT_WAIT, arrives).await.ok().flatten()
 }
 
 /// Adds the token volume, and mounts it into every container that mounts nothing at that path.
 fn mount_token(spec: &mut Value) {
-    let existing =
-        list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
+    let existing = list_at(spec, "volumes")
+        .iter()
+        .map(|it| str_at(it, "name"))
+        .find(|it| it.starts_with(TOKEN_VOLUME_PREFIX));
     let (has_volume, name) = match existing {
         Some(name) => (true, name.to_owned()),
-        None => (false, format!("{VOLUME}{}", generated_suffix())),
+        None => (false, format!("{TOKEN_VOLUME_PREFIX}{}", generate_name_suffix())),
     };
-    let mount = json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH});
+    let mount = json!({"name": name, "readOnly": true, "mountPath": TOKEN_MOUNT_PATH});
     let mut is_used = false;
     for containers in ["initContainers", "containers"] {
         for container in spec.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
-            if list(container, "volumeMounts").iter().any(|it| it["mountPath"] == MOUNT_PATH) {
+            if list_at(container, "volumeMounts").iter().any(|it| it["mountPath"] == TOKEN_MOUNT_PATH) {
                 continue;
             }
-            push(container, "volumeMounts", mount.clone());
+            push_item(container, "volumeMounts", mount.clone());
             is_used = true;
         }
     }
     if !has_volume && is_used {
         let sources = json!([
-            {"serviceAccountToken": {"expirationSeconds": TOKEN_S, "path": "token"}},
+            {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_S, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {"downwardAPI": {"items": [
                 {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
             ]}},
         ]);
-        push(spec, "volumes", json!({"name": name, "projected": {"sources": sources, "defaultMode": 420}}));
+        push_item(
+            spec,
+            "volumes",
+            json!({"name": name, "projected": {"sources": sources, "defaultMode": 420}}),
+        );
     }
 }
 
 /// Appends an item to an array field, creating the array if needed.
-fn push(object: &mut Value, name: &str, item: Value) {
+fn push_item(object: &mut Value, name: &str, item: Value) {
     match &mut object[name] {
         Value::Array(items) => items.push(item),
         other => *other = json!([item]),
@@ -122,68 +129,73 @@ fn push(object: &mut Value, name: &str, item: Value) {
 }
 
 /// Checks that a mirror pod references no service account, secret or token.
-fn refuse_references(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
+fn check_mirror_pod(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
         "a mirror pod may not reference service accounts"
-    } else if !secrets_of(spec).is_empty() || is_set(&spec["imagePullSecrets"]) {
+    } else if !referenced_secrets(spec).is_empty() || is_set(&spec["imagePullSecrets"]) {
         "a mirror pod may not reference secrets"
-    } else if list(spec, "volumes")
+    } else if list_at(spec, "volumes")
         .iter()
-        .flat_map(|it| list(&it["projected"], "sources"))
+        .flat_map(|it| list_at(&it["projected"], "sources"))
         .any(|it| it["serviceAccountToken"].is_object())
     {
         "a mirror pod may not use ServiceAccountToken volume projections"
     } else {
         return Ok(());
     };
-    Err(attributes.forbid(pod, why))
+    Err(attributes.forbidden(pod, why))
 }
 
 /// If the service account has `enforce-mountable-secrets`, checks that the pod uses only secrets listed in it.
-fn refuse_secrets(attributes: AdmissionAttributes<'_>, account: &Value, pod: &Value) -> Result<(), ApiError> {
-    const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
-    let enforces = account["metadata"]["annotations"][ENFORCE].as_str();
+fn check_mountable_secrets(
+    attributes: AdmissionAttributes<'_>,
+    account: &Value,
+    pod: &Value,
+) -> Result<(), ApiError> {
+    const ENFORCE_SECRETS_ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
+    let enforces = account["metadata"]["annotations"][ENFORCE_SECRETS_ANNOTATION].as_str();
     if !enforces.is_some_and(|it| matches!(it, "1" | "t" | "T" | "true" | "TRUE" | "True")) {
         return Ok(());
     }
     let account_name = str_at(account, "metadata.name");
-    let names = |field: &str, secret: &str| list(account, field).iter().any(|it| it["name"] == secret);
-    for (source, secret) in secrets_of(&pod["spec"]) {
+    let names = |field: &str, secret: &str| list_at(account, field).iter().any(|it| it["name"] == secret);
+    for (source, secret) in referenced_secrets(&pod["spec"]) {
         if !names("secrets", secret) {
             let why = format!(
                 "{source} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
             );
-            return Err(attributes.forbid(pod, &why));
+            return Err(attributes.forbidden(pod, &why));
         }
     }
-    for (at, secret) in list(&pod["spec"], "imagePullSecrets").iter().enumerate() {
+    for (at, secret) in list_at(&pod["spec"], "imagePullSecrets").iter().enumerate() {
         let secret = str_at(secret, "name");
         if !names("imagePullSecrets", secret) {
             let why = format!(
                 "imagePullSecrets[{at}].name=\"{secret}\" is not allowed because service account {account_name} does not reference that imagePullSecret"
             );
-            return Err(attributes.forbid(pod, &why));
+            return Err(attributes.forbidden(pod, &why));
         }
     }
     Ok(())
 }
 
 /// The secrets that a pod references, each with a description of the reference for error messages.
-fn secrets_of(spec: &Value) -> Vec<(String, &str)> {
+fn referenced_secrets(spec: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
-    for volume in list(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {
+    for volume in list_at(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {
         all.push(("volume with".to_owned(), str_at(volume, "secret.secretName")));
     }
     for (containers, called) in [("initContainers", "init container"), ("containers", "container")] {
-        for container in list(spec, containers) {
+        for container in list_at(spec, containers) {
             let name = str_at(container, "name");
-            for env in list(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object())
+            for env in
+                list_at(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object())
             {
                 let how = format!("{called} {name} with envVar {} referencing", str_at(env, "name"));
                 all.push((how, str_at(env, "valueFrom.secretKeyRef.name")));
             }
-            for from in list(container, "envFrom").iter().filter(|it| it["secretRef"].is_object()) {
+            for from in list_at(container, "envFrom").iter().filter(|it| it["secretRef"].is_object()) {
                 all.push((
                     format!("{called} {name} with envFrom referencing"),
                     str_at(from, "secretRef.name"),

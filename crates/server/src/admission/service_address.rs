@@ -9,100 +9,100 @@ use muster_store::{Change, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Admission;
-use super::{AdmissionAttributes, Operation};
+use super::AdmissionChain;
+use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::Context;
-use crate::selector::Selector;
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::request::RequestContext;
+use crate::selector::ObjectSelector;
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
 /// First address of the Service range 10.96.0.0/16, as a number.
-const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 /// Number of addresses in the Service range.
-const HOSTS: u32 = 1 << 16;
+const RANGE_SIZE: u32 = 1 << 16;
 /// Cluster IP of the Service `kubernetes`.
-pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+pub(crate) const API_SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Cluster IP of the cluster's DNS service.
-pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// The Service range as its first address and prefix length.
-pub(super) const RANGE: (u32, u8) = (NETWORK, 16);
+pub(super) const SERVICE_RANGE: (u32, u8) = (RANGE_START, 16);
 
 /// Whether the address is in the Service range.
 pub(super) fn is_in_range(address: Ipv4Addr) -> bool {
-    u32::from(address).checked_sub(NETWORK).is_some_and(|it| it < HOSTS)
+    u32::from(address).checked_sub(RANGE_START).is_some_and(|it| it < RANGE_SIZE)
 }
 
 /// Addresses at the start of the range that are not allocated dynamically, but left for Services that choose their
 /// cluster IP. Upstream: `calculateRangeOffset`, at most 256.
-const CHOSEN: u32 = 256;
+const STATIC_ADDRESSES: u32 = 256;
 
 /// Range of node ports. Upstream: default of `--service-node-port-range`.
-const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// How long an allocation counts although its Service is not stored yet. A write is committed or has failed by then.
-const PROMISE: SignedDuration = SignedDuration::from_mins(2);
+const PENDING_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates cluster IPs and node ports. Follows the changes of stored Services, so that an allocation does not list
 /// all Services.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(Mutex<AllocatedAddresses>);
+pub(crate) struct ServiceAllocator(Mutex<ServiceAllocations>);
 
 /// The cluster IPs and node ports in use.
 #[derive(Debug, Default)]
-struct AllocatedAddresses {
+struct ServiceAllocations {
     /// Stored Services up to this revision are in `allocated`.
-    seen: Option<Revision>,
+    synced_revision: Option<Revision>,
     /// Allocations of stored Services, with the storage key of the Service.
-    held: HashMap<Claim, String>,
+    allocated: HashMap<AllocatedResource, String>,
     /// Allocations of Services that are not stored yet, with the storage key and the time of allocation.
-    promised: HashMap<Claim, (String, Timestamp)>,
+    pending: HashMap<AllocatedResource, (String, Timestamp)>,
     /// Offset at which the search for the next free cluster IP begins.
-    next: u32,
+    next_offset: u32,
 }
 
 /// A cluster IP or node port that belongs to one Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Claim {
-    Address(Ipv4Addr),
+enum AllocatedResource {
+    ClusterIp(Ipv4Addr),
     NodePort(i64),
 }
 
 /// Allocates the cluster IP and node ports of a Service, or checks those that it chose.
 pub(super) fn mutate(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     service: &mut Value,
 ) -> Result<(), ApiError> {
     let old = match attributes.operation {
-        Operation::Update { old } => old,
+        AdmissionOperation::Update { old } => old,
         _ => &Value::Null,
     };
     let mut allocated = admission.service_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-    allocated.follow(admission, context.now);
+    allocated.sync_services(admission, context.now);
     // A Service with `generateName` has no name yet and gets a unique key.
     let name = match str_at(service, "metadata.name") {
         "" => Uuid::new_v4().to_string(),
         name => name.to_owned(),
     };
     let key = attributes.target.kind.key(attributes.target.namespace.as_deref(), &name);
-    let mut allocator = RequestedAddresses {
-        taken: &mut allocated,
+    let mut allocator = RequestAllocator {
+        allocations: &mut allocated,
         key,
         now: context.now,
-        keeps: !context.dry_run,
+        is_persistent: !context.dry_run,
         attributes,
     };
-    forget_what_ends(service, old);
-    allocator.address(service, old)?;
-    allocator.node_ports(service, old)
+    drop_type_dependent_fields(service, old);
+    allocator.allocate_cluster_ip(service, old)?;
+    allocator.allocate_node_ports(service, old)
 }
 
 /// Removes fields that depend on a type that the Service no longer has, unless the user changed them. Upstream:
 /// `dropTypeDependentFields`.
-fn forget_what_ends(service: &mut Value, old: &Value) {
+fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let is_load_balancer = |it: &Value| it["spec"]["type"] == "LoadBalancer";
     let has_cluster_ip = |it: &Value| it["spec"]["type"] != "ExternalName";
     let has_health_port = |it: &Value| is_load_balancer(it) && it["spec"]["externalTrafficPolicy"] == "Local";
@@ -115,21 +115,21 @@ fn forget_what_ends(service: &mut Value, old: &Value) {
         (&is_load_balancer, "loadBalancerClass"),
         (&has_cluster_ip, "internalTrafficPolicy"),
         (&has_health_port, "healthCheckNodePort"),
-        (&is_reached_from_outside, "externalTrafficPolicy"),
+        (&is_externally_accessible, "externalTrafficPolicy"),
     ] {
         if is_obsolete(has, field) {
             obsolete.push(field);
         }
     }
     let node_ports = |it: &Value| -> Vec<i64> {
-        let ports = list(&it["spec"], "ports").iter().map(|it| it["nodePort"].as_i64().unwrap_or(0));
+        let ports = list_at(&it["spec"], "ports").iter().map(|it| it["nodePort"].as_i64().unwrap_or(0));
         let mut ports: Vec<i64> = ports.filter(|it| *it != 0).collect();
         ports.sort_unstable();
         ports
     };
     let lose_ports =
         has_node_ports(old) && !has_node_ports(service) && node_ports(old) == node_ports(service);
-    let spec = map_mut(service, "spec");
+    let spec = map_at_mut(service, "spec");
     for field in obsolete {
         spec.remove(field);
     }
@@ -151,26 +151,26 @@ fn has_node_ports(service: &Value) -> bool {
 }
 
 /// Whether clients outside the cluster can reach the Service. Upstream: `ExternallyAccessible`.
-fn is_reached_from_outside(service: &Value) -> bool {
+fn is_externally_accessible(service: &Value) -> bool {
     let spec = &service["spec"];
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
 /// Allocates the cluster IP and node ports of one Service.
-struct RequestedAddresses<'a> {
-    taken: &'a mut AllocatedAddresses,
+struct RequestAllocator<'a> {
+    allocations: &'a mut ServiceAllocations,
     key: String,
     now: Timestamp,
-    keeps: bool,
+    is_persistent: bool,
     attributes: AdmissionAttributes<'a>,
 }
 
-impl RequestedAddresses<'_> {
-    fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
+impl RequestAllocator<'_> {
+    fn allocate_cluster_ip(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
             // A Service that becomes ExternalName releases its cluster IP. Validation refuses a new one that sets a
             // cluster IP.
-            let spec = map_mut(service, "spec");
+            let spec = map_at_mut(service, "spec");
             for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if !old.is_null() {
                     spec.remove(name);
@@ -199,12 +199,12 @@ impl RequestedAddresses<'_> {
             "None" => requested,
             // A stored cluster IP stays: validation refuses a change.
             _ if !requested.is_empty() && is_set(&old["spec"]["clusterIP"]) => requested,
-            "" => self.free_address(service)?.to_string(),
-            _ => self.claim_address(service, &requested)?,
+            "" => self.allocate_free_address(service)?.to_string(),
+            _ => self.allocate_requested_address(service, &requested)?,
         };
         // A headless Service without a selector may have endpoints of both IP families.
         let both = address == "None" && !is_set(&service["spec"]["selector"]);
-        let spec = map_mut(service, "spec");
+        let spec = map_at_mut(service, "spec");
         if spec.get("clusterIPs").is_none_or(|it| !is_set(it)) {
             spec.insert("clusterIPs".into(), json!([address]));
         }
@@ -228,61 +228,68 @@ impl RequestedAddresses<'_> {
         Ok(())
     }
 
-    fn free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
+    fn allocate_free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // The search continues where the last one ended, so that a released address is not reused immediately.
-        let dynamic = HOSTS - 1 - CHOSEN;
-        let any = (0..dynamic).map(|it| CHOSEN + (self.taken.next + it) % dynamic).chain(2..CHOSEN);
-        let mut free = any.map(|it| Ipv4Addr::from(NETWORK + it));
-        let Some(address) = free.find(|it| !self.taken.has(Claim::Address(*it), &self.key)) else {
+        let dynamic = RANGE_SIZE - 1 - STATIC_ADDRESSES;
+        let any = (0..dynamic)
+            .map(|it| STATIC_ADDRESSES + (self.allocations.next_offset + it) % dynamic)
+            .chain(2..STATIC_ADDRESSES);
+        let mut free = any.map(|it| Ipv4Addr::from(RANGE_START + it));
+        let Some(address) = free
+            .find(|it| !self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(*it), &self.key))
+        else {
             let why = "failed to allocate IP 10.96.0.0/16: range is full";
-            return Err(self.refuse(service, vec![FieldError::invalid("spec.clusterIPs", &json!([]), why)]));
+            return Err(
+                self.invalid_service(service, vec![FieldError::invalid("spec.clusterIPs", &json!([]), why)])
+            );
         };
-        if self.keeps {
-            self.taken.next = (u32::from(address) - NETWORK + 1).saturating_sub(CHOSEN) % dynamic;
+        if self.is_persistent {
+            self.allocations.next_offset =
+                (u32::from(address) - RANGE_START + 1).saturating_sub(STATIC_ADDRESSES) % dynamic;
         }
-        self.promise(Claim::Address(address));
+        self.record_pending(AllocatedResource::ClusterIp(address));
         Ok(address)
     }
 
-    fn claim_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
+    fn allocate_requested_address(&mut self, service: &Value, requested: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
             let value = json!([requested]);
-            self.refuse(service, vec![FieldError::invalid("spec.clusterIPs", &value, why)])
+            self.invalid_service(service, vec![FieldError::invalid("spec.clusterIPs", &value, why)])
         };
         // Validation refuses an invalid address.
         let Ok(address) = requested.parse::<Ipv4Addr>() else { return Ok(requested.to_owned()) };
-        let host = u32::from(address).wrapping_sub(NETWORK);
-        if !(1..HOSTS - 1).contains(&host) {
+        let host = u32::from(address).wrapping_sub(RANGE_START);
+        if !(1..RANGE_SIZE - 1).contains(&host) {
             return Err(refuse(&format!(
                 "failed to allocate IP {requested}: the provided network does not match the current range"
             )));
         }
-        if self.taken.has(Claim::Address(address), &self.key) {
+        if self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(address), &self.key) {
             return Err(refuse(&format!(
                 "failed to allocate IP {requested}: provided IP is already allocated"
             )));
         }
-        self.promise(Claim::Address(address));
+        self.record_pending(AllocatedResource::ClusterIp(address));
         Ok(requested.to_owned())
     }
 
-    fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
+    fn allocate_node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs_node_ports = has_node_ports(service);
-        let old_ports = list(&old["spec"], "ports");
-        let mut ports = list(&service["spec"], "ports").to_vec();
+        let old_ports = list_at(&old["spec"], "ports");
+        let mut ports = list_at(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();
         for (at, port) in ports.iter_mut().enumerate() {
             let same = |it: &&Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
             let before = old_ports.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
             match (port["nodePort"].as_i64().unwrap_or(0), before) {
                 (0, _) if !needs_node_ports => {}
-                (0, 0) => port["nodePort"] = json!(self.free_node_port(service, at)?),
+                (0, 0) => port["nodePort"] = json!(self.allocate_free_node_port(service, at)?),
                 (0, before) => port["nodePort"] = json!(before),
                 // Ports with different protocols may share a node port.
                 (requested, _)
                     if old_ports.iter().any(|it| it["nodePort"] == requested)
                         || !chosen.insert(requested) => {}
-                (requested, _) => self.claim_node_port(service, at, requested)?,
+                (requested, _) => self.allocate_requested_node_port(service, at, requested)?,
             }
         }
         if !ports.is_empty() {
@@ -291,113 +298,125 @@ impl RequestedAddresses<'_> {
         Ok(())
     }
 
-    fn free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
-        let Some(port) = NODE_PORTS.into_iter().find(|it| {
-            !self.taken.has(Claim::NodePort(*it), &self.key) && !self.taken.is_promised(Claim::NodePort(*it))
+    fn allocate_free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
+        let Some(port) = NODE_PORT_RANGE.into_iter().find(|it| {
+            !self.allocations.is_allocated_to_other(AllocatedResource::NodePort(*it), &self.key)
+                && !self.allocations.is_pending(AllocatedResource::NodePort(*it))
         }) else {
             let cause = FieldError::invalid(
                 format!("spec.ports[{at}].nodePort"),
                 &json!(0),
                 "failed to allocate a nodePort: range is full",
             );
-            return Err(self.refuse(service, vec![cause]));
+            return Err(self.invalid_service(service, vec![cause]));
         };
-        self.promise(Claim::NodePort(port));
+        self.record_pending(AllocatedResource::NodePort(port));
         Ok(port)
     }
 
-    fn claim_node_port(&mut self, service: &Value, at: usize, port: i64) -> Result<(), ApiError> {
+    fn allocate_requested_node_port(
+        &mut self,
+        service: &Value,
+        at: usize,
+        port: i64,
+    ) -> Result<(), ApiError> {
         let field = format!("spec.ports[{at}].nodePort");
-        let why = if !NODE_PORTS.contains(&port) {
+        let why = if !NODE_PORT_RANGE.contains(&port) {
             "provided port is not in the valid range. The range of valid ports is 30000-32767"
-        } else if self.taken.has(Claim::NodePort(port), &self.key) {
+        } else if self.allocations.is_allocated_to_other(AllocatedResource::NodePort(port), &self.key) {
             "provided port is already allocated"
         } else {
-            self.promise(Claim::NodePort(port));
+            self.record_pending(AllocatedResource::NodePort(port));
             return Ok(());
         };
-        Err(self.refuse(service, vec![FieldError::invalid(field, &json!(port), why)]))
+        Err(self.invalid_service(service, vec![FieldError::invalid(field, &json!(port), why)]))
     }
 
     /// Records a pending allocation, except in a dry run.
-    fn promise(&mut self, claim: Claim) {
-        if self.keeps {
-            self.taken.promised.insert(claim, (self.key.clone(), self.now));
+    fn record_pending(&mut self, claim: AllocatedResource) {
+        if self.is_persistent {
+            self.allocations.pending.insert(claim, (self.key.clone(), self.now));
         }
     }
 
     /// Returns a 422 error for the Service.
-    fn refuse(&self, service: &Value, causes: Vec<FieldError>) -> ApiError {
+    fn invalid_service(&self, service: &Value, causes: Vec<FieldError>) -> ApiError {
         ApiError::invalid(self.attributes.target.kind, str_at(service, "metadata.name"), &causes)
     }
 }
 
-impl AllocatedAddresses {
+impl ServiceAllocations {
     /// Whether a Service other than `key` has the address or port.
-    fn has(&self, claim: Claim, key: &str) -> bool {
-        let stored = self.held.get(&claim);
-        let pending = self.promised.get(&claim).map(|(key, _)| key);
+    fn is_allocated_to_other(&self, claim: AllocatedResource, key: &str) -> bool {
+        let stored = self.allocated.get(&claim);
+        let pending = self.pending.get(&claim).map(|(key, _)| key);
         stored.into_iter().chain(pending).any(|it| it != key)
     }
 
     /// Whether the address or port is allocated to a Service that is not stored yet.
-    fn is_promised(&self, claim: Claim) -> bool {
-        self.promised.contains_key(&claim)
+    fn is_pending(&self, claim: AllocatedResource) -> bool {
+        self.pending.contains_key(&claim)
     }
 
     /// Applies the changes of stored Services since the last call, and drops expired pending allocations.
-    fn follow(&mut self, admission: &Admission, now: Timestamp) {
-        self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
+    fn sync_services(&mut self, admission: &AdmissionChain, now: Timestamp) {
+        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_TTL);
         let kind = Kind::builtin("", "v1", "services");
-        let changes = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
+        let changes = self
+            .synced_revision
+            .and_then(|seen| admission.storage.events_since(&kind.key_prefix(None), seen).ok());
         let Some((events, revision)) = changes else {
-            let (services, revision) = admission.storage.list(kind, None, &Selector::default());
-            self.held.clear();
+            let (services, revision) = admission.storage.list(kind, None, &ObjectSelector::default());
+            self.allocated.clear();
             for service in &services {
-                self.put(&unstructured::parse(service));
+                self.record_service(&unstructured::parse_stored(service));
             }
-            self.seen = Some(revision);
+            self.synced_revision = Some(revision);
             return;
         };
         for event in events {
             match &event.change {
                 Change::Put { now, before } => {
                     if let Some(before) = before {
-                        self.release(&unstructured::parse(&before.value));
+                        self.release_service(&unstructured::parse_stored(&before.value));
                     }
-                    self.put(&unstructured::parse(&now.value));
+                    self.record_service(&unstructured::parse_stored(&now.value));
                 }
-                Change::Delete { before, .. } => self.release(&unstructured::parse(&before.value)),
+                Change::Delete { before, .. } => {
+                    self.release_service(&unstructured::parse_stored(&before.value))
+                }
             }
         }
-        self.seen = Some(revision);
+        self.synced_revision = Some(revision);
     }
 
     /// Records the allocations of a stored Service.
-    fn put(&mut self, service: &Value) {
-        let key = key_of(service);
-        self.held.extend(claims(service).map(|it| (it, key.clone())));
+    fn record_service(&mut self, service: &Value) {
+        let key = storage_key(service);
+        self.allocated.extend(allocated_resources(service).map(|it| (it, key.clone())));
     }
 
     /// Removes the allocations of a Service that was changed or deleted.
-    fn release(&mut self, service: &Value) {
-        let key = key_of(service);
-        for claim in claims(service) {
-            if self.held.get(&claim) == Some(&key) {
-                self.held.remove(&claim);
+    fn release_service(&mut self, service: &Value) {
+        let key = storage_key(service);
+        for claim in allocated_resources(service) {
+            if self.allocated.get(&claim) == Some(&key) {
+                self.allocated.remove(&claim);
             }
         }
     }
 }
 
-fn key_of(service: &Value) -> String {
+fn storage_key(service: &Value) -> String {
     let kind = Kind::builtin("", "v1", "services");
     kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
 }
 
 /// The cluster IPs and node ports in a Service's spec.
-fn claims(service: &Value) -> impl Iterator<Item = Claim> {
-    let addresses = list(&service["spec"], "clusterIPs").iter().filter_map(|it| it.as_str()?.parse().ok());
-    let ports = list(&service["spec"], "ports").iter().filter_map(|it| it["nodePort"].as_i64());
-    addresses.map(Claim::Address).chain(ports.filter(|it| *it != 0).map(Claim::NodePort))
+fn allocated_resources(service: &Value) -> impl Iterator<Item = AllocatedResource> {
+    let addresses = list_at(&service["spec"], "clusterIPs").iter().filter_map(|it| it.as_str()?.parse().ok());
+    let ports = list_at(&service["spec"], "ports").iter().filter_map(|it| it["nodePort"].as_i64());
+    addresses
+        .map(AllocatedResource::ClusterIp)
+        .chain(ports.filter(|it| *it != 0).map(AllocatedResource::NodePort))
 }

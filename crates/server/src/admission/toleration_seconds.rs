@@ -3,28 +3,28 @@
 
 use serde_json::{Value, json};
 
-use crate::unstructured::{list, map_mut, str_at};
+use crate::unstructured::{list_at, map_at_mut, str_at};
 
 /// How long a pod tolerates each of the taints.
-const SECONDS: u32 = 300;
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const TOLERATION_S: u32 = 300;
+const NODE_FAILURE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 pub(super) fn mutate(pod: &mut Value) {
     let tolerates = |taint: &str| {
-        list(&pod["spec"], "tolerations").iter().any(|it| {
+        list_at(&pod["spec"], "tolerations").iter().any(|it| {
             let (key, effect) = (str_at(it, "key"), str_at(it, "effect"));
             (key.is_empty() || key == taint) && (effect.is_empty() || effect == "NoExecute")
         })
     };
-    let missing: Vec<_> = TAINTS
+    let missing: Vec<_> = NODE_FAILURE_TAINTS
         .into_iter()
         .filter(|it| !tolerates(it))
-        .map(|it| json!({"key": it, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}))
+        .map(|it| json!({"key": it, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_S}))
         .collect();
     if missing.is_empty() {
         return;
     }
-    match map_mut(pod, "spec").entry("tolerations").or_insert_with(|| json!([])) {
+    match map_at_mut(pod, "spec").entry("tolerations").or_insert_with(|| json!([])) {
         Value::Array(tolerations) => tolerations.extend(missing),
         other => *other = Value::Array(missing),
     }

@@ -4,63 +4,63 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Access;
-use super::default_roles::BOOTSTRAPPERS;
+use super::AccessControl;
+use super::default_roles::BOOTSTRAPPERS_GROUP;
 use crate::kinds::Kind;
-use crate::request::{AUTHENTICATED, User};
+use crate::request::{AUTHENTICATED_GROUP, User};
 use crate::unstructured::{self, is_set, str_at};
 
-const NAMESPACE: &str = "kube-system";
+const TOKEN_NAMESPACE: &str = "kube-system";
 /// Secret type of bootstrap tokens.
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+const TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
 /// Key in the user's `extra` attributes with the only node that a bootstrap token may join.
-pub(crate) const FOR_NODE: &str = "muster.bootstrap/node";
+pub(crate) const NODE_EXTRA_KEY: &str = "muster.bootstrap/node";
 
 /// Rule: a bootstrap token is valid while its Secret exists, is enabled for authentication and has not expired. Its
 /// user is in the group `system:bootstrappers` and in those listed in the Secret, which must begin with
 /// `system:bootstrappers:`. A token whose Secret names a node is valid for that node only.
 /// Upstream: the bootstrap token authenticator.
-pub(crate) fn user(access: &Access, token: &str, now: Timestamp) -> Option<User> {
-    let (id, secret) = parts(token)?;
-    let stored = StoredToken::read(access, id, now)?;
-    if !same(stored.field("token-secret")?.as_bytes(), secret.as_bytes()) {
+pub(crate) fn bootstrap_token_user(access: &AccessControl, token: &str, now: Timestamp) -> Option<User> {
+    let (id, secret) = split_token(token)?;
+    let stored = BootstrapTokenSecret::find_valid(access, id, now)?;
+    if !constant_time_eq(stored.decoded_field("token-secret")?.as_bytes(), secret.as_bytes()) {
         return None;
     }
-    let mut groups = vec![BOOTSTRAPPERS.to_owned()];
-    for group in stored.field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
-        match group.strip_prefix(BOOTSTRAPPERS).and_then(|it| it.strip_prefix(':')) {
+    let mut groups = vec![BOOTSTRAPPERS_GROUP.to_owned()];
+    for group in stored.decoded_field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
+        match group.strip_prefix(BOOTSTRAPPERS_GROUP).and_then(|it| it.strip_prefix(':')) {
             Some(rest) if !rest.is_empty() => groups.push(group.to_owned()),
             // A Secret that lists any other group is invalid.
             _ if !group.is_empty() => return None,
             _ => {}
         }
     }
-    groups.push(AUTHENTICATED.to_owned());
+    groups.push(AUTHENTICATED_GROUP.to_owned());
     let mut user = User::new(format!("system:bootstrap:{id}"), groups);
-    if let Some(node) = stored.field("node").filter(|it| !it.is_empty()) {
-        user.extra.insert(FOR_NODE.to_owned(), vec![node]);
+    if let Some(node) = stored.decoded_field("node").filter(|it| !it.is_empty()) {
+        user.extra.insert(NODE_EXTRA_KEY.to_owned(), vec![node]);
     }
     Some(user)
 }
 
 /// The Secret of a valid bootstrap token.
-struct StoredToken(Value);
+struct BootstrapTokenSecret(Value);
 
-impl StoredToken {
-    fn read(access: &Access, id: &str, now: Timestamp) -> Option<Self> {
+impl BootstrapTokenSecret {
+    fn find_valid(access: &AccessControl, id: &str, now: Timestamp) -> Option<Self> {
         let secrets = Kind::builtin("", "v1", "secrets");
-        let stored = access.storage.peek(secrets, Some(NAMESPACE), &format!("bootstrap-token-{id}"))?;
-        let stored = Self(unstructured::parse(&stored));
-        let is_valid = stored.0["type"] == TYPE
+        let stored = access.storage.find(secrets, Some(TOKEN_NAMESPACE), &format!("bootstrap-token-{id}"))?;
+        let stored = Self(unstructured::parse_stored(&stored));
+        let is_valid = stored.0["type"] == TOKEN_SECRET_TYPE
             && !is_set(&stored.0["metadata"]["deletionTimestamp"])
-            && stored.field("token-id").as_deref() == Some(id)
-            && stored.field("usage-bootstrap-authentication").as_deref() == Some("true")
-            && !is_expired(&stored.0, stored.field("expiration"), now);
+            && stored.decoded_field("token-id").as_deref() == Some(id)
+            && stored.decoded_field("usage-bootstrap-authentication").as_deref() == Some("true")
+            && !is_expired(&stored.0, stored.decoded_field("expiration"), now);
         is_valid.then_some(stored)
     }
 
-    fn field(&self, name: &str) -> Option<String> {
+    fn decoded_field(&self, name: &str) -> Option<String> {
         let bytes = BASE64.decode(str_at(&self.0["data"], name)).ok()?;
         String::from_utf8(bytes).ok()
     }
@@ -76,7 +76,7 @@ fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> boo
 }
 
 /// Splits `id.secret`: six and sixteen lowercase letters or digits.
-fn parts(token: &str) -> Option<(&str, &str)> {
+fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let is_word = |it: &str, length| {
         it.len() == length && it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
@@ -85,6 +85,6 @@ fn parts(token: &str) -> Option<(&str, &str)> {
 }
 
 /// Compares in constant time, to prevent timing attacks.
-fn same(one: &[u8], other: &[u8]) -> bool {
+fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -7,258 +7,297 @@ use serde_json::{Value, json};
 
 use crate::kinds::KINDS;
 use crate::request::{
-    CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+    CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
+    SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
 /// Group of nodes that authenticate with a bootstrap token, before they have a certificate.
-pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
+pub(crate) const BOOTSTRAPPERS_GROUP: &str = "system:bootstrappers";
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const CERTIFICATES: &str = "certificates.k8s.io";
-const AUTHENTICATION: &str = "authentication.k8s.io";
-const AUTHORIZATION: &str = "authorization.k8s.io";
-const LEASES: &str = "coordination.k8s.io";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
+const COORDINATION_GROUP: &str = "coordination.k8s.io";
 /// Stands for the core API group, whose name is empty, in the rules below.
-const CORE: &str = "core";
+const CORE_GROUP: &str = "core";
 /// The API groups of events, which are served in both.
-const EVENTS: &str = "core events.k8s.io";
-const POLICY: &str = "policy";
-const METRICS: &str = "metrics.k8s.io";
-const DISCOVERY: &str = "discovery.k8s.io";
+const EVENT_GROUPS: &str = "core events.k8s.io";
+const POLICY_GROUP: &str = "policy";
+const METRICS_GROUP: &str = "metrics.k8s.io";
+const DISCOVERY_GROUP: &str = "discovery.k8s.io";
 /// The API groups of DaemonSets, which are served in both.
-const APPS: &str = "apps extensions";
+const DAEMONSET_GROUPS: &str = "apps extensions";
 
-const READ: &str = "get list watch";
-const WRITE: &str = "create delete deletecollection patch update";
-const READ_WRITE: &str = "get list watch create delete deletecollection patch update";
+const READ_VERBS: &str = "get list watch";
+const WRITE_VERBS: &str = "create delete deletecollection patch update";
+const READ_WRITE_VERBS: &str = "get list watch create delete deletecollection patch update";
 
 /// Annotation of roles and bindings that are reconciled with the defaults at each start.
-pub(crate) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+pub(crate) const AUTO_UPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// The default ClusterRoles.
-pub(crate) fn cluster_roles() -> Vec<Value> {
+pub(crate) fn default_cluster_roles() -> Vec<Value> {
     let mut roles = vec![
-        role("cluster-admin", [on("*", "*", "*"), at("*", "*")]),
-        role(
+        cluster_role("cluster-admin", [resource_rule("*", "*", "*"), url_rule("*", "*")]),
+        cluster_role(
             "system:discovery",
-            [at(
+            [url_rule(
                 "get",
                 "/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*",
             )],
         ),
-        role(
+        cluster_role(
             "system:monitoring",
             [
-                at("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*"),
-                on("get", CORE, "nodes/metrics"),
+                url_rule(
+                    "get",
+                    "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*",
+                ),
+                resource_rule("get", CORE_GROUP, "nodes/metrics"),
             ],
         ),
-        role(
+        cluster_role(
             "system:basic-user",
             [
-                on("create", AUTHORIZATION, "selfsubjectaccessreviews selfsubjectrulesreviews"),
-                on("create", AUTHENTICATION, "selfsubjectreviews"),
+                resource_rule(
+                    "create",
+                    AUTHORIZATION_GROUP,
+                    "selfsubjectaccessreviews selfsubjectrulesreviews",
+                ),
+                resource_rule("create", AUTHENTICATION_GROUP, "selfsubjectreviews"),
             ],
         ),
-        role("system:public-info-viewer", [at("get", "/livez /readyz /healthz /version /version/")]),
-        aggregated("admin", None),
-        aggregated("edit", Some("admin")),
-        aggregated("view", Some("edit")),
-        aggregate_to(
+        cluster_role(
+            "system:public-info-viewer",
+            [url_rule("get", "/livez /readyz /healthz /version /version/")],
+        ),
+        aggregated_role("admin", None),
+        aggregated_role("edit", Some("admin")),
+        aggregated_role("view", Some("edit")),
+        role_aggregated_to(
             "admin",
             [
-                on("create", AUTHORIZATION, "localsubjectaccessreviews"),
-                on(READ_WRITE, RBAC, "roles rolebindings"),
+                resource_rule("create", AUTHORIZATION_GROUP, "localsubjectaccessreviews"),
+                resource_rule(READ_WRITE_VERBS, RBAC_GROUP, "roles rolebindings"),
             ],
         ),
-        aggregate_to(
+        role_aggregated_to(
             "edit",
             [
-                on(READ, CORE, "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy"),
-                on("impersonate", CORE, "serviceaccounts"),
-                on(WRITE, CORE, "pods pods/attach pods/proxy pods/exec pods/portforward"),
-                on("create", CORE, "pods/eviction"),
-                on(WRITE, CORE, "serviceaccounts services services/proxy configmaps secrets"),
-                on("create", CORE, "serviceaccounts/token"),
-                on(WRITE, EVENTS, "events"),
-                on(WRITE, APPS, "daemonsets"),
-                on(WRITE, POLICY, "poddisruptionbudgets"),
-                on(READ_WRITE, LEASES, "leases"),
+                resource_rule(
+                    READ_VERBS,
+                    CORE_GROUP,
+                    "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy",
+                ),
+                resource_rule("impersonate", CORE_GROUP, "serviceaccounts"),
+                resource_rule(
+                    WRITE_VERBS,
+                    CORE_GROUP,
+                    "pods pods/attach pods/proxy pods/exec pods/portforward",
+                ),
+                resource_rule("create", CORE_GROUP, "pods/eviction"),
+                resource_rule(
+                    WRITE_VERBS,
+                    CORE_GROUP,
+                    "serviceaccounts services services/proxy configmaps secrets",
+                ),
+                resource_rule("create", CORE_GROUP, "serviceaccounts/token"),
+                resource_rule(WRITE_VERBS, EVENT_GROUPS, "events"),
+                resource_rule(WRITE_VERBS, DAEMONSET_GROUPS, "daemonsets"),
+                resource_rule(WRITE_VERBS, POLICY_GROUP, "poddisruptionbudgets"),
+                resource_rule(READ_WRITE_VERBS, COORDINATION_GROUP, "leases"),
             ],
         ),
-        aggregate_to(
+        role_aggregated_to(
             "view",
             [
-                on(READ, CORE, "pods serviceaccounts services services/status endpoints configmaps"),
-                on(
-                    READ,
-                    CORE,
+                resource_rule(
+                    READ_VERBS,
+                    CORE_GROUP,
+                    "pods serviceaccounts services services/status endpoints configmaps",
+                ),
+                resource_rule(
+                    READ_VERBS,
+                    CORE_GROUP,
                     "limitranges resourcequotas bindings pods/status resourcequotas/status namespaces/status pods/log",
                 ),
-                on(READ, CORE, "namespaces"),
-                on(READ, EVENTS, "events"),
-                on(READ, DISCOVERY, "endpointslices"),
-                on(READ, APPS, "daemonsets daemonsets/status"),
-                on(READ, "apps", "controllerrevisions"),
-                on("get list", METRICS, "nodes pods"),
-                on(READ, POLICY, "poddisruptionbudgets poddisruptionbudgets/status"),
+                resource_rule(READ_VERBS, CORE_GROUP, "namespaces"),
+                resource_rule(READ_VERBS, EVENT_GROUPS, "events"),
+                resource_rule(READ_VERBS, DISCOVERY_GROUP, "endpointslices"),
+                resource_rule(READ_VERBS, DAEMONSET_GROUPS, "daemonsets daemonsets/status"),
+                resource_rule(READ_VERBS, "apps", "controllerrevisions"),
+                resource_rule("get list", METRICS_GROUP, "nodes pods"),
+                resource_rule(READ_VERBS, POLICY_GROUP, "poddisruptionbudgets poddisruptionbudgets/status"),
             ],
         ),
-        role(
+        cluster_role(
             "system:node-bootstrapper",
-            [on("create get list watch", CERTIFICATES, "certificatesigningrequests")],
+            [resource_rule("create get list watch", CERTIFICATES_GROUP, "certificatesigningrequests")],
         ),
-        role(
+        cluster_role(
             "system:auth-delegator",
             [
-                on("create", AUTHENTICATION, "tokenreviews"),
-                on("create", AUTHORIZATION, "subjectaccessreviews"),
+                resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),
+                resource_rule("create", AUTHORIZATION_GROUP, "subjectaccessreviews"),
             ],
         ),
-        role(
+        cluster_role(
             "system:service-account-issuer-discovery",
-            [at(
+            [url_rule(
                 "get",
                 "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/",
             )],
         ),
-        role(
+        cluster_role(
             "system:kubelet-api-admin",
             [
-                on(READ, CORE, "nodes"),
-                on("proxy", CORE, "nodes"),
-                on(
+                resource_rule(READ_VERBS, CORE_GROUP, "nodes"),
+                resource_rule("proxy", CORE_GROUP, "nodes"),
+                resource_rule(
                     "*",
-                    CORE,
+                    CORE_GROUP,
                     "nodes/proxy nodes/metrics nodes/stats nodes/log nodes/pods nodes/healthz nodes/configz",
                 ),
             ],
         ),
-        with_rules("system:node", node_rules()),
-        role(
+        role_with_rules("system:node", node_rules()),
+        cluster_role(
             "system:node-proxier",
             [
-                on("list watch", CORE, "services endpoints"),
-                on(READ, CORE, "nodes"),
-                on("create patch update", EVENTS, "events"),
-                on("list watch", DISCOVERY, "endpointslices"),
+                resource_rule("list watch", CORE_GROUP, "services endpoints"),
+                resource_rule(READ_VERBS, CORE_GROUP, "nodes"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
+                resource_rule("list watch", DISCOVERY_GROUP, "endpointslices"),
             ],
         ),
-        role(
-            CONTROLLER,
+        cluster_role(
+            CONTROLLER_USER,
             [
-                on(READ, "apps", "daemonsets controllerrevisions"),
-                on("update", "apps", "daemonsets/status daemonsets/finalizers"),
-                on(READ, CORE, "nodes pods"),
-                on("create delete patch", CORE, "pods"),
-                on("create delete patch", "apps", "controllerrevisions"),
-                on("create patch update", EVENTS, "events"),
+                resource_rule(READ_VERBS, "apps", "daemonsets controllerrevisions"),
+                resource_rule("update", "apps", "daemonsets/status daemonsets/finalizers"),
+                resource_rule(READ_VERBS, CORE_GROUP, "nodes pods"),
+                resource_rule("create delete patch", CORE_GROUP, "pods"),
+                resource_rule("create delete patch", "apps", "controllerrevisions"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        role(
-            DISRUPTION,
+        cluster_role(
+            DISRUPTION_USER,
             [
-                on(READ, CORE, "pods"),
-                on("patch", CORE, "pods/status"),
-                on(READ, POLICY, "poddisruptionbudgets"),
-                on("patch", POLICY, "poddisruptionbudgets/status"),
-                on("create patch update", EVENTS, "events"),
+                resource_rule(READ_VERBS, CORE_GROUP, "pods"),
+                resource_rule("patch", CORE_GROUP, "pods/status"),
+                resource_rule(READ_VERBS, POLICY_GROUP, "poddisruptionbudgets"),
+                resource_rule("patch", POLICY_GROUP, "poddisruptionbudgets/status"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        role(
-            ENDPOINTS,
+        cluster_role(
+            ENDPOINTS_USER,
             [
-                on(READ, CORE, "nodes pods services"),
+                resource_rule(READ_VERBS, CORE_GROUP, "nodes pods services"),
                 // Owner references with blockOwnerDeletion require permission to update the owner's finalizers.
-                on("update", CORE, "services/finalizers endpoints/finalizers"),
-                on("create delete get list patch watch", CORE, "endpoints"),
-                on("create delete get list patch watch", DISCOVERY, "endpointslices"),
-                on("create patch update", EVENTS, "events"),
+                resource_rule("update", CORE_GROUP, "services/finalizers endpoints/finalizers"),
+                resource_rule("create delete get list patch watch", CORE_GROUP, "endpoints"),
+                resource_rule("create delete get list patch watch", DISCOVERY_GROUP, "endpointslices"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        with_rules(GARBAGE_COLLECTOR, garbage_rules()),
-        role(
-            NODE_LIFECYCLE,
+        role_with_rules(GARBAGE_COLLECTOR_USER, garbage_collector_rules()),
+        cluster_role(
+            NODE_LIFECYCLE_USER,
             [
-                on("get list patch update watch", CORE, "nodes"),
-                on("patch update", CORE, "nodes/status pods/status"),
-                on("delete get list watch", CORE, "pods"),
-                on(READ, LEASES, "leases"),
-                on("create patch update", EVENTS, "events"),
+                resource_rule("get list patch update watch", CORE_GROUP, "nodes"),
+                resource_rule("patch update", CORE_GROUP, "nodes/status pods/status"),
+                resource_rule("delete get list watch", CORE_GROUP, "pods"),
+                resource_rule(READ_VERBS, COORDINATION_GROUP, "leases"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        role(
-            SCHEDULER,
+        cluster_role(
+            SCHEDULER_USER,
             [
-                on(READ, CORE, "namespaces nodes"),
-                on("delete get list watch", CORE, "pods"),
-                on("create", CORE, "bindings pods/binding"),
-                on("patch update", CORE, "pods/status"),
-                on(READ, POLICY, "poddisruptionbudgets"),
-                on("create patch update", EVENTS, "events"),
+                resource_rule(READ_VERBS, CORE_GROUP, "namespaces nodes"),
+                resource_rule("delete get list watch", CORE_GROUP, "pods"),
+                resource_rule("create", CORE_GROUP, "bindings pods/binding"),
+                resource_rule("patch update", CORE_GROUP, "pods/status"),
+                resource_rule(READ_VERBS, POLICY_GROUP, "poddisruptionbudgets"),
+                resource_rule("create patch update", EVENT_GROUPS, "events"),
             ],
         ),
-        role(
-            SIMULATED_NODES,
+        cluster_role(
+            SIMULATED_NODES_USER,
             [
-                on("create delete list patch watch", CORE, "nodes"),
-                on("patch", CORE, "nodes/status pods/status"),
-                on("list watch delete", CORE, "pods"),
-                on("create patch", LEASES, "leases"),
+                resource_rule("create delete list patch watch", CORE_GROUP, "nodes"),
+                resource_rule("patch", CORE_GROUP, "nodes/status pods/status"),
+                resource_rule("list watch delete", CORE_GROUP, "pods"),
+                resource_rule("create patch", COORDINATION_GROUP, "leases"),
             ],
         ),
     ];
     for subresource in ["nodeclient", "selfnodeclient"] {
         let resource = format!("certificatesigningrequests/{subresource}");
-        roles.push(role(
+        roles.push(cluster_role(
             &format!("system:certificates.k8s.io:certificatesigningrequests:{subresource}"),
-            [on("create", CERTIFICATES, &resource)],
+            [resource_rule("create", CERTIFICATES_GROUP, &resource)],
         ));
     }
     for signer in ["kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet"] {
-        let mut rule = on("approve", CERTIFICATES, "signers");
+        let mut rule = resource_rule("approve", CERTIFICATES_GROUP, "signers");
         rule["resourceNames"] = json!([format!("kubernetes.io/{signer}")]);
-        roles.push(role(&format!("system:certificates.k8s.io:{signer}-approver"), [rule]));
+        roles.push(cluster_role(&format!("system:certificates.k8s.io:{signer}-approver"), [rule]));
     }
     roles
 }
 
 /// The default ClusterRoleBindings.
-pub(crate) fn cluster_role_bindings() -> Vec<Value> {
-    let group = |it: &str| json!({"apiGroup": RBAC, "kind": "Group", "name": it});
-    let user = |it: &str| json!({"apiGroup": RBAC, "kind": "User", "name": it});
+pub(crate) fn default_cluster_role_bindings() -> Vec<Value> {
+    let group = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": it});
+    let user = |it: &str| json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": it});
     let everyone = || vec![group("system:authenticated")];
     let csrs = "system:certificates.k8s.io:certificatesigningrequests";
     vec![
-        binding("cluster-admin", "cluster-admin", vec![group("system:masters")]),
-        binding("system:monitoring", "system:monitoring", vec![group("system:monitoring")]),
-        binding("system:discovery", "system:discovery", everyone()),
-        binding("system:basic-user", "system:basic-user", everyone()),
-        binding(
+        cluster_role_binding("cluster-admin", "cluster-admin", vec![group("system:masters")]),
+        cluster_role_binding("system:monitoring", "system:monitoring", vec![group("system:monitoring")]),
+        cluster_role_binding("system:discovery", "system:discovery", everyone()),
+        cluster_role_binding("system:basic-user", "system:basic-user", everyone()),
+        cluster_role_binding(
             "system:public-info-viewer",
             "system:public-info-viewer",
             vec![group("system:authenticated"), group("system:unauthenticated")],
         ),
-        binding("system:node", "system:node", Vec::new()),
-        binding("system:node-proxier", "system:node-proxier", vec![user("system:kube-proxy")]),
+        cluster_role_binding("system:node", "system:node", Vec::new()),
+        cluster_role_binding("system:node-proxier", "system:node-proxier", vec![user("system:kube-proxy")]),
         // Nodes read Services and endpoints to route packets of their pods.
-        binding("muster:node-proxiers", "system:node-proxier", vec![group("system:nodes")]),
-        binding(
+        cluster_role_binding("muster:node-proxiers", "system:node-proxier", vec![group("system:nodes")]),
+        cluster_role_binding(
             "system:service-account-issuer-discovery",
             "system:service-account-issuer-discovery",
             vec![group("system:serviceaccounts")],
         ),
-        binding(CONTROLLER, CONTROLLER, vec![user(CONTROLLER)]),
-        binding(DISRUPTION, DISRUPTION, vec![user(DISRUPTION)]),
-        binding(ENDPOINTS, ENDPOINTS, vec![user(ENDPOINTS)]),
-        binding(GARBAGE_COLLECTOR, GARBAGE_COLLECTOR, vec![user(GARBAGE_COLLECTOR)]),
-        binding(NODE_LIFECYCLE, NODE_LIFECYCLE, vec![user(NODE_LIFECYCLE)]),
-        binding(SCHEDULER, SCHEDULER, vec![user(SCHEDULER)]),
-        binding(SIMULATED_NODES, SIMULATED_NODES, vec![user(SIMULATED_NODES)]),
+        cluster_role_binding(CONTROLLER_USER, CONTROLLER_USER, vec![user(CONTROLLER_USER)]),
+        cluster_role_binding(DISRUPTION_USER, DISRUPTION_USER, vec![user(DISRUPTION_USER)]),
+        cluster_role_binding(ENDPOINTS_USER, ENDPOINTS_USER, vec![user(ENDPOINTS_USER)]),
+        cluster_role_binding(
+            GARBAGE_COLLECTOR_USER,
+            GARBAGE_COLLECTOR_USER,
+            vec![user(GARBAGE_COLLECTOR_USER)],
+        ),
+        cluster_role_binding(NODE_LIFECYCLE_USER, NODE_LIFECYCLE_USER, vec![user(NODE_LIFECYCLE_USER)]),
+        cluster_role_binding(SCHEDULER_USER, SCHEDULER_USER, vec![user(SCHEDULER_USER)]),
+        cluster_role_binding(SIMULATED_NODES_USER, SIMULATED_NODES_USER, vec![user(SIMULATED_NODES_USER)]),
         // A node joins with a bootstrap token, gets a certificate, and renews it without approval by an administrator.
-        binding("muster:node-bootstrappers", "system:node-bootstrapper", vec![group(BOOTSTRAPPERS)]),
-        binding("muster:approve-new-nodes", &format!("{csrs}:nodeclient"), vec![group(BOOTSTRAPPERS)]),
-        binding(
+        cluster_role_binding(
+            "muster:node-bootstrappers",
+            "system:node-bootstrapper",
+            vec![group(BOOTSTRAPPERS_GROUP)],
+        ),
+        cluster_role_binding(
+            "muster:approve-new-nodes",
+            &format!("{csrs}:nodeclient"),
+            vec![group(BOOTSTRAPPERS_GROUP)],
+        ),
+        cluster_role_binding(
             "muster:approve-node-renewals",
             &format!("{csrs}:selfnodeclient"),
             vec![group("system:nodes")],
@@ -268,53 +307,57 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
 
 /// Rules of the garbage collector: every deletable kind, because any object can be a dependent. The kinds are listed
 /// one by one, because a rule on all resources would include `pods/exec`.
-fn garbage_rules() -> Value {
+fn garbage_collector_rules() -> Value {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
-        groups.entry(if kind.group.is_empty() { CORE } else { kind.group }).or_default().push(kind.plural);
+        groups
+            .entry(if kind.group.is_empty() { CORE_GROUP } else { kind.group })
+            .or_default()
+            .push(kind.plural);
     }
-    let rules =
-        groups.iter().map(|(group, plurals)| on("delete get list patch watch", group, &plurals.join(" ")));
+    let rules = groups
+        .iter()
+        .map(|(group, plurals)| resource_rule("delete get list patch watch", group, &plurals.join(" ")));
     // Pods of deleted nodes are marked as failed before they are deleted.
-    Value::Array(rules.chain([on("patch", CORE, "pods/status")]).collect())
+    Value::Array(rules.chain([resource_rule("patch", CORE_GROUP, "pods/status")]).collect())
 }
 
 /// Rules of the role `system:node`. The node authorizer further restricts them to objects related to the node.
 pub(crate) fn node_rules() -> Value {
     Value::Array(vec![
-        on("create", AUTHENTICATION, "tokenreviews"),
-        on("create", AUTHORIZATION, "subjectaccessreviews localsubjectaccessreviews"),
-        on(READ, CORE, "services"),
-        on("create get list watch", CORE, "nodes"),
-        on("patch update", CORE, "nodes/status"),
-        on("patch update", CORE, "nodes"),
-        on("create patch update", EVENTS, "events"),
-        on(READ, CORE, "pods"),
-        on("create delete", CORE, "pods"),
-        on("patch update", CORE, "pods/status"),
-        on("create", CORE, "pods/eviction"),
-        on(READ, CORE, "secrets configmaps"),
-        on("get", CORE, "endpoints"),
-        on("create get list watch", CERTIFICATES, "certificatesigningrequests"),
-        on("create delete get patch update", LEASES, "leases"),
-        on("create", CORE, "serviceaccounts/token"),
-        on("get", CORE, "serviceaccounts"),
-        on(READ, "node.k8s.io", "runtimeclasses"),
+        resource_rule("create", AUTHENTICATION_GROUP, "tokenreviews"),
+        resource_rule("create", AUTHORIZATION_GROUP, "subjectaccessreviews localsubjectaccessreviews"),
+        resource_rule(READ_VERBS, CORE_GROUP, "services"),
+        resource_rule("create get list watch", CORE_GROUP, "nodes"),
+        resource_rule("patch update", CORE_GROUP, "nodes/status"),
+        resource_rule("patch update", CORE_GROUP, "nodes"),
+        resource_rule("create patch update", EVENT_GROUPS, "events"),
+        resource_rule(READ_VERBS, CORE_GROUP, "pods"),
+        resource_rule("create delete", CORE_GROUP, "pods"),
+        resource_rule("patch update", CORE_GROUP, "pods/status"),
+        resource_rule("create", CORE_GROUP, "pods/eviction"),
+        resource_rule(READ_VERBS, CORE_GROUP, "secrets configmaps"),
+        resource_rule("get", CORE_GROUP, "endpoints"),
+        resource_rule("create get list watch", CERTIFICATES_GROUP, "certificatesigningrequests"),
+        resource_rule("create delete get patch update", COORDINATION_GROUP, "leases"),
+        resource_rule("create", CORE_GROUP, "serviceaccounts/token"),
+        resource_rule("get", CORE_GROUP, "serviceaccounts"),
+        resource_rule(READ_VERBS, "node.k8s.io", "runtimeclasses"),
     ])
 }
 
-fn role<const N: usize>(name: &str, rules: [Value; N]) -> Value {
-    with_rules(name, Value::Array(rules.into()))
+fn cluster_role<const N: usize>(name: &str, rules: [Value; N]) -> Value {
+    role_with_rules(name, Value::Array(rules.into()))
 }
 
-fn with_rules(name: &str, rules: Value) -> Value {
-    json!({"metadata": metadata(name), "rules": rules})
+fn role_with_rules(name: &str, rules: Value) -> Value {
+    json!({"metadata": default_metadata(name), "rules": rules})
 }
 
 /// A ClusterRole that aggregates the rules of all roles labelled for it, and is itself aggregated to `to`.
-fn aggregated(name: &str, to: Option<&str>) -> Value {
+fn aggregated_role(name: &str, to: Option<&str>) -> Value {
     let mut role = json!({
-        "metadata": metadata(name),
+        "metadata": default_metadata(name),
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {aggregate_label(name): "true"}}]},
         "rules": [],
     });
@@ -325,8 +368,8 @@ fn aggregated(name: &str, to: Option<&str>) -> Value {
 }
 
 /// The role `system:aggregate-to-…`, whose rules are aggregated to the role `to`.
-fn aggregate_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
-    let mut role = role(&format!("system:aggregate-to-{to}"), rules);
+fn role_aggregated_to<const N: usize>(to: &str, rules: [Value; N]) -> Value {
+    let mut role = cluster_role(&format!("system:aggregate-to-{to}"), rules);
     role["metadata"]["labels"][aggregate_label(to)] = json!("true");
     role
 }
@@ -335,10 +378,10 @@ fn aggregate_label(to: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{to}")
 }
 
-fn binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
+fn cluster_role_binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     let mut binding = json!({
-        "metadata": metadata(name),
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "metadata": default_metadata(name),
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
     });
     if !subjects.is_empty() {
         binding["subjects"] = Value::Array(subjects);
@@ -346,27 +389,28 @@ fn binding(name: &str, role: &str, subjects: Vec<Value>) -> Value {
     binding
 }
 
-fn metadata(name: &str) -> Value {
+fn default_metadata(name: &str) -> Value {
     json!({
         "name": name,
         "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-        "annotations": {AUTO_UPDATE: "true"},
+        "annotations": {AUTO_UPDATE_ANNOTATION: "true"},
     })
 }
 
 /// A rule on resources, from space-separated lists; `core` is the core API group.
-fn on(verbs: &str, groups: &str, resources: &str) -> Value {
-    let groups: Vec<_> = words(groups).into_iter().map(|it| if it == CORE { "" } else { it }).collect();
-    json!({"apiGroups": groups, "resources": words(resources), "verbs": words(verbs)})
+fn resource_rule(verbs: &str, groups: &str, resources: &str) -> Value {
+    let groups: Vec<_> =
+        sorted_words(groups).into_iter().map(|it| if it == CORE_GROUP { "" } else { it }).collect();
+    json!({"apiGroups": groups, "resources": sorted_words(resources), "verbs": sorted_words(verbs)})
 }
 
 /// A rule on non-resource URLs, from space-separated lists.
-fn at(verbs: &str, urls: &str) -> Value {
-    json!({"nonResourceURLs": words(urls), "verbs": words(verbs)})
+fn url_rule(verbs: &str, urls: &str) -> Value {
+    json!({"nonResourceURLs": sorted_words(urls), "verbs": sorted_words(verbs)})
 }
 
 /// Splits at whitespace and sorts.
-fn words(text: &str) -> Vec<&str> {
+fn sorted_words(text: &str) -> Vec<&str> {
     let mut words: Vec<_> = text.split_whitespace().collect();
     words.sort_unstable();
     words

@@ -7,15 +7,15 @@
 
 pub(crate) mod bootstrap_token;
 pub(crate) mod default_roles;
-mod impersonate;
-pub(crate) mod node;
+mod impersonation;
 pub(crate) mod node_addresses;
-mod reauthorize;
-pub(crate) mod review;
-pub(crate) mod revoked;
+pub(crate) mod node_authorizer;
+pub(crate) mod policy_rule;
+mod reauthorization;
+pub(crate) mod reviews;
+pub(crate) mod revocation;
 pub(crate) mod roles;
-pub(crate) mod rule;
-mod token;
+mod service_account_token;
 pub(crate) mod token_request;
 
 use std::fmt;
@@ -26,18 +26,20 @@ use jiff::Timestamp;
 use muster_store::{Change, Revision};
 use serde_json::Value;
 
-pub(crate) use self::impersonate::impersonated;
+pub(crate) use self::impersonation::impersonated_user;
 use self::node_addresses::NodeAddresses;
-pub(crate) use self::reauthorize::Reauthorization;
-use self::revoked::Revoked;
-pub use self::revoked::revoked_subject_key;
-use self::roles::{RbacObject, Roles};
-pub(crate) use self::token::{Claims, ISSUER, Ref, Tokens, discovery as issuer};
+pub(crate) use self::reauthorization::Reauthorization;
+use self::revocation::Revoked;
+pub use self::revocation::revoked_subject_key;
+use self::roles::{RbacObject, RbacRoles};
+pub(crate) use self::service_account_token::{
+    BoundObjectRef, ISSUER, TokenClaims, TokenSigner, openid_configuration as issuer,
+};
 use crate::error::ApiError;
 use crate::headers;
 use crate::kinds::Kind;
-use crate::request::{AccessTarget, MASTERS, RequestAttributes, User};
-use crate::selector::Selector;
+use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User};
+use crate::selector::ObjectSelector;
 use crate::storage::ObjectStorage;
 use crate::unstructured::{self, str_at};
 
@@ -50,30 +52,30 @@ pub(crate) const RBAC_OBJECTS: [(&str, RbacObject); 4] = [
 ];
 
 /// The API group of RBAC.
-pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
+pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Authenticates and authorizes requests; reads credentials and RBAC objects from the store.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct AccessControl {
     pub(crate) storage: Arc<ObjectStorage>,
     /// RBAC objects as of a revision, `None` before the first read. Synced with the store before each decision, so that
     /// changes take effect immediately.
-    roles: RwLock<(Option<Revision>, Roles)>,
+    roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
-    pub(crate) tokens: Tokens,
-    revoked: Revoked,
-    addresses: NodeAddresses,
+    pub(crate) tokens: TokenSigner,
+    revocations: Revoked,
+    node_addresses: NodeAddresses,
 }
 
 /// The grant that allows a request: membership in `system:masters`, the node authorizer, or an RBAC binding.
 #[derive(Debug)]
-pub(crate) enum Grant {
+pub(crate) enum AuthorizationGrant {
     Masters,
     Node,
     Role(roles::RoleGrant),
 }
 
-impl fmt::Display for Grant {
+impl fmt::Display for AuthorizationGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Masters | Self::Node => Ok(()),
@@ -83,18 +85,22 @@ impl fmt::Display for Grant {
 }
 
 /// Authorizes a request. Returns what allows it, or a 403 error.
-pub(crate) fn allow(access: &Access, user: &User, attributes: &RequestAttributes) -> Result<Grant, ApiError> {
-    authorize(access, user, attributes).map_err(|why| denied(user, attributes, &why))
+pub(crate) fn require_authorized(
+    access: &AccessControl,
+    user: &User,
+    attributes: &RequestAttributes,
+) -> Result<AuthorizationGrant, ApiError> {
+    authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
 /// Authorizes an anonymous request: only for non-resource paths, whatever RBAC grants on resources. Returns a 401
 /// error, so that the client authenticates.
-pub(crate) fn allow_stranger(
-    access: &Access,
+pub(crate) fn require_authorized_anonymous(
+    access: &AccessControl,
     user: &User,
     attributes: &RequestAttributes,
-) -> Result<Grant, ApiError> {
-    match attributes.on {
+) -> Result<AuthorizationGrant, ApiError> {
+    match attributes.target {
         AccessTarget::Path(_) => authorize(access, user, attributes).map_err(|_| ApiError::unauthorized()),
         AccessTarget::Resource(_) => Err(ApiError::unauthorized()),
     }
@@ -103,58 +109,64 @@ pub(crate) fn allow_stranger(
 /// Rule: a client certificate of the cluster's CA takes precedence over a bearer token. A request with neither is
 /// anonymous. An invalid, expired or revoked credential is refused with 401.
 pub(crate) fn authenticate(
-    access: &Access,
+    access: &AccessControl,
     peer: Option<&User>,
     headers: &HeaderMap,
     now: Timestamp,
 ) -> Result<User, ApiError> {
-    headers::check(headers)?;
+    headers::check_utf8(headers)?;
     if let Some(user) = peer {
         let certificate = user.client_certificate.as_ref();
-        if certificate.is_some_and(|it| revoked::has_revoked(access, &user.name, it)) {
+        if certificate.is_some_and(|it| revocation::is_certificate_revoked(access, &user.name, it)) {
             return Err(ApiError::unauthorized());
         }
         return Ok(user.clone());
     }
-    let Some(token) = headers::bearer(headers)? else { return Ok(User::anonymous()) };
-    user_of_token(access, token, &[token::ISSUER], now).map_err(|_| ApiError::unauthorized())
+    let Some(token) = headers::bearer_token(headers)? else { return Ok(User::anonymous()) };
+    token_user(access, token, &[service_account_token::ISSUER], now).map_err(|_| ApiError::unauthorized())
 }
 
 /// Authenticates a bearer token. The error describes the problem and never contains the token.
-fn user_of_token(access: &Access, token: &str, audiences: &[&str], now: Timestamp) -> Result<User, String> {
-    if let Some(claims) = access.tokens.read(token) {
-        let user = claims.user(access, audiences, now)?;
-        let is_bound_to_revoked = |it: &Ref| revoked::contains(access, &revoked::secret_key(&it.uid));
-        if revoked::contains(access, &revoked::token_key(&claims.id))
+fn token_user(
+    access: &AccessControl,
+    token: &str,
+    audiences: &[&str],
+    now: Timestamp,
+) -> Result<User, String> {
+    if let Some(claims) = access.tokens.verified_claims(token) {
+        let user = claims.authenticated_user(access, audiences, now)?;
+        let is_bound_to_revoked =
+            |it: &BoundObjectRef| revocation::is_revoked(access, &revocation::secret_key(&it.uid));
+        if revocation::is_revoked(access, &revocation::token_key(&claims.id))
             || claims.secret.as_ref().is_some_and(is_bound_to_revoked)
         {
             return Err("the token has been revoked".to_owned());
         }
         return Ok(user);
     }
-    bootstrap_token::user(access, token, now).ok_or_else(|| "invalid bearer token".to_owned())
+    bootstrap_token::bootstrap_token_user(access, token, now).ok_or_else(|| "invalid bearer token".to_owned())
 }
 
 /// Rule: members of `system:masters` may do anything; nodes have the permissions of the node authorizer; all users,
 /// including nodes, have those of their RBAC roles.
 /// `Err` has details for the error message, and is empty if there are none.
 pub(crate) fn authorize(
-    access: &Access,
+    access: &AccessControl,
     user: &User,
     attributes: &RequestAttributes,
-) -> Result<Grant, String> {
-    if user.is_in(MASTERS) {
-        return Ok(Grant::Masters);
+) -> Result<AuthorizationGrant, String> {
+    if user.is_in_group(MASTERS_GROUP) {
+        return Ok(AuthorizationGrant::Masters);
     }
-    let node_reason = match user.node() {
-        Some(name) => match node::grant(access, name, attributes) {
-            Ok(()) => return Ok(Grant::Node),
+    let node_reason = match user.node_name() {
+        Some(name) => match node_authorizer::authorize_node(access, name, attributes) {
+            Ok(()) => return Ok(AuthorizationGrant::Node),
             Err(why) => why,
         },
         None => String::new(),
     };
-    match access.with(|roles| roles.grant(user, attributes)) {
-        Ok(grant) => Ok(Grant::Role(grant)),
+    match access.with_roles(|roles| roles.authorize(user, attributes)) {
+        Ok(grant) => Ok(AuthorizationGrant::Role(grant)),
         Err(why) => {
             let both = [node_reason, why].into_iter().filter(|it| !it.is_empty());
             Err(both.collect::<Vec<_>>().join(", "))
@@ -162,63 +174,64 @@ pub(crate) fn authorize(
     }
 }
 
-impl Access {
+impl AccessControl {
     /// The public keys of service account tokens, as a JSON Web Key Set.
     pub(crate) fn token_keys(&self) -> Value {
-        self.tokens.keys()
+        self.tokens.json_web_key_set()
     }
 
-    pub(crate) fn new(storage: Arc<ObjectStorage>, tokens: Tokens) -> Self {
+    pub(crate) fn new(storage: Arc<ObjectStorage>, tokens: TokenSigner) -> Self {
         Self {
             storage,
             roles: RwLock::default(),
             tokens,
-            revoked: Revoked::default(),
-            addresses: NodeAddresses::default(),
+            revocations: Revoked::default(),
+            node_addresses: NodeAddresses::default(),
         }
     }
 
     /// Runs `read` on the current RBAC objects, after syncing them with the store if one has changed.
-    pub(crate) fn with<T>(&self, read: impl FnOnce(&Roles) -> T) -> T {
+    pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacRoles) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
-        if synced.0.is_some_and(|seen| kinds().all(|(kind, _)| self.storage.last_commit_to(kind) <= seen)) {
+        if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))
+        {
             return read(&synced.1);
         }
         drop(synced);
         let mut synced = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        catch_up(&self.storage, &mut synced);
+        sync_roles(&self.storage, &mut synced);
         read(&synced.1)
     }
 }
 
 /// The four RBAC kinds.
-fn kinds() -> impl Iterator<Item = (&'static Kind, RbacObject)> {
-    static KINDS: LazyLock<Vec<(&Kind, RbacObject)>> = LazyLock::new(|| {
-        let kind = |plural| Kind::builtin(RBAC, "v1", plural);
+fn rbac_kinds() -> impl Iterator<Item = (&'static Kind, RbacObject)> {
+    static RBAC_KINDS: LazyLock<Vec<(&Kind, RbacObject)>> = LazyLock::new(|| {
+        let kind = |plural| Kind::builtin(RBAC_GROUP, "v1", plural);
         RBAC_OBJECTS.iter().map(|(plural, object)| (kind(plural), *object)).collect()
     });
-    KINDS.iter().copied()
+    RBAC_KINDS.iter().copied()
 }
 
 /// Syncs the RBAC objects with the store by its events, or reads them all if the history is compacted.
-fn catch_up(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Roles)) {
+fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, RbacRoles)) {
     // A commit during the sync is applied again by the next one, with the same result.
     let head = storage.revision();
     let after = seen.replace(head);
     let events = |(kind, object_type): (&Kind, RbacObject)| {
-        let (events, _) = storage.since(&kind.prefix(None), after?).ok()?;
+        let (events, _) = storage.events_since(&kind.key_prefix(None), after?).ok()?;
         Some(events.into_iter().map(move |it| (object_type, it)))
     };
-    let Some(events) = kinds().map(events).collect::<Option<Vec<_>>>() else {
+    let Some(events) = rbac_kinds().map(events).collect::<Option<Vec<_>>>() else {
         // First read, or the history no longer reaches back to the synced revision.
-        *roles = read_all(storage);
+        *roles = read_roles(storage);
         return;
     };
     for (object_type, event) in events.into_iter().flatten() {
         let mut key = event.key.splitn(3, '/').skip(1);
         let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
         let object = match &event.change {
-            Change::Put { now, .. } => Some(unstructured::parse(&now.value)),
+            Change::Put { now, .. } => Some(unstructured::parse_stored(&now.value)),
             Change::Delete { .. } => None,
         };
         roles.apply(object_type, namespace, name, object.as_ref());
@@ -226,11 +239,11 @@ fn catch_up(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Role
 }
 
 /// Reads all RBAC objects from the store.
-fn read_all(storage: &ObjectStorage) -> Roles {
-    let mut roles = Roles::default();
-    for (kind, object_type) in kinds() {
-        let (objects, _) = storage.list(kind, None, &Selector::default());
-        for object in objects.iter().map(|it| unstructured::parse(it)) {
+fn read_roles(storage: &ObjectStorage) -> RbacRoles {
+    let mut roles = RbacRoles::default();
+    for (kind, object_type) in rbac_kinds() {
+        let (objects, _) = storage.list(kind, None, &ObjectSelector::default());
+        for object in objects.iter().map(|it| unstructured::parse_stored(it)) {
             let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
             roles.apply(object_type, namespace, name, Some(&object));
         }
@@ -239,14 +252,14 @@ fn read_all(storage: &ObjectStorage) -> Roles {
 }
 
 /// The 403 error of a request that is not allowed.
-pub(crate) fn denied(user: &User, attributes: &RequestAttributes, why: &str) -> ApiError {
+pub(crate) fn forbidden_error(user: &User, attributes: &RequestAttributes, why: &str) -> ApiError {
     // Upstream escapes HTML characters.
     let message = format!("User {:?} {attributes}", user.name);
     let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let message = if why.is_empty() { message } else { format!("{message}: {why}") };
-    match &attributes.on {
-        AccessTarget::Path(_) => ApiError::not_granted("", "", "", &message),
-        AccessTarget::Resource(it) => ApiError::not_granted(&it.group, &it.plural, &it.name, &message),
+    match &attributes.target {
+        AccessTarget::Path(_) => ApiError::not_authorized("", "", "", &message),
+        AccessTarget::Resource(it) => ApiError::not_authorized(&it.group, &it.plural, &it.name, &message),
     }
 }
 

@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::rule::Rule;
-use crate::request::{RequestAttributes, User, account_name};
-use crate::unstructured::{list, str_at};
+use super::policy_rule::PolicyRule;
+use crate::request::{RequestAttributes, User, service_account_user_name};
+use crate::unstructured::{list_at, str_at};
 
 /// Objects by namespace and name. The namespace of cluster-scoped objects is empty.
-type Named<T> = HashMap<String, HashMap<String, T>>;
+type ByNamespaceAndName<T> = HashMap<String, HashMap<String, T>>;
 
 /// The RBAC authorizer: rules by role, and bindings by subject.
 #[derive(Debug, Default)]
-pub(crate) struct Roles {
-    roles: Named<Arc<[Rule]>>,
-    bindings: Named<Arc<Binding>>,
-    bound: HashMap<String, BoundSubject>,
+pub(crate) struct RbacRoles {
+    roles: ByNamespaceAndName<Arc<[PolicyRule]>>,
+    bindings: ByNamespaceAndName<Arc<RbacBinding>>,
+    bound_subjects: HashMap<String, NamespaceBindings>,
 }
 
 /// The bindings of one namespace by user and group, each with the index of the matching subject.
 #[derive(Debug, Default)]
-struct BoundSubject {
-    users: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
-    groups: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
+struct NamespaceBindings {
+    users: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
+    groups: BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>,
 }
 
 /// A RoleBinding or ClusterRoleBinding.
 #[derive(Debug)]
-pub(crate) struct Binding {
+pub(crate) struct RbacBinding {
     namespace: String,
     name: String,
     role: RoleRef,
-    subjects: Vec<Subject>,
+    subjects: Vec<RbacSubject>,
 }
 
 /// The role that a binding refers to.
@@ -46,7 +46,7 @@ pub(crate) struct RoleRef {
 
 /// The user, group or service account that a binding names.
 #[derive(Debug)]
-struct Subject {
+struct RbacSubject {
     kind: String,
     namespace: String,
     name: String,
@@ -55,7 +55,7 @@ struct Subject {
 /// A permission granted by a binding, as shown in reviews and the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct RoleGrant {
-    binding: Arc<Binding>,
+    binding: Arc<RbacBinding>,
     /// Index of the subject in the binding.
     subject: usize,
 }
@@ -67,7 +67,7 @@ pub(crate) enum RbacObject {
     Binding,
 }
 
-impl Roles {
+impl RbacRoles {
     /// Applies a change of a role or binding. `object` is `None` if it was deleted.
     pub(crate) fn apply(
         &mut self,
@@ -78,17 +78,17 @@ impl Roles {
     ) {
         match object_type {
             RbacObject::Role => {
-                let rules = object.map(|it| Rule::all(&it["rules"]).into());
-                put(&mut self.roles, namespace, name, rules);
+                let rules = object.map(|it| PolicyRule::parse_list(&it["rules"]).into());
+                replace(&mut self.roles, namespace, name, rules);
             }
             RbacObject::Binding => {
-                let binding = object.map(|it| Arc::new(Binding::read(namespace, name, it)));
-                let before = put(&mut self.bindings, namespace, name, binding.clone());
-                let bound = self.bound.entry(namespace.to_owned()).or_default();
+                let binding = object.map(|it| Arc::new(RbacBinding::parse(namespace, name, it)));
+                let before = replace(&mut self.bindings, namespace, name, binding.clone());
+                let bound = self.bound_subjects.entry(namespace.to_owned()).or_default();
                 before.into_iter().for_each(|it| bound.remove(&it));
                 binding.into_iter().for_each(|it| bound.add(&it));
                 if bound.users.is_empty() && bound.groups.is_empty() {
-                    self.bound.remove(namespace);
+                    self.bound_subjects.remove(namespace);
                 }
             }
         }
@@ -97,10 +97,10 @@ impl Roles {
     /// Rule: a request is allowed only if a binding gives the user or one of the user's groups a role with a rule that
     /// matches it. A RoleBinding grants permissions in its namespace only.
     /// Upstream: `RBACAuthorizer`. The error lists bindings to missing roles.
-    pub(crate) fn grant(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
+    pub(crate) fn authorize(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
-        for (binding, subject) in self.bindings_of(user, attributes.namespace()) {
-            match self.rules_of(&binding.role, &binding.namespace) {
+        for (binding, subject) in self.user_bindings(user, attributes.namespace()) {
+            match self.role_rules(&binding.role, &binding.namespace) {
                 Ok(rules) if rules.iter().any(|it| it.allows(attributes)) => {
                     return Ok(RoleGrant { binding: binding.clone(), subject: *subject });
                 }
@@ -118,10 +118,10 @@ impl Roles {
     }
 
     /// All rules of the user in the namespace, and errors for bindings to missing roles.
-    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    pub(crate) fn user_rules(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
-        for (binding, _) in self.bindings_of(user, namespace) {
-            match self.rules_of(&binding.role, &binding.namespace) {
+        for (binding, _) in self.user_bindings(user, namespace) {
+            match self.role_rules(&binding.role, &binding.namespace) {
                 Ok(it) => rules.extend(it.iter().cloned()),
                 Err(it) => missing.push(it),
             }
@@ -130,7 +130,7 @@ impl Roles {
     }
 
     /// The rules of the role that a binding in `namespace` refers to. Fails if the role is missing.
-    pub(crate) fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[Rule]>, String> {
+    pub(crate) fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
         let (namespace, resource) = match role.kind.as_str() {
             "Role" => (namespace, "role.rbac.authorization.k8s.io"),
             "ClusterRole" => ("", "clusterrole.rbac.authorization.k8s.io"),
@@ -141,13 +141,13 @@ impl Roles {
     }
 
     /// The cluster-wide bindings of the user and those in the namespace, with the index of the matching subject.
-    fn bindings_of<'a>(
+    fn user_bindings<'a>(
         &'a self,
         user: &'a User,
         namespace: &'a str,
-    ) -> impl Iterator<Item = &'a (Arc<Binding>, usize)> {
+    ) -> impl Iterator<Item = &'a (Arc<RbacBinding>, usize)> {
         let namespaces = std::iter::once("").chain(Some(namespace).filter(|it| !it.is_empty()));
-        let bound = namespaces.filter_map(|it| self.bound.get(it));
+        let bound = namespaces.filter_map(|it| self.bound_subjects.get(it));
         bound.flat_map(|bound| {
             let by_name = bound.users.get(&user.name);
             let by_group = user.groups.iter().filter_map(|it| bound.groups.get(it));
@@ -156,18 +156,18 @@ impl Roles {
     }
 }
 
-impl BoundSubject {
-    fn add(&mut self, binding: &Arc<Binding>) {
+impl NamespaceBindings {
+    fn add(&mut self, binding: &Arc<RbacBinding>) {
         for (index, subject) in binding.subjects.iter().enumerate() {
-            if let Some((map, name)) = self.place(subject, &binding.namespace) {
+            if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace) {
                 map.entry(name).or_default().push((binding.clone(), index));
             }
         }
     }
 
-    fn remove(&mut self, binding: &Arc<Binding>) {
+    fn remove(&mut self, binding: &Arc<RbacBinding>) {
         for subject in &binding.subjects {
-            if let Some((map, name)) = self.place(subject, &binding.namespace)
+            if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace)
                 && let Some(all) = map.get_mut(&name)
             {
                 all.retain(|(it, _)| !Arc::ptr_eq(it, binding));
@@ -180,26 +180,27 @@ impl BoundSubject {
 
     /// The map that holds the bindings of a subject, and the subject's key in it.
     #[expect(clippy::type_complexity, reason = "the map of users or of groups, and a key in it")]
-    fn place(
+    fn bindings_entry(
         &mut self,
-        subject: &Subject,
+        subject: &RbacSubject,
         namespace: &str,
-    ) -> Option<(&mut BTreeMap<String, Vec<(Arc<Binding>, usize)>>, String)> {
+    ) -> Option<(&mut BTreeMap<String, Vec<(Arc<RbacBinding>, usize)>>, String)> {
         match subject.kind.as_str() {
             "User" => Some((&mut self.users, subject.name.clone())),
             "Group" => Some((&mut self.groups, subject.name.clone())),
             "ServiceAccount" => {
                 let namespace = if subject.namespace.is_empty() { namespace } else { &subject.namespace };
-                (!namespace.is_empty()).then(|| (&mut self.users, account_name(namespace, &subject.name)))
+                (!namespace.is_empty())
+                    .then(|| (&mut self.users, service_account_user_name(namespace, &subject.name)))
             }
             _ => None,
         }
     }
 }
 
-impl Binding {
-    fn read(namespace: &str, name: &str, object: &Value) -> Self {
-        let subjects = list(object, "subjects").iter().map(|it| Subject {
+impl RbacBinding {
+    fn parse(namespace: &str, name: &str, object: &Value) -> Self {
+        let subjects = list_at(object, "subjects").iter().map(|it| RbacSubject {
             kind: str_at(it, "kind").to_owned(),
             namespace: str_at(it, "namespace").to_owned(),
             name: str_at(it, "name").to_owned(),
@@ -207,21 +208,21 @@ impl Binding {
         Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            role: RoleRef::read(&object["roleRef"]),
+            role: RoleRef::parse(&object["roleRef"]),
             subjects: subjects.collect(),
         }
     }
 }
 
 impl RoleRef {
-    pub(crate) fn read(role: &Value) -> Self {
+    pub(crate) fn parse(role: &Value) -> Self {
         Self { kind: str_at(role, "kind").to_owned(), name: str_at(role, "name").to_owned() }
     }
 }
 
 impl fmt::Display for RoleGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Binding { namespace, name, role, subjects } = &*self.binding;
+        let RbacBinding { namespace, name, role, subjects } = &*self.binding;
         let subject = &subjects[self.subject];
         write!(f, "RBAC: allowed by ")?;
         if namespace.is_empty() {
@@ -241,7 +242,7 @@ impl fmt::Display for RoleGrant {
 }
 
 /// Inserts a value, or removes it if `None`. Returns the previous value.
-fn put<T>(all: &mut Named<T>, namespace: &str, name: &str, value: Option<T>) -> Option<T> {
+fn replace<T>(all: &mut ByNamespaceAndName<T>, namespace: &str, name: &str, value: Option<T>) -> Option<T> {
     match value {
         Some(value) => all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), value),
         None => {

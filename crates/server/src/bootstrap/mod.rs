@@ -18,69 +18,78 @@ use crate::admission::{self, DNS_ADDRESS, SERVER_ADDRESS};
 use crate::error::ApiError;
 use crate::kinds::{KINDS, Kind};
 use crate::registry::Registry;
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, str_at};
 
 mod token_secrets;
 
 /// Namespaces that every cluster has.
-pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+pub(crate) const BOOTSTRAP_NAMESPACES: [&str; 4] =
+    ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Name of the service account that every namespace has.
-const ACCOUNT: &str = "default";
+const DEFAULT_ACCOUNT: &str = "default";
 /// Name of the ConfigMap with the CA certificate that every namespace has.
-const AUTHORITY: &str = "kube-root-ca.crt";
+const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
 /// Delay in which changes are batched before quota usage is recalculated, because that reads all objects of a
 /// namespace.
-const GATHER: Duration = Duration::from_millis(50);
+const QUOTA_BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Address and CA certificate of the server, for the bootstrap objects.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
     /// Address that the server listens on.
-    pub(crate) address: SocketAddr,
+    pub(crate) listen_address: SocketAddr,
     /// Address at which local nodes, which have network namespaces of their own, reach the server.
-    pub(crate) nodes: Option<IpAddr>,
+    pub(crate) node_facing_address: Option<IpAddr>,
     /// The CA certificate in PEM.
     pub(crate) ca_pem: String,
 }
 
 #[cfg(test)]
 impl ServerIdentity {
-    pub(crate) fn of_test() -> Self {
-        Self { address: SocketAddr::from(([10, 0, 0, 1], 6443)), nodes: None, ca_pem: "a certificate".into() }
+    pub(crate) fn for_test() -> Self {
+        Self {
+            listen_address: SocketAddr::from(([10, 0, 0, 1], 6443)),
+            node_facing_address: None,
+            ca_pem: "a certificate".into(),
+        }
     }
 }
 
 /// Rule: the bootstrap objects are created if they are missing. If none is missing, nothing is written.
-pub(crate) async fn make(
+pub(crate) async fn ensure_bootstrap_objects(
     registry: &Registry,
     server: &ServerIdentity,
     now: Timestamp,
 ) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server, now };
     let cluster_objects =
-        NAMESPACES.map(|name| (Kind::namespace(), None, json!({"metadata": {"name": name}})));
+        BOOTSTRAP_NAMESPACES.map(|name| (Kind::namespace_kind(), None, json!({"metadata": {"name": name}})));
     futures::future::try_join_all(
-        cluster_objects.into_iter().chain(classes()).map(|it| bootstrap.ensure(it)),
+        cluster_objects.into_iter().chain(priority_classes()).map(|it| bootstrap.ensure(it)),
     )
     .await?;
-    let (namespaces, _) = registry.storage.list(Kind::namespace(), None, &Selector::default());
-    let names: Vec<_> =
-        namespaces.iter().map(|it| str_at(&unstructured::parse(it), "metadata.name").to_owned()).collect();
-    let namespace_objects = futures::future::try_join_all(names.iter().map(|it| bootstrap.furnish(it)));
-    let own_services = futures::future::try_join_all(own(server).map(|it| bootstrap.ensure(it)));
+    let (namespaces, _) = registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
+    let names: Vec<_> = namespaces
+        .iter()
+        .map(|it| str_at(&unstructured::parse_stored(it), "metadata.name").to_owned())
+        .collect();
+    let namespace_objects =
+        futures::future::try_join_all(names.iter().map(|it| bootstrap.ensure_namespace_objects(it)));
+    let own_services =
+        futures::future::try_join_all(kubernetes_service(server).map(|it| bootstrap.ensure(it)));
     futures::future::try_join(namespace_objects, own_services).await?;
     bootstrap.ensure_dns().await;
     Ok(())
 }
 
 /// Creates the Services of the API server and of DNS if they are missing.
-async fn make_own(bootstrap: &Bootstrap<'_>) {
-    for object in own(bootstrap.server) {
+async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
+    for object in kubernetes_service(bootstrap.server) {
         if let Err(error) = bootstrap.ensure(object).await {
             tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
         }
@@ -90,25 +99,26 @@ async fn make_own(bootstrap: &Bootstrap<'_>) {
 
 /// Creates only three namespaces and one service account: sufficient for most tests, in four commits.
 #[cfg(test)]
-pub(crate) async fn make_bare(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
-    let bootstrap = Bootstrap { registry, server: &ServerIdentity::of_test(), now };
+pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
+    let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
     for name in ["default", "kube-node-lease", "kube-system"] {
-        bootstrap.ensure((Kind::namespace(), None, json!({"metadata": {"name": name}}))).await?;
+        bootstrap.ensure((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
     }
-    let account = json!({"metadata": {"name": ACCOUNT}});
-    bootstrap.ensure((kind("", "serviceaccounts"), Some("default"), account)).await
+    let account = json!({"metadata": {"name": DEFAULT_ACCOUNT}});
+    bootstrap.ensure((builtin_kind("", "serviceaccounts"), Some("default"), account)).await
 }
 
 /// Recreates deleted bootstrap objects, recalculates quotas and reconciles token Secrets, until `stop`.
-pub(crate) async fn keep(registry: Arc<Registry>, server: ServerIdentity, stop: CancellationToken) {
-    let mut commits = registry.storage.commits();
+pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: CancellationToken) {
+    let mut commits = registry.storage.watch_revision();
     let mut synced = registry.storage.revision();
     // Changes before the start are unknown, so everything is checked first.
     let mut to_count: BTreeSet<String> = all_namespaces(&registry);
     let mut unchecked = to_count.clone();
-    let mut tokens: BTreeSet<token_secrets::SecretName> = token_secrets::all(&registry, None).collect();
-    let own_keys: Vec<String> = own(&server)
-        .chain([dns()])
+    let mut tokens: BTreeSet<token_secrets::SecretName> =
+        token_secrets::list_token_secrets(&registry, None).collect();
+    let own_keys: Vec<String> = kubernetes_service(&server)
+        .chain([dns_service()])
         .map(|(kind, namespace, it)| kind.key(namespace, str_at(&it, "metadata.name")))
         .collect();
     loop {
@@ -116,54 +126,57 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: ServerIdentity, stop: 
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = commits.changed() => if changed.is_err() { return },
-                () = registry.admission.charges.unspent() => {}
+                () = registry.admission.charges.wait_for_failure() => {}
             }
         } else {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(GATHER) => {}
+                () = tokio::time::sleep(QUOTA_BATCH_DELAY) => {}
             }
         }
         commits.mark_unchanged();
         let mut is_service_deleted = true;
-        let (mut to_ensure, revision) = match registry.storage.since("", synced) {
+        let (mut to_ensure, revision) = match registry.storage.events_since("", synced) {
             Ok((events, revision)) => {
                 for event in &events {
-                    tokens.extend(with_tokens(&registry, event));
+                    tokens.extend(affected_token_secrets(&registry, event));
                 }
                 let is_own_deletion = |it: &Arc<Event>| {
                     matches!(it.change, Change::Delete { .. }) && own_keys.iter().any(|own| **own == *it.key)
                 };
                 is_service_deleted = events.iter().any(is_own_deletion);
-                (sort(&registry, &events, &mut to_count), revision)
+                (affected_namespaces(&registry, &events, &mut to_count), revision)
             }
             Err(_) => {
                 to_count = all_namespaces(&registry);
-                tokens = token_secrets::all(&registry, None).collect();
+                tokens = token_secrets::list_token_secrets(&registry, None).collect();
                 (to_count.clone(), registry.storage.revision())
             }
         };
         synced = revision;
         to_ensure.append(&mut unchecked);
         if is_service_deleted {
-            make_own(&Bootstrap { registry: &registry, server: &server, now: Timestamp::now() }).await;
+            ensure_own_services(&Bootstrap { registry: &registry, server: &server, now: Timestamp::now() })
+                .await;
         }
-        to_count.extend(registry.admission.charges.take_unspent());
+        to_count.extend(registry.admission.charges.take_failed_namespaces());
         let bootstrap = Bootstrap { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_ensure {
-            if let Err(error) = bootstrap.furnish(&namespace).await {
+            if let Err(error) = bootstrap.ensure_namespace_objects(&namespace).await {
                 tracing::warn!(namespace, status = %error.status(), "cannot create the service account or CA ConfigMap of a namespace");
             }
         }
         for secret in std::mem::take(&mut tokens) {
-            if let Err(error) = token_secrets::keep(&registry, &server, &secret, bootstrap.now).await {
+            if let Err(error) = token_secrets::reconcile(&registry, &server, &secret, bootstrap.now).await {
                 let (namespace, name) = secret;
                 tracing::warn!(namespace, name, status = %error.status(), "cannot reconcile a Secret with a service account token");
             }
         }
         let mut retry = BTreeSet::new();
         for namespace in std::mem::take(&mut to_count) {
-            if !admission::count_quotas(&registry.admission, &*registry, &namespace, bootstrap.now).await {
+            if !admission::recalculate_quotas(&registry.admission, &*registry, &namespace, bootstrap.now)
+                .await
+            {
                 retry.insert(namespace);
             }
         }
@@ -183,24 +196,24 @@ type BootstrapObject = (&'static Kind, Option<&'static str>, Value);
 
 impl Bootstrap<'_> {
     /// Ensures the default service account and the CA ConfigMap of a namespace, unless it is being deleted.
-    async fn furnish(&self, namespace: &str) -> Result<(), ApiError> {
-        let Some(stored) = self.registry.storage.peek(Kind::namespace(), None, namespace) else {
+    async fn ensure_namespace_objects(&self, namespace: &str) -> Result<(), ApiError> {
+        let Some(stored) = self.registry.storage.find(Kind::namespace_kind(), None, namespace) else {
             return Ok(());
         };
-        if is_set(&unstructured::parse(&stored)["metadata"]["deletionTimestamp"]) {
+        if is_set(&unstructured::parse_stored(&stored)["metadata"]["deletionTimestamp"]) {
             return Ok(());
         }
-        let account = json!({"metadata": {"name": ACCOUNT}});
+        let account = json!({"metadata": {"name": DEFAULT_ACCOUNT}});
         let authority = json!({
             "metadata": {
-                "name": AUTHORITY,
+                "name": CA_CONFIG_MAP,
                 "annotations": {"kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."},
             },
             "data": {"ca.crt": self.server.ca_pem},
         });
         futures::future::try_join(
-            self.write(kind("", "serviceaccounts"), Some(namespace), account, &[]),
-            self.write(kind("", "configmaps"), Some(namespace), authority, &["data"]),
+            self.create_or_reset(builtin_kind("", "serviceaccounts"), Some(namespace), account, &[]),
+            self.create_or_reset(builtin_kind("", "configmaps"), Some(namespace), authority, &["data"]),
         )
         .await
         .map(drop)
@@ -209,7 +222,7 @@ impl Bootstrap<'_> {
     /// Ensures the Service `kube-dns`.
     async fn ensure_dns(&self) {
         // Another Service may already have the cluster IP; it keeps it.
-        if let Err(error) = self.ensure(dns()).await {
+        if let Err(error) = self.ensure(dns_service()).await {
             tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
         }
     }
@@ -221,11 +234,11 @@ impl Bootstrap<'_> {
             "endpointslices" => &["endpoints", "ports"],
             _ => &[],
         };
-        self.write(kind, namespace, object, owned_fields).await
+        self.create_or_reset(kind, namespace, object, owned_fields).await
     }
 
     /// Creates the object, or resets those of its fields that the server owns.
-    async fn write(
+    async fn create_or_reset(
         &self,
         kind: &'static Kind,
         namespace: Option<&str>,
@@ -233,19 +246,23 @@ impl Bootstrap<'_> {
         owned_fields: &[&str],
     ) -> Result<(), ApiError> {
         let name = str_at(&object, "metadata.name").to_owned();
-        let Some(stored) = self.registry.storage.peek(kind, namespace, &name) else {
-            let context = Context::of_server("create", self.now);
+        let Some(stored) = self.registry.storage.find(kind, namespace, &name) else {
+            let context = RequestContext::for_server("create", self.now);
             let done = self.registry.create(&context, kind, namespace, object).await;
             return match done {
-                Err(it) if it.is_exists() => Ok(()),
+                Err(it) if it.is_already_exists() => Ok(()),
                 done => done.map(drop),
             };
         };
-        if owned_fields.is_empty() || is_kept(&stored, &object, owned_fields) {
+        if owned_fields.is_empty() || has_fields(&stored, &object, owned_fields) {
             return Ok(());
         }
-        let target =
-            Target { kind, namespace: namespace.map(str::to_owned), name, subresource: Subresource::Whole };
+        let target = RequestTarget {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            name,
+            subresource: Subresource::Whole,
+        };
         let update = |stored: &Value| {
             let mut new = stored.clone();
             for field in owned_fields {
@@ -253,18 +270,22 @@ impl Bootstrap<'_> {
             }
             Ok(new)
         };
-        self.registry.update(&Context::of_server("update", self.now), &target, update).await.map(drop)
+        self.registry.update(&RequestContext::for_server("update", self.now), &target, update).await.map(drop)
     }
 }
 
 /// Whether the stored object has the wanted values in these fields.
-fn is_kept(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
-    let stored = unstructured::parse(stored);
+fn has_fields(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
+    let stored = unstructured::parse_stored(stored);
     fields.iter().all(|it| stored[it] == wanted[it])
 }
 
 /// The namespaces that may lack objects after these events. Adds those whose quotas must be recalculated to `to_count`.
-fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<String>) -> BTreeSet<String> {
+fn affected_namespaces(
+    registry: &Registry,
+    events: &[Arc<Event>],
+    to_count: &mut BTreeSet<String>,
+) -> BTreeSet<String> {
     let mut to_ensure = BTreeSet::new();
     for event in events {
         let mut parts = event.key.splitn(3, '/');
@@ -273,7 +294,7 @@ fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<Stri
         };
         match (resource, name) {
             ("namespaces", name) => drop(to_ensure.insert(name.to_owned())),
-            ("serviceaccounts", ACCOUNT) | ("configmaps", AUTHORITY) => {
+            ("serviceaccounts", DEFAULT_ACCOUNT) | ("configmaps", CA_CONFIG_MAP) => {
                 to_ensure.insert(namespace.to_owned());
             }
             _ => {}
@@ -281,7 +302,7 @@ fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<Stri
         if !namespace.is_empty()
             && !to_count.contains(namespace)
             && admission::has_quotas(&registry.admission, namespace)
-            && frees(resource, event)
+            && may_lower_quota_usage(resource, event)
         {
             to_count.insert(namespace.to_owned());
         }
@@ -290,33 +311,34 @@ fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<Stri
 }
 
 /// The Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service account.
-fn with_tokens(registry: &Registry, event: &Event) -> Vec<token_secrets::SecretName> {
+fn affected_token_secrets(registry: &Registry, event: &Event) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
     let (Some(namespace), Some(name)) = (namespace, name) else { return Vec::new() };
     match (resource, &event.change) {
         (Some("secrets"), Change::Put { now, .. })
-            if token_secrets::is_token(&unstructured::parse(&now.value)) =>
+            if token_secrets::is_token_secret(&unstructured::parse_stored(&now.value)) =>
         {
             vec![(namespace.to_owned(), name.to_owned())]
         }
         (Some("serviceaccounts"), Change::Delete { .. }) => {
-            token_secrets::all(registry, Some((namespace, name))).collect()
+            token_secrets::list_token_secrets(registry, Some((namespace, name))).collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// Whether an event may lower quota usage. Increases were charged at admission.
-fn frees(resource: &str, event: &Event) -> bool {
+fn may_lower_quota_usage(resource: &str, event: &Event) -> bool {
     match &event.change {
         Change::Delete { .. } => true,
         Change::Put { now, .. } if resource == "resourcequotas" => {
-            let quota = unstructured::parse(&now.value);
+            let quota = unstructured::parse_stored(&now.value);
             quota["spec"]["hard"] != quota["status"]["hard"]
         }
         Change::Put { now, before: Some(before) } if matches!(resource, "pods" | "services") => {
-            let (now, before) = (unstructured::parse(&now.value), unstructured::parse(&before.value));
+            let (now, before) =
+                (unstructured::parse_stored(&now.value), unstructured::parse_stored(&before.value));
             now["status"]["phase"] != before["status"]["phase"] || now["spec"] != before["spec"]
         }
         Change::Put { .. } => false,
@@ -325,12 +347,13 @@ fn frees(resource: &str, event: &Event) -> bool {
 
 /// Names of all namespaces.
 fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
-    let (namespaces, _): (_, Revision) = registry.storage.list(Kind::namespace(), None, &Selector::default());
-    namespaces.iter().map(|it| str_at(&unstructured::parse(it), "metadata.name").to_owned()).collect()
+    let (namespaces, _): (_, Revision) =
+        registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
+    namespaces.iter().map(|it| str_at(&unstructured::parse_stored(it), "metadata.name").to_owned()).collect()
 }
 
 /// The built-in PriorityClasses, whose values are above the limit for user-defined ones.
-fn classes() -> impl Iterator<Item = BootstrapObject> {
+fn priority_classes() -> impl Iterator<Item = BootstrapObject> {
     let class = |name: &str, value: u32, description: &str| {
         let class = json!({
             "metadata": {"name": name},
@@ -338,7 +361,7 @@ fn classes() -> impl Iterator<Item = BootstrapObject> {
             "description": description,
             "preemptionPolicy": "PreemptLowerPriority",
         });
-        (kind("scheduling.k8s.io", "priorityclasses"), None, class)
+        (builtin_kind("scheduling.k8s.io", "priorityclasses"), None, class)
     };
     [
         class(
@@ -356,8 +379,8 @@ fn classes() -> impl Iterator<Item = BootstrapObject> {
 }
 
 /// The Service `kubernetes` with its Endpoints and EndpointSlice, through which pods reach the API server.
-fn own(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
-    let port = server.address.port();
+fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
+    let port = server.listen_address.port();
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
@@ -377,7 +400,9 @@ fn own(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         "endpoints": [],
     });
-    if let Some(address) = server.nodes.or_else(|| reachable(server.address.ip())) {
+    if let Some(address) =
+        server.node_facing_address.or_else(|| reachable_address(server.listen_address.ip()))
+    {
         endpoints["subsets"] = json!([{
             "addresses": [{"ip": address.to_string()}],
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
@@ -389,16 +414,16 @@ fn own(server: &ServerIdentity) -> impl Iterator<Item = BootstrapObject> {
     }
     let default = Some("default");
     [
-        (kind("", "services"), default, service),
-        (kind("", "endpoints"), default, endpoints),
-        (kind("discovery.k8s.io", "endpointslices"), default, slice),
+        (builtin_kind("", "services"), default, service),
+        (builtin_kind("", "endpoints"), default, endpoints),
+        (builtin_kind("discovery.k8s.io", "endpointslices"), default, slice),
     ]
     .into_iter()
 }
 
 /// The Service `kube-dns`. Each node answers the DNS queries of its own pods, so it has no endpoints; users can add a
 /// selector to run their own DNS servers.
-fn dns() -> BootstrapObject {
+fn dns_service() -> BootstrapObject {
     let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": 53});
     let service = json!({
         "metadata": {
@@ -413,11 +438,11 @@ fn dns() -> BootstrapObject {
             "sessionAffinity": "None",
         },
     });
-    (kind("", "services"), Some("kube-system"), service)
+    (builtin_kind("", "services"), Some("kube-system"), service)
 }
 
 /// Address at which other machines reach the server: `None` if it listens on loopback only.
-fn reachable(listens_on: IpAddr) -> Option<IpAddr> {
+fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     if !listens_on.is_unspecified() {
         return (!listens_on.is_loopback()).then_some(listens_on);
     }
@@ -428,7 +453,7 @@ fn reachable(listens_on: IpAddr) -> Option<IpAddr> {
 }
 
 /// The kind in the table of built-in kinds.
-fn kind(group: &str, plural: &str) -> &'static Kind {
+fn builtin_kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("the kind is in the table")
 }

@@ -15,23 +15,23 @@ impl World {
     fn new() -> Self {
         let registry = Arc::new(Registry::new(10_000));
         let stop = CancellationToken::new();
-        tokio::spawn(keep(registry.clone(), ServerIdentity::of_test(), stop.clone()));
+        tokio::spawn(run(registry.clone(), ServerIdentity::for_test(), stop.clone()));
         Self { registry, stop }
     }
 
     async fn create(&self, plural: &str, namespace: Option<&str>, object: Value) {
-        let context = Context::of_server("create", Timestamp::now());
-        self.registry.create(&context, kind("", plural), namespace, object).await.unwrap();
+        let context = RequestContext::for_server("create", Timestamp::now());
+        self.registry.create(&context, builtin_kind("", plural), namespace, object).await.unwrap();
     }
 
     async fn delete(&self, plural: &str, namespace: &str, name: &str) {
-        let context = Context::of_server("delete", Timestamp::now());
+        let context = RequestContext::for_server("delete", Timestamp::now());
         let target = target(plural, namespace, name);
         self.registry.delete(&context, &target, &DeleteOptions::default()).await.unwrap();
     }
 
     async fn change(&self, plural: &str, namespace: &str, name: &str, change: fn(&mut Value)) {
-        let context = Context::of_server("update", Timestamp::now());
+        let context = RequestContext::for_server("update", Timestamp::now());
         let update = |old: &Value| {
             let mut new = old.clone();
             change(&mut new);
@@ -41,7 +41,10 @@ impl World {
     }
 
     fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
-        self.registry.storage.peek(kind("", plural), Some(namespace), name).map(|it| unstructured::parse(&it))
+        self.registry
+            .storage
+            .find(builtin_kind("", plural), Some(namespace), name)
+            .map(|it| unstructured::parse_stored(&it))
     }
 
     /// Waits until the object is as it should be, however long that takes on this machine.
@@ -69,9 +72,9 @@ impl Drop for World {
     }
 }
 
-fn target(plural: &str, namespace: &str, name: &str) -> Target {
-    Target {
-        kind: kind("", plural),
+fn target(plural: &str, namespace: &str, name: &str) -> RequestTarget {
+    RequestTarget {
+        kind: builtin_kind("", plural),
         namespace: Some(namespace.to_owned()),
         name: name.to_owned(),
         subresource: Subresource::Whole,
@@ -83,18 +86,20 @@ async fn a_namespace_has_an_account_and_a_certificate_and_gets_them_back() {
     let world = World::new();
     world.create("namespaces", None, json!({"metadata": {"name": "a"}})).await;
     let is_there = |it: Option<&Value>| it.is_some();
-    let first = world.until("serviceaccounts", "a", ACCOUNT, is_there).await.unwrap();
+    let first = world.until("serviceaccounts", "a", DEFAULT_ACCOUNT, is_there).await.unwrap();
     let is_ours = |it: Option<&Value>| it.is_some_and(|it| it["data"] == json!({"ca.crt": "a certificate"}));
-    world.until("configmaps", "a", AUTHORITY, is_ours).await;
+    world.until("configmaps", "a", CA_CONFIG_MAP, is_ours).await;
 
-    world.delete("serviceaccounts", "a", ACCOUNT).await;
+    world.delete("serviceaccounts", "a", DEFAULT_ACCOUNT).await;
     let is_another =
         |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != first["metadata"]["uid"]);
-    world.until("serviceaccounts", "a", ACCOUNT, is_another).await;
-    world.change("configmaps", "a", AUTHORITY, |it| it["data"] = json!({"ca.crt": "forged", "b": "c"})).await;
-    world.until("configmaps", "a", AUTHORITY, is_ours).await;
-    world.delete("configmaps", "a", AUTHORITY).await;
-    world.until("configmaps", "a", AUTHORITY, is_ours).await;
+    world.until("serviceaccounts", "a", DEFAULT_ACCOUNT, is_another).await;
+    world
+        .change("configmaps", "a", CA_CONFIG_MAP, |it| it["data"] = json!({"ca.crt": "forged", "b": "c"}))
+        .await;
+    world.until("configmaps", "a", CA_CONFIG_MAP, is_ours).await;
+    world.delete("configmaps", "a", CA_CONFIG_MAP).await;
+    world.until("configmaps", "a", CA_CONFIG_MAP, is_ours).await;
 }
 
 #[tokio::test]
@@ -119,8 +124,9 @@ async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
         String::from_utf8(bytes).unwrap()
     };
     assert_eq!((read("namespace").as_str(), read("ca.crt").as_str()), ("a", "a certificate"));
-    let claims = world.registry.access.tokens.read(&read("token")).unwrap();
-    let user = |now: Timestamp| claims.user(&world.registry.access, &[ISSUER], now).map(|it| it.name);
+    let claims = world.registry.access.tokens.verified_claims(&read("token")).unwrap();
+    let user =
+        |now: Timestamp| claims.authenticated_user(&world.registry.access, &[ISSUER], now).map(|it| it.name);
     assert_eq!(user(Timestamp::now()), Ok("system:serviceaccount:a:robot".to_owned()));
     let years_later = Timestamp::now() + jiff::SignedDuration::from_hours(50 * 365 * 24);
     assert_eq!(user(years_later), Ok("system:serviceaccount:a:robot".to_owned()));
@@ -152,10 +158,10 @@ async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
 #[tokio::test]
 async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted() {
     let registry = Arc::new(Registry::new(10_000));
-    let server = ServerIdentity::of_test();
-    make(&registry, &server, Timestamp::now()).await.unwrap();
+    let server = ServerIdentity::for_test();
+    ensure_bootstrap_objects(&registry, &server, Timestamp::now()).await.unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(keep(registry.clone(), server, stop.clone()));
+    tokio::spawn(run(registry.clone(), server, stop.clone()));
     let world = World { registry, stop };
     // It looks from the moment on at which it first runs.
     tokio::task::yield_now().await;

@@ -4,44 +4,47 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{ServerIdentity, kind};
-use crate::auth::{Claims, ISSUER, Ref};
+use super::{ServerIdentity, builtin_kind};
+use crate::auth::{BoundObjectRef, ISSUER, TokenClaims};
 use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Registry};
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, map_mut, str_at};
+use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
 /// Secret type of service account tokens.
-const TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+const TOKEN_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
 /// Lifetime of a token in a Secret: effectively unlimited, because it ends with its Secret and service account.
-const LIFE_S: i64 = 1 << 32;
+const TOKEN_LIFETIME_S: i64 = 1 << 32;
 
 /// Namespace and name of a Secret.
 pub(super) type SecretName = (String, String);
 
 /// Whether the Secret is for a service account token.
-pub(super) fn is_token(secret: &Value) -> bool {
-    secret["type"] == TYPE
+pub(super) fn is_token_secret(secret: &Value) -> bool {
+    secret["type"] == TOKEN_SECRET_TYPE
 }
 
 /// All token Secrets, or those of the service account with this namespace and name.
-pub(super) fn all(registry: &Registry, of_account: Option<(&str, &str)>) -> impl Iterator<Item = SecretName> {
+pub(super) fn list_token_secrets(
+    registry: &Registry,
+    of_account: Option<(&str, &str)>,
+) -> impl Iterator<Item = SecretName> {
     let (secrets, _) = registry.storage.list(
-        kind("", "secrets"),
+        builtin_kind("", "secrets"),
         of_account.map(|(namespace, _)| namespace),
-        &Selector::default(),
+        &ObjectSelector::default(),
     );
     let account = of_account.map(|(_, account)| account.to_owned());
     secrets.into_iter().filter_map(move |it| {
-        let secret = unstructured::parse(&it);
+        let secret = unstructured::parse_stored(&it);
         let is_of_account =
-            |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME] == account.as_str();
-        let is_selected = is_token(&secret) && account.as_ref().is_none_or(is_of_account);
+            |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME_ANNOTATION] == account.as_str();
+        let is_selected = is_token_secret(&secret) && account.as_ref().is_none_or(is_of_account);
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
         is_selected.then(|| (meta("namespace"), meta("name")))
     })
@@ -49,64 +52,70 @@ pub(super) fn all(registry: &Registry, of_account: Option<(&str, &str)>) -> impl
 
 /// Rule: a token Secret gets a token, the namespace and the CA certificate. If its service account does not exist, the
 /// Secret is deleted. Upstream: `tokens_controller`.
-pub(super) async fn keep(
+pub(super) async fn reconcile(
     registry: &Registry,
     server: &ServerIdentity,
     (namespace, name): &SecretName,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let secrets = kind("", "secrets");
-    let Some(stored) = registry.storage.peek(secrets, Some(namespace), name) else { return Ok(()) };
-    let secret = unstructured::parse(&stored);
-    if !is_token(&secret) || is_set(&secret["metadata"]["deletionTimestamp"]) {
+    let secrets = builtin_kind("", "secrets");
+    let Some(stored) = registry.storage.find(secrets, Some(namespace), name) else { return Ok(()) };
+    let secret = unstructured::parse_stored(&stored);
+    if !is_token_secret(&secret) || is_set(&secret["metadata"]["deletionTimestamp"]) {
         return Ok(());
     }
-    let target = Target {
+    let target = RequestTarget {
         kind: secrets,
         namespace: Some(namespace.clone()),
         name: name.clone(),
         subresource: Subresource::Whole,
     };
-    let Some(account) = account(registry, namespace, &secret) else {
+    let Some(account) = referenced_account(registry, namespace, &secret) else {
         let uid = Some(str_at(&secret, "metadata.uid").to_owned());
         let options = DeleteOptions { uid, ..DeleteOptions::default() };
-        return registry.delete(&Context::of_server("delete", now), &target, &options).await.map(drop);
+        return registry
+            .delete(&RequestContext::for_server("delete", now), &target, &options)
+            .await
+            .map(drop);
     };
-    if !needs(&secret, server).iter().any(|it| *it) {
+    if !missing_data(&secret, server).iter().any(|it| *it) {
         return Ok(());
     }
-    let fill = |secret: &Value| fill(registry, server, namespace, &account, secret, now);
-    registry.update(&Context::of_server("update", now), &target, fill).await.map(drop)
+    let fill = |secret: &Value| with_token_data(registry, server, namespace, &account, secret, now);
+    registry.update(&RequestContext::for_server("update", now), &target, fill).await.map(drop)
 }
 
 /// The service account that the Secret references, if it exists with the same UID.
-fn account(registry: &Registry, namespace: &str, secret: &Value) -> Option<Ref> {
+fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> Option<BoundObjectRef> {
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
-    let stored =
-        registry.storage.peek(kind("", "serviceaccounts"), Some(namespace), annotation(ACCOUNT_NAME))?;
-    let uid = str_at(&unstructured::parse(&stored), "metadata.uid").to_owned();
-    let is_same = annotation(ACCOUNT_UID).is_empty() || annotation(ACCOUNT_UID) == uid;
-    is_same.then(|| Ref { name: annotation(ACCOUNT_NAME).to_owned(), uid })
+    let stored = registry.storage.find(
+        builtin_kind("", "serviceaccounts"),
+        Some(namespace),
+        annotation(ACCOUNT_NAME_ANNOTATION),
+    )?;
+    let uid = str_at(&unstructured::parse_stored(&stored), "metadata.uid").to_owned();
+    let is_same = annotation(ACCOUNT_UID_ANNOTATION).is_empty() || annotation(ACCOUNT_UID_ANNOTATION) == uid;
+    is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
 /// Whether the CA certificate, the namespace and the token are missing or outdated.
-fn needs(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
+fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
 }
 
 /// The Secret with the missing data added.
-fn fill(
+fn with_token_data(
     registry: &Registry,
     server: &ServerIdentity,
     namespace: &str,
-    account: &Ref,
+    account: &BoundObjectRef,
     secret: &Value,
     now: Timestamp,
 ) -> Result<Value, ApiError> {
     let mut new = secret.clone();
-    let [needs_ca, needs_namespace, needs_token] = needs(secret, server);
-    let data = map_mut(&mut new, "data");
+    let [needs_ca, needs_namespace, needs_token] = missing_data(secret, server);
+    let data = map_at_mut(&mut new, "data");
     if needs_ca {
         data.insert("ca.crt".into(), json!(BASE64.encode(&server.ca_pem)));
     }
@@ -114,15 +123,16 @@ fn fill(
         data.insert("namespace".into(), json!(BASE64.encode(namespace)));
     }
     if needs_token {
-        let mut claims = Claims::new(namespace, account.clone(), vec![ISSUER.to_owned()], now, LIFE_S);
+        let mut claims =
+            TokenClaims::new(namespace, account.clone(), vec![ISSUER.to_owned()], now, TOKEN_LIFETIME_S);
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
-        claims.secret = Some(Ref { name: meta("name"), uid: meta("uid") });
+        claims.secret = Some(BoundObjectRef { name: meta("name"), uid: meta("uid") });
         let token =
             registry.access.tokens.sign(&claims).map_err(|_| ApiError::internal("cannot sign the token"))?;
         data.insert("token".into(), json!(BASE64.encode(token)));
     }
-    let annotations = map_mut(&mut new["metadata"], "annotations");
-    annotations.insert(ACCOUNT_NAME.into(), json!(account.name));
-    annotations.insert(ACCOUNT_UID.into(), json!(account.uid));
+    let annotations = map_at_mut(&mut new["metadata"], "annotations");
+    annotations.insert(ACCOUNT_NAME_ANNOTATION.into(), json!(account.name));
+    annotations.insert(ACCOUNT_UID_ANNOTATION.into(), json!(account.uid));
     Ok(new)
 }

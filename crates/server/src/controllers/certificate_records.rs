@@ -6,73 +6,84 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::revoked::{NAMESPACE, RECORDS_PREFIX};
+use crate::auth::revocation::{CREDENTIALS_NAMESPACE, ISSUED_NAME_PREFIX};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::pki::{Issued, Pki};
+use crate::pki::{IssuedCertificate, Pki};
 use crate::registry::Registry;
-use crate::request::{Context, Target};
+use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
-use crate::unstructured::{self, map_mut, str_at};
+use crate::unstructured::{self, map_at_mut, str_at};
 
 /// Maximum number of records in one ConfigMap: 500 records of 200 bytes are 100 kB, which each new record rewrites.
-const RECORDS_MAX: usize = 500;
+const RECORDS_PER_CONFIG_MAP: usize = 500;
 
 /// Maximum number of ConfigMaps. 5,000 nodes with two valid certificates each need 20; when all are full, nothing is
 /// recorded.
-const MAPS_MAX: usize = 200;
+const CONFIG_MAPS_MAX: usize = 200;
 
 /// Records certificates as they are issued, until `stop`.
-pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
+pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     loop {
         let issued = pki.take_issued();
         if !issued.is_empty()
-            && let Err(error) = record(&registry, &issued, Timestamp::now()).await
+            && let Err(error) = record_issued(&registry, &issued, Timestamp::now()).await
         {
             tracing::warn!(status = %error.status(), "cannot record issued certificates: `muster cert list` lacks them");
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = pki.issued_more() => {}
+            () = pki.wait_for_issued() => {}
         }
     }
 }
 
 /// Rule: each issued client certificate is recorded with its serial number, subject and expiration. The record is
 /// removed after the certificate has expired.
-pub(crate) async fn record(registry: &Registry, issued: &[Issued], now: Timestamp) -> Result<(), ApiError> {
+pub(crate) async fn record_issued(
+    registry: &Registry,
+    issued: &[IssuedCertificate],
+    now: Timestamp,
+) -> Result<(), ApiError> {
     let kind = Kind::builtin("", "v1", "configmaps");
     let mut issued = issued.iter().peekable();
-    for number in 0..MAPS_MAX {
+    for number in 0..CONFIG_MAPS_MAX {
         if issued.peek().is_none() {
             return Ok(());
         }
-        let name = format!("{RECORDS_PREFIX}{number}");
-        let stored = registry.storage.peek(kind, Some(NAMESPACE), &name).map(|it| unstructured::parse(&it));
+        let name = format!("{ISSUED_NAME_PREFIX}{number}");
+        let stored = registry
+            .storage
+            .find(kind, Some(CREDENTIALS_NAMESPACE), &name)
+            .map(|it| unstructured::parse_stored(&it));
         let mut object = stored.clone().unwrap_or_else(|| json!({"metadata": {"name": name}}));
-        let records = map_mut(&mut object, "data");
-        records.retain(|_, it| is_valid(it, now));
-        if RECORDS_MAX <= records.len() {
+        let records = map_at_mut(&mut object, "data");
+        records.retain(|_, it| is_unexpired(it, now));
+        if RECORDS_PER_CONFIG_MAP <= records.len() {
             continue;
         }
-        while records.len() < RECORDS_MAX
+        while records.len() < RECORDS_PER_CONFIG_MAP
             && let Some(it) = issued.next()
         {
             let record = json!({
                 "subject": it.subject,
                 "groups": it.groups,
-                "issuedAt": unstructured::time(it.at),
-                "notAfter": unstructured::time(it.until),
+                "issuedAt": unstructured::format_time(it.issued_at),
+                "notAfter": unstructured::format_time(it.not_after),
             });
             records.insert(it.serial.clone(), json!(record.to_string()));
         }
         if stored.is_none() {
-            let context = Context::of_server("create", now);
-            registry.create(&context, kind, Some(NAMESPACE), object).await?;
+            let context = RequestContext::for_server("create", now);
+            registry.create(&context, kind, Some(CREDENTIALS_NAMESPACE), object).await?;
         } else {
-            let target =
-                Target { kind, namespace: Some(NAMESPACE.to_owned()), name, subresource: Subresource::Whole };
-            let context = Context::of_server("update", now);
+            let target = RequestTarget {
+                kind,
+                namespace: Some(CREDENTIALS_NAMESPACE.to_owned()),
+                name,
+                subresource: Subresource::Whole,
+            };
+            let context = RequestContext::for_server("update", now);
             registry.update(&context, &target, |_| Ok(object.clone())).await?;
         }
     }
@@ -80,7 +91,7 @@ pub(crate) async fn record(registry: &Registry, issued: &[Issued], now: Timestam
 }
 
 /// Whether the recorded certificate has not expired.
-fn is_valid(record: &Value, now: Timestamp) -> bool {
+fn is_unexpired(record: &Value, now: Timestamp) -> bool {
     let record: Option<Value> = record.as_str().and_then(|it| serde_json::from_str(it).ok());
     let not_after: Option<Timestamp> = record.and_then(|it| str_at(&it, "notAfter").parse().ok());
     not_after.is_some_and(|it| now <= it)

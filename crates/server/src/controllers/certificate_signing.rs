@@ -11,57 +11,61 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::certificate_approval::{CLIENT_SIGNER, GROUP, NO_MASTERS, is_for, is_master};
-use crate::auth::{authorize, node_addresses, revoked};
+use crate::admission::certificate_approval::{
+    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN, may_join_node, requests_masters_group,
+};
+use crate::auth::{authorize, node_addresses, revocation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::pki::{KeyUsage, Pki, Request};
+use crate::pki::{CertificateRequest, KeyUsage, Pki};
 use crate::registry::{DeleteOptions, Registry};
-use crate::request::{Context, RequestAttributes, ResourceAttributes, Target, User, node_name};
-use crate::selector::Selector;
+use crate::request::{
+    RequestAttributes, RequestContext, RequestTarget, ResourceAttributes, User, parse_node_name,
+};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::unstructured::{self, is_set, list_at, str_at};
 
 /// Signer of the client certificates of nodes.
-const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Signer of the serving certificates of nodes.
-const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Group of all nodes.
-const NODES: &str = "system:nodes";
+const NODES_GROUP: &str = "system:nodes";
 
 /// Default lifetime of certificates.
-pub(crate) const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+pub(crate) const DEFAULT_LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Minimum lifetime of a certificate whose request sets `expirationSeconds`.
-const LIFE_MIN: SignedDuration = SignedDuration::from_mins(10);
+const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// How far certificates are backdated, because clocks differ. Certificates with a short lifetime are not shortened by
 /// it. A certificate is never backdated by more than its lifetime, because a client that renews after a fraction of the
 /// validity would renew immediately.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 /// Certificates with a lifetime below this are not shortened by backdating.
-const SHORT: SignedDuration = SignedDuration::from_hours(8);
+const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
 
 /// Time after which an approved or denied request is deleted.
-const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
+const DECIDED_TTL: SignedDuration = SignedDuration::from_hours(1);
 /// Time after which a pending request is deleted.
-const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
+const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
 /// Interval at which all requests are checked for deletion.
-const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Approves, signs and deletes requests until `stop`: reconciles a request when it changes, and all requests at an
 /// interval. No certificate is valid for longer than `life_max`.
-pub(crate) async fn keep(
+pub(crate) async fn run(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
     life_max: SignedDuration,
     stop: CancellationToken,
 ) {
-    let kind = kind();
-    let mut commits = registry.storage.commits_to(kind);
+    let kind = signing_request_kind();
+    let mut commits = registry.storage.watch_kind_revision(kind);
     let mut synced = registry.storage.revision();
     // The first tick is immediate.
-    let mut cleanup = tokio::time::interval(SWEEP_EVERY);
+    let mut cleanup = tokio::time::interval(CLEANUP_INTERVAL);
     loop {
         let is_cleanup = tokio::select! {
             () = stop.cancelled() => return,
@@ -71,7 +75,7 @@ pub(crate) async fn keep(
                 Err(_) => return,
             },
         };
-        let changes = registry.storage.since(&kind.prefix(None), synced);
+        let changes = registry.storage.events_since(&kind.key_prefix(None), synced);
         let requests: Vec<Bytes> = match changes {
             Ok((events, head)) if !is_cleanup => {
                 synced = head;
@@ -79,14 +83,14 @@ pub(crate) async fn keep(
             }
             _ => {
                 synced = registry.storage.revision();
-                registry.storage.list(kind, None, &Selector::default()).0
+                registry.storage.list(kind, None, &ObjectSelector::default()).0
             }
         };
         let now = Timestamp::now();
         for request in requests {
-            match step(&registry, &pki, life_max, &unstructured::parse(&request), now).await {
+            match reconcile(&registry, &pki, life_max, &unstructured::parse_stored(&request), now).await {
                 // A request that was changed or deleted meanwhile is reconciled again on its event.
-                Err(error) if !error.is_gone() => {
+                Err(error) if !error.is_not_found_or_conflict() => {
                     tracing::warn!(status = %error.status(), "cannot reconcile a CertificateSigningRequest, will retry");
                 }
                 _ => {}
@@ -97,7 +101,7 @@ pub(crate) async fn keep(
 
 /// Takes the next step for a request: deletes, approves, denies or signs it. Writes carry the resourceVersion or UID,
 /// so a request that was changed or replaced meanwhile is not affected.
-pub(crate) async fn step(
+pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
     life_max: SignedDuration,
@@ -105,36 +109,38 @@ pub(crate) async fn step(
     now: Timestamp,
 ) -> Result<(), ApiError> {
     let has = |wanted: &str| {
-        list(&object["status"], "conditions").iter().any(|it| it["type"] == wanted && it["status"] == "True")
+        list_at(&object["status"], "conditions")
+            .iter()
+            .any(|it| it["type"] == wanted && it["status"] == "True")
     };
     let is_signed = is_set(&object["status"]["certificate"]);
     let is_decided = has("Approved") || has("Denied");
     let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
-    let ttl = if is_decided { DECIDED_KEPT } else { PENDING_KEPT };
-    let target = |subresource| Target {
-        kind: kind(),
+    let ttl = if is_decided { DECIDED_TTL } else { PENDING_TTL };
+    let target = |subresource| RequestTarget {
+        kind: signing_request_kind(),
         namespace: None,
         name: str_at(object, "metadata.name").to_owned(),
         subresource,
     };
     if created.is_some_and(|created| created + ttl < now) {
-        let context = Context::of_server("delete", now);
+        let context = RequestContext::for_server("delete", now);
         let uid = Some(str_at(object, "metadata.uid").to_owned());
         let options = DeleteOptions { uid, ..DeleteOptions::default() };
         return match registry.delete(&context, &target(Subresource::Whole), &options).await {
-            Err(it) if !it.is_gone() => Err(it),
+            Err(it) if !it.is_not_found_or_conflict() => Err(it),
             _ => Ok(()),
         };
     }
-    let Ok(request) = Request::of_object(object) else { return Ok(()) };
-    let context = Context::of_server("update", now);
+    let Ok(request) = CertificateRequest::from_object(object) else { return Ok(()) };
+    let context = RequestContext::for_server("update", now);
     if !is_decided && !is_signed {
-        let decided = approved_by_itself(registry, object, &request);
-        let decided =
-            decided.or_else(|| serving_by_itself(registry, object, &request).map(Decision::Approve));
+        let decided = auto_decide_node_client(registry, object, &request);
+        let decided = decided
+            .or_else(|| auto_approve_node_serving(registry, object, &request).map(ApprovalDecision::Approve));
         let (decision, reason, why) = match decided {
-            Some(Decision::Approve(why)) => ("Approved", "AutoApproved", why.to_owned()),
-            Some(Decision::Deny(why)) => ("Denied", NODE_IS_READY, why),
+            Some(ApprovalDecision::Approve(why)) => ("Approved", "AutoApproved", why.to_owned()),
+            Some(ApprovalDecision::Deny(why)) => ("Denied", NODE_IS_READY_REASON, why),
             None => return Ok(()),
         };
         let condition = json!({
@@ -142,8 +148,8 @@ pub(crate) async fn step(
             "status": "True",
             "reason": reason,
             "message": why,
-            "lastUpdateTime": unstructured::time(now),
-            "lastTransitionTime": unstructured::time(now),
+            "lastUpdateTime": unstructured::format_time(now),
+            "lastTransitionTime": unstructured::format_time(now),
         });
         let decided = with_condition(object, &condition);
         let decide = |_: &Value| Ok(decided.clone());
@@ -152,34 +158,42 @@ pub(crate) async fn step(
             return Ok(());
         }
         // Signs exactly the approved version: a write in between leads to a conflict.
-        return sign(registry, pki, life_max, &unstructured::parse(&written), now).await;
+        return sign_approved(registry, pki, life_max, &unstructured::parse_stored(&written), now).await;
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
     }
-    sign(registry, pki, life_max, object, now).await
+    sign_approved(registry, pki, life_max, object, now).await
 }
 
 /// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is updated.
 /// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
 /// may show an approval again after it was signed, so a version that is no longer stored is skipped.
-async fn sign(
+async fn sign_approved(
     registry: &Registry,
     pki: &Pki,
     life_max: SignedDuration,
     object: &Value,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let Ok(request) = Request::of_object(object) else { return Ok(()) };
-    let context = Context::of_server("update", now);
+    let Ok(request) = CertificateRequest::from_object(object) else { return Ok(()) };
+    let context = RequestContext::for_server("update", now);
     let name = str_at(object, "metadata.name").to_owned();
-    let target = Target { kind: kind(), namespace: None, name, subresource: Subresource::Status };
-    let stored = registry.storage.peek(kind(), None, &target.name).map(|it| unstructured::parse(&it));
+    let target = RequestTarget {
+        kind: signing_request_kind(),
+        namespace: None,
+        name,
+        subresource: Subresource::Status,
+    };
+    let stored = registry
+        .storage
+        .find(signing_request_kind(), None, &target.name)
+        .map(|it| unstructured::parse_stored(&it));
     if stored.is_none_or(|it| it["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]) {
         return Ok(());
     }
-    let signed = match signed(pki, life_max, object, &request, now) {
-        Some(Ok(_)) if let Some(why) = revoked_requester(registry, object, &request) => Some(Err(why)),
+    let signed = match sign_certificate(pki, life_max, object, &request, now) {
+        Some(Ok(_)) if let Some(why) = revoked_subject_error(registry, object, &request) => Some(Err(why)),
         signed => signed,
     };
     match signed {
@@ -189,8 +203,8 @@ async fn sign(
             signed["status"]["certificate"] = json!(BASE64.encode(&certificate));
             let sign = |_: &Value| Ok(signed.clone());
             registry.update(&context, &target, sign).await?;
-            if usages(object).contains(&"client auth") {
-                pki.note_issued(&certificate);
+            if requested_usages(object).contains(&"client auth") {
+                pki.queue_issued(&certificate);
             }
             Ok(())
         }
@@ -200,8 +214,8 @@ async fn sign(
                 "status": "True",
                 "reason": "SignerValidationFailure",
                 "message": why,
-                "lastUpdateTime": unstructured::time(now),
-                "lastTransitionTime": unstructured::time(now),
+                "lastUpdateTime": unstructured::format_time(now),
+                "lastTransitionTime": unstructured::format_time(now),
             });
             let failed = with_condition(object, &condition);
             let fail = |_: &Value| Ok(failed.clone());
@@ -212,8 +226,12 @@ async fn sign(
 
 /// Rule: a request created before its subject's certificates were revoked is not signed, because the revoked node may
 /// have created it and may still watch it.
-fn revoked_requester(registry: &Registry, object: &Value, request: &Request) -> Option<String> {
-    let revoked_until = revoked::issued_until(&registry.access, &request.common_name)?;
+fn revoked_subject_error(
+    registry: &Registry,
+    object: &Value,
+    request: &CertificateRequest,
+) -> Option<String> {
+    let revoked_until = revocation::revoked_until(&registry.access, &request.common_name)?;
     let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
     created.is_none_or(|it| it <= revoked_until).then(|| {
         format!(
@@ -226,34 +244,40 @@ fn revoked_requester(registry: &Registry, object: &Value, request: &Request) -> 
 /// The request with a condition added.
 fn with_condition(old: &Value, condition: &Value) -> Value {
     let mut new = old.clone();
-    let conditions = list(&old["status"], "conditions").iter().chain([condition]);
+    let conditions = list_at(&old["status"], "conditions").iter().chain([condition]);
     new["status"]["conditions"] = conditions.cloned().collect();
     new
 }
 
 /// An automatic decision on a request, with its message.
-enum Decision {
+enum ApprovalDecision {
     Approve(&'static str),
     Deny(String),
 }
 
 /// Reason of the Denied condition, by which the agent recognizes the denial.
-const NODE_IS_READY: &str = "NodeIsReady";
+const NODE_IS_READY_REASON: &str = "NodeIsReady";
 
 /// Rule: a request for a node's client certificate is approved automatically if RBAC allows the requester to create it:
 /// a bootstrap token for a new node, a node for its own renewal. A request with a bootstrap token is denied while a
 /// Ready node of that name exists, because it would take over the node's identity. It is approved once the node is
 /// NotReady or its Node is deleted.
 /// Upstream: the csrapproving controller, which does not check the Node.
-fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<Decision> {
-    if object["spec"]["signerName"] != NODE_CLIENT || node_client(request, object).is_err() {
+fn auto_decide_node_client(
+    registry: &Registry,
+    object: &Value,
+    request: &CertificateRequest,
+) -> Option<ApprovalDecision> {
+    if object["spec"]["signerName"] != KUBELET_CLIENT_SIGNER
+        || check_node_client_request(request, object).is_err()
+    {
         return None;
     }
     let texts = |it: &[Value]| it.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect::<Vec<_>>();
-    let user = User::new(str_at(object, "spec.username"), texts(list(&object["spec"], "groups")));
+    let user = User::new(str_at(object, "spec.username"), texts(list_at(&object["spec"], "groups")));
     let may_create = |subresource: &str| {
         let resource = ResourceAttributes {
-            group: GROUP.to_owned(),
+            group: CERTIFICATES_GROUP.to_owned(),
             plural: "certificatesigningrequests".to_owned(),
             subresource: subresource.to_owned(),
             ..ResourceAttributes::default()
@@ -261,66 +285,74 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
         authorize(&registry.access, &user, &RequestAttributes::resource("create", resource)).is_ok()
     };
     if user.name == request.common_name && may_create("selfnodeclient") {
-        return Some(Decision::Approve(
+        return Some(ApprovalDecision::Approve(
             "Auto approving self kubelet client certificate after SubjectAccessReview.",
         ));
     }
-    let name = node_name(&request.common_name)?;
-    if !may_create("nodeclient") || !is_for(&object["spec"]["extra"], name) {
+    let name = parse_node_name(&request.common_name)?;
+    if !may_create("nodeclient") || !may_join_node(&object["spec"]["extra"], name) {
         return None;
     }
-    Some(match ready_at(registry, name) {
+    Some(match ready_node_address(registry, name) {
         // The agent searches the message for `at ADDRESS:` to recognize itself.
-        Some(at) => Decision::Deny(format!(
+        Some(at) => ApprovalDecision::Deny(format!(
             "a Ready node {name:?} already exists at {at}: choose another name, or, to replace it with this machine, stop \
              it and wait until it is NotReady, or run kubectl delete node {name}"
         )),
-        None => Decision::Approve("Auto approving kubelet client certificate after SubjectAccessReview."),
+        None => {
+            ApprovalDecision::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
+        }
     })
 }
 
 /// Address of the node, if it exists, is Ready and is not being deleted.
-fn ready_at(registry: &Registry, name: &str) -> Option<String> {
+fn ready_node_address(registry: &Registry, name: &str) -> Option<String> {
     let nodes = Kind::builtin("", "v1", "nodes");
-    let node = unstructured::parse(&registry.storage.peek(nodes, None, name)?);
+    let node = unstructured::parse_stored(&registry.storage.find(nodes, None, name)?);
     let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
     if is_set(&node["metadata"]["deletionTimestamp"])
-        || !list(&node["status"], "conditions").iter().any(is_ready)
+        || !list_at(&node["status"], "conditions").iter().any(is_ready)
     {
         return None;
     }
-    let mut at = list(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
+    let mut at = list_at(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
     Some(at.next().unwrap_or("an unknown address").to_owned())
 }
 
 /// Rule: a request for a node's serving certificate is approved automatically if a node requests it for its own name,
 /// and for addresses that its Node has and no other Node has. Upstream: not approved automatically.
-fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
-    if object["spec"]["signerName"] != NODE_SERVING || node_serving(request, object).is_err() {
+fn auto_approve_node_serving(
+    registry: &Registry,
+    object: &Value,
+    request: &CertificateRequest,
+) -> Option<&'static str> {
+    if object["spec"]["signerName"] != KUBELET_SERVING_SIGNER
+        || check_node_serving_request(request, object).is_err()
+    {
         return None;
     }
-    let is_node = list(&object["spec"], "groups").iter().any(|it| it == NODES);
+    let is_node = list_at(&object["spec"], "groups").iter().any(|it| it == NODES_GROUP);
     if !is_node || str_at(object, "spec.username") != request.common_name {
         return None;
     }
-    let name = node_name(&request.common_name)?;
-    let is_own = request.dns.iter().all(|it| it == name)
-        && node_addresses::are_of_node_alone(&registry.access, name, &request.ips);
+    let name = parse_node_name(&request.common_name)?;
+    let is_own = request.dns_names.iter().all(|it| it == name)
+        && node_addresses::belong_only_to_node(&registry.access, name, &request.ip_addresses);
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
 /// Signs the certificate, or returns why its signer refuses it. `None` if the request is for an unknown signer.
-fn signed(
+fn sign_certificate(
     pki: &Pki,
     life_max: SignedDuration,
     object: &Value,
-    request: &Request,
+    request: &CertificateRequest,
     now: Timestamp,
 ) -> Option<Result<String, String>> {
     let checked = match str_at(object, "spec.signerName") {
-        CLIENT_SIGNER => client(request, object),
-        NODE_CLIENT => node_client(request, object),
-        NODE_SERVING => node_serving(request, object),
+        CLIENT_CERTIFICATE_SIGNER => check_client_request(request, object),
+        KUBELET_CLIENT_SIGNER => check_node_client_request(request, object),
+        KUBELET_SERVING_SIGNER => check_node_serving_request(request, object),
         _ => return None,
     };
     if let Err(why) = checked {
@@ -328,8 +360,8 @@ fn signed(
     }
     let requested = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
     let validity = validity(requested, life_max, now);
-    let usages: Vec<KeyUsage> = usages(object).into_iter().filter_map(usage).collect();
-    Some(pki.certify(request, &usages, validity, now).map_err(|error| error.to_string()))
+    let usages: Vec<KeyUsage> = requested_usages(object).into_iter().filter_map(parse_usage).collect();
+    Some(pki.issue_certificate(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
 /// Start and end of a certificate's validity.
@@ -338,18 +370,18 @@ fn validity(
     life_max: SignedDuration,
     now: Timestamp,
 ) -> (Timestamp, Timestamp) {
-    let life = requested.map_or(life_max, |it| it.max(LIFE_MIN)).min(life_max);
+    let life = requested.map_or(life_max, |it| it.max(LIFETIME_MIN)).min(life_max);
     let from = now - BACKDATE.min(life);
-    (from, if life < SHORT { now + life } else { from + life })
+    (from, if life < SHORT_LIFETIME { now + life } else { from + life })
 }
 
 /// Checks a request to the signer `kubernetes.io/kube-apiserver-client`.
-fn client(request: &Request, object: &Value) -> Result<(), String> {
+fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     // Checked again, because an older server may have stored the request.
-    if is_master(request) {
-        return Err(NO_MASTERS.to_owned());
+    if requests_masters_group(request) {
+        return Err(MASTERS_FORBIDDEN.to_owned());
     }
-    let usages = usages(object);
+    let usages = requested_usages(object);
     let allowed = ["digital signature", "key encipherment", "client auth"];
     if let Some(other) = usages.iter().find(|it| !allowed.contains(it)) {
         return Err(format!("invalid usage for client certificate: {other}"));
@@ -361,54 +393,54 @@ fn client(request: &Request, object: &Value) -> Result<(), String> {
 }
 
 /// Checks a request to the signer `kubernetes.io/kube-apiserver-client-kubelet`.
-fn node_client(request: &Request, object: &Value) -> Result<(), String> {
+fn check_node_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != [NODES] {
+    if request.organizations != [NODES_GROUP] {
         return refuse("subject organization is not system:nodes");
     }
-    if !request.dns.is_empty() {
+    if !request.dns_names.is_empty() {
         return refuse("DNS subjectAltNames are not allowed");
     }
-    if 0 < request.emails {
+    if 0 < request.email_count {
         return refuse("Email subjectAltNames are not allowed");
     }
-    if !request.ips.is_empty() {
+    if !request.ip_addresses.is_empty() {
         return refuse("IP subjectAltNames are not allowed");
     }
-    if 0 < request.uris {
+    if 0 < request.uri_count {
         return refuse("URI subjectAltNames are not allowed");
     }
-    if node_name(&request.common_name).is_none() {
+    if parse_node_name(&request.common_name).is_none() {
         return refuse("subject common name is not system:node: and the name of a node");
     }
-    exactly(object, "client auth")
+    check_usages(object, "client auth")
 }
 
 /// Checks a request to the signer `kubernetes.io/kubelet-serving`.
-fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
+fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != [NODES] {
+    if request.organizations != [NODES_GROUP] {
         return refuse("subject organization is not system:nodes");
     }
-    if request.dns.is_empty() && request.ips.is_empty() {
+    if request.dns_names.is_empty() && request.ip_addresses.is_empty() {
         return refuse("DNS or IP subjectAltName is required");
     }
-    if 0 < request.emails {
+    if 0 < request.email_count {
         return refuse("Email subjectAltNames are not allowed");
     }
-    if 0 < request.uris {
+    if 0 < request.uri_count {
         return refuse("URI subjectAltNames are not allowed");
     }
-    exactly(object, "server auth")?;
-    if node_name(&request.common_name).is_none() {
+    check_usages(object, "server auth")?;
+    if parse_node_name(&request.common_name).is_none() {
         return refuse("subject common name is not system:node: and the name of a node");
     }
     Ok(())
 }
 
 /// Checks that the usages are the purpose and `digital signature`, with or without `key encipherment`.
-fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
-    let usages: BTreeSet<_> = usages(object).into_iter().collect();
+fn check_usages(object: &Value, purpose: &str) -> Result<(), String> {
+    let usages: BTreeSet<_> = requested_usages(object).into_iter().collect();
     let required = BTreeSet::from([purpose, "digital signature"]);
     if usages.is_superset(&required) && usages.difference(&required).all(|it| *it == "key encipherment") {
         return Ok(());
@@ -416,12 +448,12 @@ fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
 }
 
-fn usages(object: &Value) -> Vec<&str> {
-    list(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
+fn requested_usages(object: &Value) -> Vec<&str> {
+    list_at(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
 }
 
 /// Parses a usage of a request; `None` if it is not supported.
-fn usage(text: &str) -> Option<KeyUsage> {
+fn parse_usage(text: &str) -> Option<KeyUsage> {
     match text {
         "digital signature" => Some(KeyUsage::DigitalSignature),
         "key encipherment" => Some(KeyUsage::KeyEncipherment),
@@ -431,8 +463,8 @@ fn usage(text: &str) -> Option<KeyUsage> {
     }
 }
 
-fn kind() -> &'static Kind {
-    Kind::builtin(GROUP, "v1", "certificatesigningrequests")
+fn signing_request_kind() -> &'static Kind {
+    Kind::builtin(CERTIFICATES_GROUP, "v1", "certificatesigningrequests")
 }
 
 #[cfg(test)]
@@ -446,11 +478,11 @@ mod tests {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let s = SignedDuration::from_secs;
         let cases = [
-            ("nothing is said", None, LIFE),
-            ("a day is asked for", Some(s(86_400)), LIFE),
-            ("an hour is asked for", Some(s(3_600)), LIFE),
-            ("too little is asked for", Some(s(1)), LIFE),
-            ("too much is asked for", Some(s(1 << 31)), LIFE),
+            ("nothing is said", None, DEFAULT_LIFETIME),
+            ("a day is asked for", Some(s(86_400)), DEFAULT_LIFETIME),
+            ("an hour is asked for", Some(s(3_600)), DEFAULT_LIFETIME),
+            ("too little is asked for", Some(s(1)), DEFAULT_LIFETIME),
+            ("too much is asked for", Some(s(1 << 31)), DEFAULT_LIFETIME),
             ("nobody gets more than a minute", Some(s(3_600)), s(60)),
         ];
         let said = cases.map(|(what, asked, life_max)| {

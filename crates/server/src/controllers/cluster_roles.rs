@@ -7,39 +7,46 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::RBAC;
-use crate::auth::default_roles::{AUTO_UPDATE, cluster_role_bindings, cluster_roles};
-use crate::auth::rule::{Rule, missing};
+use crate::auth::RBAC_GROUP;
+use crate::auth::default_roles::{
+    AUTO_UPDATE_ANNOTATION, default_cluster_role_bindings, default_cluster_roles,
+};
+use crate::auth::policy_rule::{PolicyRule, missing_rules};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, Registry};
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::unstructured::{self, is_set, list_at, str_at};
 
 /// Rule: missing default roles and bindings are created at start. Existing ones get back missing rules and subjects,
 /// unless the annotation `autoupdate` is false; additional ones stay.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
-pub(crate) async fn make(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
-    let roles = cluster_roles().into_iter().map(|it| ("clusterroles", it));
-    let bindings = cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
+pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
+    let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));
+    let bindings = default_cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
     // Concurrent, so that many writes share one sync of the disk.
-    let made = roles.chain(bindings).map(|(plural, default)| ensure(registry, plural, default, now));
+    let made = roles.chain(bindings).map(|(plural, default)| ensure_default(registry, plural, default, now));
     try_join_all(made).await?;
-    aggregate(registry, now).await
+    aggregate_roles(registry, now).await
 }
 
 /// Creates a default role or binding, or adds missing rules and subjects to the stored one.
-async fn ensure(registry: &Registry, plural: &str, default: Value, now: Timestamp) -> Result<(), ApiError> {
-    let target = target(plural, str_at(&default, "metadata.name"));
-    let Some(stored) = registry.storage.peek(target.kind, None, &target.name) else {
-        let context = Context::of_server("create", now);
+async fn ensure_default(
+    registry: &Registry,
+    plural: &str,
+    default: Value,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let target = rbac_target(plural, str_at(&default, "metadata.name"));
+    let Some(stored) = registry.storage.find(target.kind, None, &target.name) else {
+        let context = RequestContext::for_server("create", now);
         return registry.create(&context, target.kind, None, default).await.map(drop);
     };
-    let stored = unstructured::parse(&stored);
-    let Some(reconciled) = mended(&stored, &default) else { return Ok(()) };
-    let context = Context::of_server("update", now);
+    let stored = unstructured::parse_stored(&stored);
+    let Some(reconciled) = with_missing_defaults(&stored, &default) else { return Ok(()) };
+    let context = RequestContext::for_server("update", now);
     if reconciled["roleRef"] == stored["roleRef"] {
         return registry.update(&context, &target, |_| Ok(reconciled.clone())).await.map(drop);
     }
@@ -49,8 +56,8 @@ async fn ensure(registry: &Registry, plural: &str, default: Value, now: Timestam
 }
 
 /// The stored object with the missing parts of the default added; `None` if nothing is missing.
-fn mended(stored: &Value, default: &Value) -> Option<Value> {
-    if stored["metadata"]["annotations"][AUTO_UPDATE] == "false" {
+fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
+    if stored["metadata"]["annotations"][AUTO_UPDATE_ANNOTATION] == "false" {
         return None;
     }
     let mut new = stored.clone();
@@ -62,17 +69,20 @@ fn mended(stored: &Value, default: &Value) -> Option<Value> {
     if is_set(&default["aggregationRule"]) {
         new["aggregationRule"] = default["aggregationRule"].clone();
     } else if is_set(&default["rules"]) {
-        let lacking = missing(&Rule::all(&stored["rules"]), &Rule::all(&default["rules"]));
-        let rules = list(stored, "rules").iter().cloned().chain(lacking.iter().map(Rule::write));
+        let lacking = missing_rules(
+            &PolicyRule::parse_list(&stored["rules"]),
+            &PolicyRule::parse_list(&default["rules"]),
+        );
+        let rules = list_at(stored, "rules").iter().cloned().chain(lacking.iter().map(PolicyRule::to_json));
         new["rules"] = rules.collect();
     }
     if is_set(&default["roleRef"]) {
         new["roleRef"] = default["roleRef"].clone();
         let same = |one: &Value, other: &Value| one["kind"] == other["kind"] && one["name"] == other["name"];
-        let has = |wanted: &&Value| list(stored, "subjects").iter().any(|it| same(it, wanted));
-        let lacking: Vec<_> = list(default, "subjects").iter().filter(|it| !has(it)).cloned().collect();
+        let has = |wanted: &&Value| list_at(stored, "subjects").iter().any(|it| same(it, wanted));
+        let lacking: Vec<_> = list_at(default, "subjects").iter().filter(|it| !has(it)).cloned().collect();
         if !lacking.is_empty() {
-            new["subjects"] = list(stored, "subjects").iter().cloned().chain(lacking).collect();
+            new["subjects"] = list_at(stored, "subjects").iter().cloned().chain(lacking).collect();
         }
     }
     (new != *stored).then_some(new)
@@ -81,22 +91,22 @@ fn mended(stored: &Value, default: &Value) -> Option<Value> {
 /// Rule: a ClusterRole with an aggregation rule has the rules of all ClusterRoles that its selectors match, in the
 /// order of their names, without duplicates.
 /// Upstream: the clusterrole-aggregation controller.
-async fn aggregate(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
+async fn aggregate_roles(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     // Aggregated roles may be aggregated from each other: no chain is longer than the number of roles.
-    let roles = Kind::builtin(RBAC, "v1", "clusterroles");
-    let mut rounds = registry.storage.list(roles, None, &Selector::default()).0.len();
+    let roles = Kind::builtin(RBAC_GROUP, "v1", "clusterroles");
+    let mut rounds = registry.storage.list(roles, None, &ObjectSelector::default()).0.len();
     loop {
-        let (all, _) = registry.storage.list(roles, None, &Selector::default());
-        let all: Vec<Value> = all.iter().map(|it| unstructured::parse(it)).collect();
+        let (all, _) = registry.storage.list(roles, None, &ObjectSelector::default());
+        let all: Vec<Value> = all.iter().map(|it| unstructured::parse_stored(it)).collect();
         let mut changed = false;
         for role in all.iter().filter(|it| is_set(&it["aggregationRule"]["clusterRoleSelectors"])) {
-            let rules = gathered(role, &all);
-            if list(role, "rules") == rules {
+            let rules = aggregated_rules(role, &all);
+            if list_at(role, "rules") == rules {
                 continue;
             }
             changed = true;
-            let context = Context::of_server("update", now);
-            let target = target("clusterroles", str_at(role, "metadata.name"));
+            let context = RequestContext::for_server("update", now);
+            let target = rbac_target("clusterroles", str_at(role, "metadata.name"));
             let set_rules = |role: &Value| {
                 let mut role = role.clone();
                 role["rules"] = Value::Array(rules.clone());
@@ -112,13 +122,13 @@ async fn aggregate(registry: &Registry, now: Timestamp) -> Result<(), ApiError> 
 }
 
 /// The rules of all roles that the aggregation rule of `role` selects.
-fn gathered(role: &Value, all: &[Value]) -> Vec<Value> {
-    let selectors = list(&role["aggregationRule"], "clusterRoleSelectors");
+fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
+    let selectors = list_at(&role["aggregationRule"], "clusterRoleSelectors");
     let mut rules: Vec<Value> = Vec::new();
     for selector in selectors {
         let others = all.iter().filter(|it| it["metadata"]["uid"] != role["metadata"]["uid"]);
-        for other in others.filter(|it| selects(selector, &it["metadata"]["labels"])) {
-            for rule in list(other, "rules") {
+        for other in others.filter(|it| selector_matches(selector, &it["metadata"]["labels"])) {
+            for rule in list_at(other, "rules") {
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
                 }
@@ -129,38 +139,38 @@ fn gathered(role: &Value, all: &[Value]) -> Vec<Value> {
 }
 
 /// Whether a `LabelSelector` matches the labels. An invalid selector matches nothing.
-fn selects(selector: &Value, labels: &Value) -> bool {
+fn selector_matches(selector: &Value, labels: &Value) -> bool {
     let pairs = selector["matchLabels"].as_object().into_iter().flatten();
     let all_pairs = pairs.clone().all(|(key, value)| labels.get(key) == Some(value));
     let matches_expression = |it: &Value| {
         let label = labels.get(str_at(it, "key"));
         match str_at(it, "operator") {
-            "In" => label.is_some_and(|label| list(it, "values").contains(label)),
-            "NotIn" => label.is_none_or(|label| !list(it, "values").contains(label)),
+            "In" => label.is_some_and(|label| list_at(it, "values").contains(label)),
+            "NotIn" => label.is_none_or(|label| !list_at(it, "values").contains(label)),
             "Exists" => label.is_some(),
             "DoesNotExist" => label.is_none(),
             _ => false,
         }
     };
-    all_pairs && list(selector, "matchExpressions").iter().all(matches_expression)
+    all_pairs && list_at(selector, "matchExpressions").iter().all(matches_expression)
 }
 
 /// The target of a write to a cluster-scoped RBAC object.
-fn target(plural: &str, name: &str) -> Target {
-    let kind = Kind::builtin(RBAC, "v1", plural);
-    Target { kind, namespace: None, name: name.to_owned(), subresource: Subresource::Whole }
+fn rbac_target(plural: &str, name: &str) -> RequestTarget {
+    let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
+    RequestTarget { kind, namespace: None, name: name.to_owned(), subresource: Subresource::Whole }
 }
 
 /// Aggregates ClusterRoles when they change, until `stop`.
-pub(crate) async fn keep(registry: Arc<Registry>, stop: CancellationToken) {
-    let roles = Kind::builtin(RBAC, "v1", "clusterroles");
-    let mut commits = registry.storage.commits_to(roles);
+pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
+    let roles = Kind::builtin(RBAC_GROUP, "v1", "clusterroles");
+    let mut commits = registry.storage.watch_kind_revision(roles);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = commits.changed() => if changed.is_err() { return },
         }
-        if let Err(error) = aggregate(&registry, Timestamp::now()).await {
+        if let Err(error) = aggregate_roles(&registry, Timestamp::now()).await {
             tracing::warn!(status = %error.status(), "cannot aggregate ClusterRoles");
         }
     }

@@ -11,39 +11,41 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::registry::{DeleteOptions, Propagation, Registry};
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::registry::{DeleteOptions, DeletePropagation, Registry};
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// Minimum interval between attempts while a namespace waits for nodes to stop its pods.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Deletes the content of terminating namespaces, until `stop`.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let (mut namespaces, mut commits) =
-        (registry.storage.commits_to(Kind::namespace()), registry.storage.commits());
-    let (mut terminating, mut synced) = all(&registry);
+        (registry.storage.watch_kind_revision(Kind::namespace_kind()), registry.storage.watch_revision());
+    let (mut terminating, mut synced) = list_terminating(&registry);
     loop {
         namespaces.mark_unchanged();
         commits.mark_unchanged();
-        match registry.storage.since(&Kind::namespace().prefix(None), synced) {
-            Err(_) => (terminating, synced) = all(&registry),
+        match registry.storage.events_since(&Kind::namespace_kind().key_prefix(None), synced) {
+            Err(_) => (terminating, synced) = list_terminating(&registry),
             Ok((events, revision)) => {
                 synced = revision;
                 for event in events {
                     match &event.change {
-                        Change::Put { now, .. } => note(&mut terminating, &unstructured::parse(&now.value)),
+                        Change::Put { now, .. } => {
+                            add_if_terminating(&mut terminating, &unstructured::parse_stored(&now.value))
+                        }
                         Change::Delete { last, .. } => {
-                            terminating.remove(str_at(&unstructured::parse(last), "metadata.name"));
+                            terminating.remove(str_at(&unstructured::parse_stored(last), "metadata.name"));
                         }
                     }
                 }
             }
         }
         for namespace in &terminating {
-            if let Err(error) = drain(&registry, namespace).await {
+            if let Err(error) = delete_all_content(&registry, namespace).await {
                 tracing::warn!(namespace, status = %error.status(), "cannot delete the content of a namespace");
             }
         }
@@ -54,23 +56,24 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
             changed = commits.changed(), if !terminating.is_empty() => if changed.is_err() { return },
         }
         if !terminating.is_empty() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }
 
 /// All terminating namespaces, and the revision of the list.
-fn all(registry: &Registry) -> (BTreeSet<String>, Revision) {
-    let (namespaces, revision) = registry.storage.list(Kind::namespace(), None, &Selector::default());
+fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
+    let (namespaces, revision) =
+        registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
     let mut terminating = BTreeSet::new();
     for namespace in namespaces {
-        note(&mut terminating, &unstructured::parse(&namespace));
+        add_if_terminating(&mut terminating, &unstructured::parse_stored(&namespace));
     }
     (terminating, revision)
 }
 
 /// Adds the namespace if it is terminating.
-fn note(terminating: &mut BTreeSet<String>, namespace: &Value) {
+fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     if is_set(&namespace["metadata"]["deletionTimestamp"]) {
         terminating.insert(str_at(namespace, "metadata.name").to_owned());
     }
@@ -78,10 +81,11 @@ fn note(terminating: &mut BTreeSet<String>, namespace: &Value) {
 
 /// Rule: in a terminating namespace, pods are deleted before all other objects, because pods may use those. Remaining
 /// objects and finalizers are reported in the namespace's conditions. Upstream: `deleteAllContent`.
-async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
-    let context = Context::of_server("delete", Timestamp::now());
-    let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-    let mut remaining = Left::default();
+async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
+    let context = RequestContext::for_server("delete", Timestamp::now());
+    let options =
+        DeleteOptions { propagation: Some(DeletePropagation::Background), ..DeleteOptions::default() };
+    let mut remaining = RemainingContent::default();
     let (pods, others): (Vec<&Kind>, Vec<&Kind>) = registry
         .storage
         .kinds
@@ -90,16 +94,17 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
         .partition(|it| it.resource() == "pods");
     // No objects can be created in the namespace, so a kind that is empty stays empty.
     for kinds in [pods, others] {
-        if !remaining.is_nothing() {
+        if !remaining.is_empty() {
             break;
         }
         for kind in kinds {
-            let remaining_objects = || registry.storage.list(kind, Some(namespace), &Selector::default()).0;
+            let remaining_objects =
+                || registry.storage.list(kind, Some(namespace), &ObjectSelector::default()).0;
             for object in remaining_objects() {
-                let target = Target {
+                let target = RequestTarget {
                     kind,
                     namespace: Some(namespace.to_owned()),
-                    name: str_at(&unstructured::parse(&object), "metadata.name").to_owned(),
+                    name: str_at(&unstructured::parse_stored(&object), "metadata.name").to_owned(),
                     subresource: Subresource::Whole,
                 };
                 match registry.delete(&context, &target, &options).await {
@@ -108,24 +113,24 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
                 }
             }
             for object in remaining_objects() {
-                remaining.count(kind, &unstructured::parse(&object));
+                remaining.count_remaining(kind, &unstructured::parse_stored(&object));
             }
         }
     }
-    if !remaining.is_nothing() {
+    if !remaining.is_empty() {
         return remaining.write_conditions(registry, namespace).await;
     }
-    let target = Target {
-        kind: Kind::namespace(),
+    let target = RequestTarget {
+        kind: Kind::namespace_kind(),
         namespace: None,
         name: namespace.to_owned(),
         subresource: Subresource::Finalize,
     };
     let finalize = |old: &Value| {
         let mut new = old.clone();
-        let mut finalizers = list(&old["spec"], "finalizers").to_vec();
+        let mut finalizers = list_at(&old["spec"], "finalizers").to_vec();
         finalizers.retain(|it| *it != "kubernetes");
-        map_mut(&mut new, "spec").insert("finalizers".into(), json!(finalizers));
+        map_at_mut(&mut new, "spec").insert("finalizers".into(), json!(finalizers));
         Ok(new)
     };
     match registry.update(&context, &target, finalize).await {
@@ -136,49 +141,53 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
 
 /// Objects and finalizers that remain in a terminating namespace.
 #[derive(Default)]
-struct Left {
+struct RemainingContent {
     /// Number of objects by kind.
     objects: BTreeMap<String, usize>,
     /// Number of objects by finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
-impl Left {
-    fn is_nothing(&self) -> bool {
+impl RemainingContent {
+    fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    fn count(&mut self, kind: &Kind, object: &Value) {
+    fn count_remaining(&mut self, kind: &Kind, object: &Value) {
         *self.objects.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
-        for finalizer in list(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
+        for finalizer in list_at(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
             *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }
     }
 
     /// Writes the conditions to the status of the namespace.
     async fn write_conditions(&self, registry: &Registry, namespace: &str) -> Result<(), ApiError> {
-        let context = Context::of_server("update", Timestamp::now());
+        let context = RequestContext::for_server("update", Timestamp::now());
         let name = namespace.to_owned();
-        let target =
-            Target { kind: Kind::namespace(), namespace: None, name, subresource: Subresource::Status };
+        let target = RequestTarget {
+            kind: Kind::namespace_kind(),
+            namespace: None,
+            name,
+            subresource: Subresource::Status,
+        };
         let change = |old: &Value| {
             let mut new = old.clone();
-            let old_conditions = list(&old["status"], "conditions");
+            let old_conditions = list_at(&old["status"], "conditions");
             let mut conditions: Vec<Value> = old_conditions.to_vec();
             for mut condition in self.conditions() {
                 let is_same_type = |it: &&mut Value| it["type"] == condition["type"];
                 let Some(before) = conditions.iter_mut().find(is_same_type) else {
-                    condition["lastTransitionTime"] = json!(unstructured::time(context.now));
+                    condition["lastTransitionTime"] = json!(unstructured::format_time(context.now));
                     conditions.push(condition);
                     continue;
                 };
                 let same = before["status"] == condition["status"];
-                let now = json!(unstructured::time(context.now));
+                let now = json!(unstructured::format_time(context.now));
                 condition["lastTransitionTime"] =
                     if same { before["lastTransitionTime"].take() } else { now };
                 *before = condition;
             }
-            map_mut(&mut new, "status").insert("conditions".into(), conditions.into());
+            map_at_mut(&mut new, "status").insert("conditions".into(), conditions.into());
             Ok(new)
         };
         match registry.update(&context, &target, change).await {

@@ -10,43 +10,44 @@ use crate::types::{self, Shape, Type};
 
 /// A stream of random choices. Once it is used up, every choice is the first alternative.
 #[derive(Debug)]
-pub(crate) struct Choices<'a>(&'a [u8]);
+pub(crate) struct RandomChoices<'a>(&'a [u8]);
 
-impl Choices<'_> {
+impl RandomChoices<'_> {
     fn below(&mut self, bound: usize) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         usize::from(*first) % bound
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 }
 
 /// A random kind and an object of it in which every value has the right type.
-pub(crate) fn right() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
-    made(false)
+pub(crate) fn valid_objects() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
+    objects(false)
 }
 
 /// A random kind and an object of it in which any value may be wrong.
-pub(crate) fn wrong() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
-    made(true)
+pub(crate) fn objects_with_errors() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
+    objects(true)
 }
 
-fn made(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
+fn objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     // Types without `kind` cannot be decoded as objects of their own.
-    let kinds: Vec<_> = types::kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
+    let kinds: Vec<_> =
+        types::all_kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
     let kinds = prop::sample::select(kinds);
     (kinds, prop::collection::vec(any::<u8>(), 0..400)).prop_map(
         move |((group, version, kind, of), bytes)| {
-            (GroupVersionKind { group, version, kind }, object(of, &mut Choices(&bytes), may_be_wrong))
+            (GroupVersionKind { group, version, kind }, object(of, &mut RandomChoices(&bytes), may_be_wrong))
         },
     )
 }
 
 /// Mutates `bytes` in a few places, or truncates them.
-pub(crate) fn mutated(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let length = bytes.len();
     let places = prop::collection::vec((0..length.max(1), any::<u8>(), 0..4u8), 0..6);
     places.prop_map(move |places| {
@@ -65,7 +66,7 @@ pub(crate) fn mutated(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn object(of: &'static Type, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
+fn object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     let mut object = Map::new();
     for _ in 0..choices.below(6) {
         let field = &of.fields[choices.below(of.fields.len().max(1)).min(of.fields.len() - 1)];
@@ -84,9 +85,9 @@ fn object(of: &'static Type, choices: &mut Choices<'_>, may_be_wrong: bool) -> V
     Value::Object(object)
 }
 
-fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
+fn value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     if may_be_wrong && choices.below(12) == 11 {
-        return choices.one(&[
+        return choices.pick(&[
             json!(null),
             json!(1.5),
             json!("x"),
@@ -98,20 +99,20 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
     }
     match shape {
         Shape::Bool => (choices.below(2) == 1).into(),
-        Shape::Int32 => choices.one(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
-        Shape::Int64 => choices.one(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
-        Shape::String => choices.one(&["", "a", "Always", "é\n", "🦀"]).into(),
-        Shape::Bytes => choices.one(&["", "aGk=", "/+8="]).into(),
-        Shape::Time => choices.one(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),
+        Shape::Int32 => choices.pick(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
+        Shape::Int64 => choices.pick(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
+        Shape::String => choices.pick(&["", "a", "Always", "é\n", "🦀"]).into(),
+        Shape::Bytes => choices.pick(&["", "aGk=", "/+8="]).into(),
+        Shape::Time => choices.pick(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),
         Shape::MicroTime => {
-            choices.one(&["2026-01-02T03:04:05.000006Z", "1970-01-01T00:00:00.000000Z"]).into()
+            choices.pick(&["2026-01-02T03:04:05.000006Z", "1970-01-01T00:00:00.000000Z"]).into()
         }
         Shape::Quantity => choices
-            .one(&["0", "1", "100m", "1.5Gi", "1024Mi", "12e6", "0.5", "-3k", "1n", "9999999999999999999"])
+            .pick(&["0", "1", "100m", "1.5Gi", "1024Mi", "12e6", "0.5", "-3k", "1n", "9999999999999999999"])
             .into(),
-        Shape::IntOrString => choices.one(&[json!(0), json!(5), json!("10%"), json!("")]),
-        Shape::Any => choices.one(&[json!({"a": [1, 2.5, null]}), json!([]), json!("x"), json!(7)]),
-        Shape::FieldsV1 => choices.one(&[json!({"f:a": {}}), json!({})]),
+        Shape::IntOrString => choices.pick(&[json!(0), json!(5), json!("10%"), json!("")]),
+        Shape::Any => choices.pick(&[json!({"a": [1, 2.5, null]}), json!([]), json!("x"), json!(7)]),
+        Shape::FieldsV1 => choices.pick(&[json!({"f:a": {}}), json!({})]),
         Shape::Object(of) => object(of, choices, may_be_wrong),
         Shape::List(items, _) => {
             (0..choices.below(3)).map(|_| value(*items, choices, may_be_wrong)).collect::<Vec<_>>().into()
@@ -119,14 +120,14 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
         Shape::Map(values, _) => {
             let names: [Cow<'_, str>; 3] = ["a".into(), "b/c".into(), "".into()];
             let entries = (0..choices.below(3))
-                .map(|_| (choices.one(&names).into_owned(), value(*values, choices, may_be_wrong)));
+                .map(|_| (choices.pick(&names).into_owned(), value(*values, choices, may_be_wrong)));
             Value::Object(entries.collect())
         }
     }
 }
 
 /// Returns an object of this kind in which every value has the right type, made from `bytes`.
-pub(crate) fn of_kind(gvk: GroupVersionKind<'_>, bytes: &[u8]) -> Value {
-    let of = types::of(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
-    object(of, &mut Choices(bytes), false)
+pub(crate) fn valid_object_of_kind(gvk: GroupVersionKind<'_>, bytes: &[u8]) -> Value {
+    let of = types::find_type(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
+    object(of, &mut RandomChoices(bytes), false)
 }

@@ -5,39 +5,39 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use muster_api::quantity::canonical;
+use muster_api::quantity::canonical_text;
 
 /// Canonical quantity: `1000m` becomes `1`, and `0.5` becomes `500m`.
-pub(super) fn quantity(text: &str) -> Result<Value, String> {
-    canonical(text.trim()).map(|it| it.into()).map_err(|why| why.to_string())
+pub(super) fn canonical_quantity(text: &str) -> Result<Value, String> {
+    canonical_text(text.trim()).map(|it| it.into()).map_err(|why| why.to_string())
 }
 
 /// Canonical `metav1.Time`: whole seconds in UTC.
-pub(super) fn time(text: &str) -> Result<Value, String> {
-    let at = timestamp(text, "2006-01-02T15:04:05Z07:00")?;
-    Ok(unless_zero(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
+    let at = parse_rfc3339(text, "2006-01-02T15:04:05Z07:00")?;
+    Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
 /// Canonical `metav1.MicroTime`: exactly six digits of a second.
-pub(super) fn micro_time(text: &str) -> Result<Value, String> {
+pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
     const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let fraction = text.get(19..).unwrap_or_default();
     let digits = fraction.strip_prefix('.').map(|it| it.bytes().take_while(u8::is_ascii_digit).count());
     if text.len() > 19 && digits != Some(6) {
         return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {fraction:?} as \".000000\""));
     }
-    let at = timestamp(text, LAYOUT)?;
-    Ok(unless_zero(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
+    let at = parse_rfc3339(text, LAYOUT)?;
+    Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 
 /// Go's zero time (year one) is serialized as null.
-fn unless_zero(at: Timestamp, text: String) -> Value {
+fn null_if_zero_time(at: Timestamp, text: String) -> Value {
     const YEAR_ONE_S: i64 = -62_135_596_800;
     if at.as_second() == YEAR_ONE_S && at.subsec_nanosecond() == 0 { Value::Null } else { text.into() }
 }
 
 /// Parses RFC 3339 as strictly as Go does; our time library accepts more.
-fn timestamp(text: &str, layout: &str) -> Result<Timestamp, String> {
+fn parse_rfc3339(text: &str, layout: &str) -> Result<Timestamp, String> {
     let failed = |rest: &str, part: &str| {
         format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
     };
@@ -64,7 +64,7 @@ fn timestamp(text: &str, layout: &str) -> Result<Timestamp, String> {
 }
 
 /// Canonical base64 with padding; line breaks are removed.
-pub(super) fn base64(text: &str) -> Result<Value, String> {
+pub(super) fn canonical_base64(text: &str) -> Result<Value, String> {
     let joined;
     let plain = if text.contains(['\r', '\n']) {
         joined = text.replace(['\r', '\n'], "");
@@ -111,7 +111,7 @@ mod tests {
             2026-01-02T03:04:05+é:00: parsing time "2026-01-02T03:04:05+é:00" as "2006-01-02T15:04:05Z07:00": cannot parse "+é:00" as "Z07:00"
         "#]]
         .assert_eq(&said(
-            time,
+            canonical_time,
             &[
                 "2026-01-02T03:04:05Z",
                 "2026-01-02T03:04:05.999Z",
@@ -136,7 +136,7 @@ mod tests {
             2026-01-02T03:04:05Z: parsing time "2026-01-02T03:04:05Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"
         "#]]
         .assert_eq(&said(
-            micro_time,
+            canonical_micro_time,
             &[
                 "2026-01-02T03:04:05.123456Z",
                 "2026-01-02T03:04:05.123456-01:00",
@@ -156,6 +156,6 @@ mod tests {
             a: illegal base64 data at input byte 0
             aGV*bG8=: illegal base64 data at input byte 3
         "#]]
-        .assert_eq(&said(base64, &["aGVsbG8=", "aGVs\nbG8=", "", "a", "aGV*bG8="]));
+        .assert_eq(&said(canonical_base64, &["aGVsbG8=", "aGVs\nbG8=", "", "a", "aGV*bG8="]));
     }
 }

@@ -10,11 +10,14 @@ const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1
 const POD: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Pod" };
 const CONFIG_MAP: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "ConfigMap" };
 
-fn context(field_validation: FieldValidation) -> Context {
-    Context { field_validation, ..Context::new(User::server(), "create", Timestamp::UNIX_EPOCH) }
+fn context(field_validation: FieldValidation) -> RequestContext {
+    RequestContext {
+        field_validation,
+        ..RequestContext::new(User::server(), "create", Timestamp::UNIX_EPOCH)
+    }
 }
 
-fn told(context: &Context, read: Result<Value, ApiError>) -> String {
+fn told(context: &RequestContext, read: Result<Value, ApiError>) -> String {
     let mut told = match read {
         Ok(object) => format!("{object:#}\n"),
         Err(refusal) => {
@@ -31,7 +34,7 @@ fn told(context: &Context, read: Result<Value, ApiError>) -> String {
 /// What a body is read as, unless a client asks for more strictness.
 fn check(expected: GroupVersionKind<'_>, body: &str, golden: &Expect) {
     let context = context(FieldValidation::Warn);
-    golden.assert_eq(&told(&context, object(&context, expected, JSON, body.as_bytes())));
+    golden.assert_eq(&told(&context, decode_object(&context, expected, JSON, body.as_bytes())));
 }
 
 #[test]
@@ -48,11 +51,11 @@ fn what_the_type_does_not_have_is_left_out_and_told() {
     expect![[r#"
         400 DaemonSet in version "v1" cannot be handled as a DaemonSet: strict decoding error: unknown field "surprise", duplicate field "metadata.labels.a", unknown field "spec.Selector", duplicate field "spec.minReadySeconds", unknown field "spec.template.spec.containers[1].bogus"
     "#]]
-    .assert_eq(&told(&strict, object(&strict, SET, JSON, body.as_bytes())));
+    .assert_eq(&told(&strict, decode_object(&strict, SET, JSON, body.as_bytes())));
     let ignore = context(FieldValidation::Ignore);
-    let ignored = told(&ignore, object(&ignore, SET, JSON, body.as_bytes()));
+    let ignored = told(&ignore, decode_object(&ignore, SET, JSON, body.as_bytes()));
     let warn = context(FieldValidation::Warn);
-    let warned = told(&warn, object(&warn, SET, JSON, body.as_bytes()));
+    let warned = told(&warn, decode_object(&warn, SET, JSON, body.as_bytes()));
     expect![[r#"
         warning: unknown field "surprise"
         warning: duplicate field "metadata.labels.a"
@@ -127,8 +130,8 @@ fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
         r#""#,
     ];
     let context = context(FieldValidation::Warn);
-    let lines =
-        wrong.map(|it| format!("{it}\n    {}", told(&context, object(&context, SET, JSON, it.as_bytes()))));
+    let lines = wrong
+        .map(|it| format!("{it}\n    {}", told(&context, decode_object(&context, SET, JSON, it.as_bytes()))));
     expect![[r#"
         {"spec": {"minReadySeconds": "5"}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal string into Go struct field DaemonSetSpec.spec.minReadySeconds of type int32
@@ -183,8 +186,9 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
         r#"{"kind": 5}"#,
     ];
     let context = context(FieldValidation::Strict);
-    let lines = bodies
-        .map(|it| format!("{it}\n    {}", told(&context, object(&context, CONFIG_MAP, JSON, it.as_bytes()))));
+    let lines = bodies.map(|it| {
+        format!("{it}\n    {}", told(&context, decode_object(&context, CONFIG_MAP, JSON, it.as_bytes())))
+    });
     expect![[r#"
         {"kind": "Pod", "data": {}}
             400 Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion
@@ -201,7 +205,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
     expect![[r#"
         400 the API version in the data (extensions/v1beta1) does not match the expected API version (apps/v1)
     "#]]
-    .assert_eq(&told(&context, object(&context, SET, JSON, old.as_bytes())));
+    .assert_eq(&told(&context, decode_object(&context, SET, JSON, old.as_bytes())));
 }
 
 #[test]
@@ -369,24 +373,24 @@ fn what_a_patch_made_is_held_to_the_type() {
         serde_json::from_str(r#"{"kind": "ConfigMap", "data": {"a": "1"}, "bogus": 1}"#).expect("JSON");
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"bogus\":1,\"data\":{\"a\":\"1\"},\"kind\":\"ConfigMap\"}": strict decoding error: unknown field "bogus"
-    "#]].assert_eq(&told(&context, patched(&context, CONFIG_MAP, object, Vec::new())));
+    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, object, Vec::new())));
     let object: Value = serde_json::from_str(r#"{"data": {"a": 1}}"#).expect("JSON");
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":1}}": json: cannot unmarshal number into Go struct field ConfigMap.data of type string
-    "#]].assert_eq(&told(&context, patched(&context, CONFIG_MAP, object, Vec::new())));
-    let (patch, twice) = patch(br#"{"data": {"a": "1", "a": "2"}}"#).unwrap();
+    "#]].assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, object, Vec::new())));
+    let (patch, twice) = decode_patch(br#"{"data": {"a": "1", "a": "2"}}"#).unwrap();
     expect![[r#"
         422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":\"2\"}}": strict decoding error: duplicate field "data.a"
     "#]]
-    .assert_eq(&told(&context, patched(&context, CONFIG_MAP, patch, twice)));
+    .assert_eq(&told(&context, decode_patch_result(&context, CONFIG_MAP, patch, twice)));
     expect![[r#"
         400 error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:
           line 1: key "a" already set in map
     "#]]
     .assert_eq(&told(
         &context,
-        applied(br#"{"data": {"a": "1", "a": "2"}}"#)
-            .and_then(|(applied, twice)| complain_of_yaml(&context, &twice).map(|()| applied)),
+        decode_apply(br#"{"data": {"a": "1", "a": "2"}}"#)
+            .and_then(|(applied, twice)| report_duplicate_fields(&context, &twice).map(|()| applied)),
     ));
     expect![[r#"
         {
@@ -396,7 +400,7 @@ fn what_a_patch_made_is_held_to_the_type() {
           }
         }
     "#]]
-    .assert_eq(&told(&context, applied(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
+    .assert_eq(&told(&context, decode_apply(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
 }
 
 // More cases are run with the environment variable PROPTEST_CASES.
@@ -406,30 +410,30 @@ proptest! {
         for media_type in [JSON, YAML, PROTOBUF] {
             for field_validation in [FieldValidation::Strict, FieldValidation::Warn] {
                 let context = context(field_validation);
-                let _ = object(&context, POD, media_type, &bytes);
+                let _ = decode_object(&context, POD, media_type, &bytes);
             }
         }
-        let _ = patch(&bytes);
-        let _ = applied(&bytes);
+        let _ = decode_patch(&bytes);
+        let _ = decode_apply(&bytes);
     }
 
     #[test]
     fn almost_any_object_is_read_or_refused(
-        (kind, bytes) in arbitrary::wrong()
-            .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated(it.to_string().into_bytes())))
+        (kind, bytes) in arbitrary::objects_with_errors()
+            .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated_bytes(it.to_string().into_bytes())))
     ) {
         let context = context(FieldValidation::Strict);
-        let _ = object(&context, kind, JSON, &bytes);
-        let _ = object(&context, kind, YAML, &bytes);
+        let _ = decode_object(&context, kind, JSON, &bytes);
+        let _ = decode_object(&context, kind, YAML, &bytes);
     }
 
     /// What was read once is in the one form that there is.
     #[test]
-    fn what_was_read_reads_as_itself((kind, it) in arbitrary::right()) {
+    fn what_was_read_reads_as_itself((kind, it) in arbitrary::valid_objects()) {
         let context = context(FieldValidation::Strict);
-        let once = object(&context, kind, JSON, it.to_string().as_bytes()).map_err(|it| it.status());
+        let once = decode_object(&context, kind, JSON, it.to_string().as_bytes()).map_err(|it| it.status());
         let once = once.expect("every value has the right type");
-        let twice = patched(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
+        let twice = decode_patch_result(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
         prop_assert_eq!(Ok(once), twice);
     }
 }
@@ -445,29 +449,30 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
     let context = context(FieldValidation::Warn);
     for item in [r#"{"":0}"#, "{}", "[0]", "[]", "0", r#"{"a":{}}"#] {
         let list = bomb(item);
-        let too_many =
-            |told: String| assert!(told.contains(read::TOO_MANY), "{item}: {}", &told[..200.min(told.len())]);
+        let too_many = |told: String| {
+            assert!(told.contains(read::TOO_MANY_VALUES), "{item}: {}", &told[..200.min(told.len())])
+        };
         // A raw extension, managed fields, and a list of a type.
         let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
         let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
-        too_many(told(&context, object(&context, revision, JSON, body.as_bytes())));
-        too_many(told(&context, object(&context, revision, YAML, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision, JSON, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision, YAML, body.as_bytes())));
         let body =
             format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
-        too_many(told(&context, object(&context, CONFIG_MAP, JSON, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON, body.as_bytes())));
         // Patches, before they meet an object, and what is applied.
-        too_many(patch(list.as_bytes()).unwrap_err());
-        too_many(applied(format!("{{\"data\":{list}}}").as_bytes()).unwrap_err().message().to_owned());
+        too_many(decode_patch(list.as_bytes()).unwrap_err());
+        too_many(decode_apply(format!("{{\"data\":{list}}}").as_bytes()).unwrap_err().message().to_owned());
         // What a patch made of an object.
         let body: Value = serde_json::from_str(&list).unwrap();
         let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
-        let refusal = patched(&context, revision, made, Vec::new()).unwrap_err();
-        assert!(refusal.message().contains(read::TOO_MANY));
+        let refusal = decode_patch_result(&context, revision, made, Vec::new()).unwrap_err();
+        assert!(refusal.message().contains(read::TOO_MANY_VALUES));
         assert!(refusal.message().len() < 4096, "what is quoted is cut");
     }
     // YAML that is not JSON.
     let yaml = format!("data:\n{}", "- {a: }\n".repeat((3 << 20) / 8));
-    let refused = applied(yaml.as_bytes()).unwrap_err();
+    let refused = decode_apply(yaml.as_bytes()).unwrap_err();
     assert!(refused.message().len() < 4096, "{}", refused.message().len());
 }
 
@@ -477,8 +482,8 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     let container = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
     let containers = vec![container; 1_400_000 / container.len()].join(",");
     let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
-    object(&context, POD, JSON, body.as_bytes()).unwrap();
-    applied(body.as_bytes()).unwrap();
+    decode_object(&context, POD, JSON, body.as_bytes()).unwrap();
+    decode_apply(body.as_bytes()).unwrap();
 }
 
 #[test]
@@ -490,6 +495,6 @@ fn managed_fields_of_a_review_are_not_read() {
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
         bomb(r#"{"":0}"#)
     );
-    let read = object(&context, review, JSON, body.as_bytes()).unwrap();
+    let read = decode_object(&context, review, JSON, body.as_bytes()).unwrap();
     assert!(read["metadata"].get("managedFields").is_none());
 }

@@ -4,8 +4,8 @@
 
 /// Rule: the tag `latest`, explicit or implied, is always pulled, because it may refer to another image later. A digest
 /// or any other tag is pulled if not present, and so is an invalid reference.
-pub(super) fn pull_policy(image: &str) -> &'static str {
-    let is_mutable = match parts(image) {
+pub(super) fn default_pull_policy(image: &str) -> &'static str {
+    let is_mutable = match parse_image_reference(image) {
         Some((Some(tag), _)) => tag == "latest",
         Some((None, digest)) => digest.is_none(),
         None => false,
@@ -14,7 +14,7 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
 }
 
 /// Tag and digest of an image reference; `None` if it is invalid.
-fn parts(image: &str) -> Option<(Option<&str>, Option<&str>)> {
+fn parse_image_reference(image: &str) -> Option<(Option<&str>, Option<&str>)> {
     let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
     let last = rest.rsplit('/').next()?;
     // A colon before the last slash belongs to a port.
@@ -22,14 +22,14 @@ fn parts(image: &str) -> Option<(Option<&str>, Option<&str>)> {
         Some((_, tag)) => (&rest[..rest.len() - tag.len() - 1], Some(tag)),
         None => (rest, None),
     };
-    let is_valid = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
+    let is_valid = is_repository_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
     is_valid.then_some((tag, digest))
 }
 
-fn is_name(name: &str) -> bool {
+fn is_repository_name(name: &str) -> bool {
     /// Length of `docker.io/library/`, which is prepended to a name without a host.
-    const IMPLIED: usize = 18;
-    const BYTES_MAX: usize = 255;
+    const IMPLIED_PREFIX_BYTES: usize = 18;
+    const NAME_BYTES_MAX: usize = 255;
     let is_host = |it: &str| {
         it.contains(['.', ':']) || it == "localhost" || it.bytes().any(|it| it.is_ascii_uppercase())
     };
@@ -37,10 +37,13 @@ fn is_name(name: &str) -> bool {
         Some((host, path)) if is_host(host) => (Some(host), path),
         _ => (None, name),
     };
-    let bytes = if host.is_some() { name.len() } else { name.len() + IMPLIED };
+    let bytes = if host.is_some() { name.len() } else { name.len() + IMPLIED_PREFIX_BYTES };
     let is_image_id =
         name.len() == 64 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
-    bytes <= BYTES_MAX && !is_image_id && host.is_none_or(is_domain) && path.split('/').all(is_component)
+    bytes <= NAME_BYTES_MAX
+        && !is_image_id
+        && host.is_none_or(is_domain)
+        && path.split('/').all(is_path_component)
 }
 
 fn is_domain(host: &str) -> bool {
@@ -55,7 +58,7 @@ fn is_domain(host: &str) -> bool {
 }
 
 /// Lowercase letters and digits, separated by `.`, `_`, `__` or dashes.
-fn is_component(text: &str) -> bool {
+fn is_path_component(text: &str) -> bool {
     let is_alphanumeric = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let mut between =
         text.split(|it: char| it.is_ascii() && is_alphanumeric(it as u8)).filter(|it| !it.is_empty());

@@ -3,31 +3,32 @@
 //!
 //! Upstream: `pkg/apis/*/v1/defaults.go`.
 
-mod cluster;
 mod container;
 mod daemonset;
 mod image;
 mod pod;
 mod service;
+mod small_kinds;
 mod volume;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::cluster::{
-    cluster_role_binding, endpoint_slice, lease, limit_range, namespace, node, priority_class,
-    resource_quota, role, secret, service_account,
+pub(crate) use self::daemonset::{TEMPLATE_GENERATION, set_daemonset_defaults};
+pub(crate) use self::pod::{set_pod_defaults, set_pod_template_defaults};
+pub(crate) use self::service::{set_endpoints_defaults, set_service_defaults};
+pub(crate) use self::small_kinds::{
+    set_endpoint_slice_defaults, set_lease_defaults, set_limit_range_defaults, set_namespace_defaults,
+    set_node_defaults, set_priority_class_defaults, set_resource_quota_defaults, set_role_binding_defaults,
+    set_role_defaults, set_secret_defaults, set_service_account_defaults,
 };
-pub(crate) use self::daemonset::{TEMPLATE_GENERATION, daemonset};
-pub(crate) use self::pod::{pod, pod_template};
-pub(crate) use self::service::{endpoints, service};
 use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
 /// Does nothing: the defaulting function of kinds without defaults.
-pub(crate) fn nothing(_: &mut Value) {}
+pub(crate) fn no_defaults(_: &mut Value) {}
 
 /// Sets a field that is absent, empty or zero: for fields that are values in Go.
-fn fill(object: &mut Value, name: &str, value: impl Into<Value>) {
+fn set_if_zero(object: &mut Value, name: &str, value: impl Into<Value>) {
     let current = &object[name];
     if !is_set(current) || current.as_i64() == Some(0) {
         object[name] = value.into();
@@ -35,40 +36,40 @@ fn fill(object: &mut Value, name: &str, value: impl Into<Value>) {
 }
 
 /// Sets a field that is absent: for fields that are pointers in Go.
-fn fill_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
+fn set_if_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     if object[name].is_null() {
         object[name] = value.into();
     }
 }
 
 /// Removes a field that upstream drops because its feature gate is off.
-fn forget(object: &mut Value, name: &str) {
+fn remove_field(object: &mut Value, name: &str) {
     drop(object.as_object_mut().and_then(|it| it.remove(name)));
 }
 
 /// Changes the object at a dotted path, if it exists.
-fn with(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
+fn with_object(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));
     found.filter(|it| it.is_object()).map(change);
 }
 
 /// Changes the object in a field, which is created if absent.
-fn within(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
-    fill_absent(object, name, json!({}));
-    with(object, name, change);
+fn with_object_or_new(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
+    set_if_absent(object, name, json!({}));
+    with_object(object, name, change);
 }
 
 /// Changes each object of a list.
-fn each(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
+fn for_each_object(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);
     }
 }
 
 /// Rounds the quantities of a resource list to thousandths, as upstream does.
-fn round_resources(object: &mut Value, name: &str) {
+fn round_to_millis(object: &mut Value, name: &str) {
     for (_, amount) in object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
-        let quantity = Quantity::of(amount);
+        let quantity = Quantity::from_json(amount);
         let rounded = quantity.rounded_to_millis();
         if rounded != quantity {
             *amount = rounded.to_string().into();
@@ -77,11 +78,11 @@ fn round_resources(object: &mut Value, name: &str) {
 }
 
 /// Copies the quantities of the field `from` that are missing in the field `name`.
-fn fill_resources(object: &mut Value, name: &str, from: &str) {
+fn copy_missing_resources(object: &mut Value, name: &str, from: &str) {
     let Some(amounts) = object[from].as_object().cloned() else { return };
-    within(object, name, |it| {
+    with_object_or_new(object, name, |it| {
         for (resource, amount) in amounts {
-            fill_absent(it, &resource, amount);
+            set_if_absent(it, &resource, amount);
         }
     });
 }

@@ -1,39 +1,41 @@
 use serde_json::{Value, json};
 
 use super::{
-    container::container, each, fill, fill_absent, fill_resources, forget, round_resources, volume::volume,
-    with,
+    container::set_container_defaults, copy_missing_resources, for_each_object, remove_field,
+    round_to_millis, set_if_absent, set_if_zero, volume::set_volume_defaults, with_object,
 };
 use crate::unstructured::is_set;
 use crate::validation::resources;
 
 /// Sets the defaults of a pod. Upstream: `SetDefaults_Pod`.
-pub(crate) fn pod(pod: &mut Value) {
-    fill_absent(pod, "spec", json!({}));
-    with(pod, "spec", |spec| {
+pub(crate) fn set_pod_defaults(pod: &mut Value) {
+    set_if_absent(pod, "spec", json!({}));
+    with_object(pod, "spec", |spec| {
         // For pods only, not for templates: defaults added later must not change existing templates.
         for containers in ["containers", "initContainers"] {
-            each(spec, containers, |it| with(it, "resources", |it| fill_resources(it, "requests", "limits")));
+            for_each_object(spec, containers, |it| {
+                with_object(it, "resources", |it| copy_missing_resources(it, "requests", "limits"))
+            });
         }
-        pod_level_resources(spec);
-        fill_absent(spec, "enableServiceLinks", true);
+        set_pod_level_resource_defaults(spec);
+        set_if_absent(spec, "enableServiceLinks", true);
         if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|it| it < 0) {
             spec["terminationGracePeriodSeconds"] = json!(1);
         }
         if spec["hostNetwork"] == true {
             for containers in ["containers", "initContainers"] {
-                each(spec, containers, |it| {
-                    each(it, "ports", |port| {
+                for_each_object(spec, containers, |it| {
+                    for_each_object(it, "ports", |port| {
                         let number = port["containerPort"].clone();
-                        fill(port, "hostPort", number);
+                        set_if_zero(port, "hostPort", number);
                     });
                 });
             }
         }
-        pod_spec(spec);
+        set_pod_spec_defaults(spec);
     });
     // The deprecated field holds the first item of the list, and takes precedence: old kubelets write only `podIP`.
-    with(pod, "status", |status| {
+    with_object(pod, "status", |status| {
         let (one, all) = (status["podIP"].clone(), status["podIPs"].clone());
         if is_set(&one) && all[0]["ip"] != one {
             status["podIPs"] = json!([{"ip": one}]);
@@ -44,65 +46,67 @@ pub(crate) fn pod(pod: &mut Value) {
 }
 
 /// Sets the defaults of a PodTemplate.
-pub(crate) fn pod_template(object: &mut Value) {
-    with(object, "template", |template| {
-        fill_absent(template, "spec", json!({}));
-        with(template, "spec", pod_spec);
+pub(crate) fn set_pod_template_defaults(object: &mut Value) {
+    with_object(object, "template", |template| {
+        set_if_absent(template, "spec", json!({}));
+        with_object(template, "spec", set_pod_spec_defaults);
     });
 }
 
 /// Sets the defaults of a pod spec, in a pod or in a template. Upstream: `SetDefaults_PodSpec`.
-pub(super) fn pod_spec(spec: &mut Value) {
-    forget(spec, "schedulingGroup");
-    fill(spec, "dnsPolicy", "ClusterFirst");
-    fill(spec, "restartPolicy", "Always");
-    fill(spec, "schedulerName", "default-scheduler");
-    fill_absent(spec, "securityContext", json!({}));
-    fill_absent(spec, "terminationGracePeriodSeconds", 30);
+pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
+    remove_field(spec, "schedulingGroup");
+    set_if_zero(spec, "dnsPolicy", "ClusterFirst");
+    set_if_zero(spec, "restartPolicy", "Always");
+    set_if_zero(spec, "schedulerName", "default-scheduler");
+    set_if_absent(spec, "securityContext", json!({}));
+    set_if_absent(spec, "terminationGracePeriodSeconds", 30);
     // The deprecated field `serviceAccount` mirrors `serviceAccountName`, which takes precedence.
     if is_set(&spec["serviceAccountName"]) {
         spec["serviceAccount"] = spec["serviceAccountName"].clone();
     } else if is_set(&spec["serviceAccount"]) {
         spec["serviceAccountName"] = spec["serviceAccount"].clone();
     }
-    each(spec, "volumes", volume);
+    for_each_object(spec, "volumes", set_volume_defaults);
     for containers in ["initContainers", "containers", "ephemeralContainers"] {
-        each(spec, containers, container);
+        for_each_object(spec, containers, set_container_defaults);
     }
-    round_resources(spec, "overhead");
-    with(spec, "resources", |it| {
-        round_resources(it, "limits");
-        round_resources(it, "requests");
+    round_to_millis(spec, "overhead");
+    with_object(spec, "resources", |it| {
+        round_to_millis(it, "limits");
+        round_to_millis(it, "requests");
     });
 }
 
 /// Sets pod-level requests from the containers' requests or from the pod-level limits. Upstream: `defaultPodRequests`.
-fn pod_level_resources(spec: &mut Value) {
+fn set_pod_level_resource_defaults(spec: &mut Value) {
     let resources = &spec["resources"];
     if !is_set(&resources["limits"]) && !is_set(&resources["requests"]) {
         return;
     }
-    for (name, amount) in resources::of_containers(spec, "limits") {
+    for (name, amount) in resources::sum_of_containers(spec, "limits") {
         if name.starts_with("hugepages-") && spec["resources"]["requests"][&name].is_null() {
-            within_resources(spec, "limits", &name, amount.to_string());
+            set_pod_level_resource(spec, "limits", &name, amount.to_string());
         }
     }
     if !is_set(&spec["resources"]["limits"]) {
         return;
     }
-    for (name, amount) in resources::of_containers(spec, "requests") {
+    for (name, amount) in resources::sum_of_containers(spec, "requests") {
         if matches!(name.as_str(), "cpu" | "memory") {
-            within_resources(spec, "requests", &name, amount.to_string());
+            set_pod_level_resource(spec, "requests", &name, amount.to_string());
         }
     }
     for (name, amount) in spec["resources"]["limits"].as_object().cloned().into_iter().flatten() {
-        if resources::is_pod_level(&name) {
-            within_resources(spec, "requests", &name, amount);
+        if resources::is_pod_level_resource(&name) {
+            set_pod_level_resource(spec, "requests", &name, amount);
         }
     }
 }
 
 /// Sets a pod-level request or limit if it is absent.
-fn within_resources(spec: &mut Value, list: &str, name: &str, amount: impl Into<Value>) {
-    with(spec, "resources", |it| super::within(it, list, |it| fill_absent(it, name, amount)));
+fn set_pod_level_resource(spec: &mut Value, list: &str, name: &str, amount: impl Into<Value>) {
+    with_object(spec, "resources", |it| {
+        super::with_object_or_new(it, list, |it| set_if_absent(it, name, amount))
+    });
 }

@@ -1,43 +1,43 @@
 use serde_json::{Value, json};
 
-use super::{each, fill, fill_absent, forget, with, within};
+use super::{for_each_object, remove_field, set_if_absent, set_if_zero, with_object, with_object_or_new};
 use crate::unstructured::{is_set, str_at};
 
 /// Sets the defaults of a Service. Cluster IPs and node ports are allocated by admission. Upstream:
 /// `SetDefaults_Service`.
-pub(crate) fn service(service: &mut Value) {
-    within(service, "spec", |spec| {
-        fill(spec, "sessionAffinity", "None");
+pub(crate) fn set_service_defaults(service: &mut Value) {
+    with_object_or_new(service, "spec", |spec| {
+        set_if_zero(spec, "sessionAffinity", "None");
         match str_at(spec, "sessionAffinity") {
-            "None" => forget(spec, "sessionAffinityConfig"),
+            "None" => remove_field(spec, "sessionAffinityConfig"),
             "ClientIP" if spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].is_null() => {
                 spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 10_800}});
             }
             _ => {}
         }
-        fill(spec, "type", "ClusterIP");
-        each(spec, "ports", |port| {
-            fill(port, "protocol", "TCP");
+        set_if_zero(spec, "type", "ClusterIP");
+        for_each_object(spec, "ports", |port| {
+            set_if_zero(port, "protocol", "TCP");
             let number = port["port"].clone();
-            fill(port, "targetPort", number);
+            set_if_zero(port, "targetPort", number);
         });
         let kind = str_at(spec, "type").to_owned();
         let is_load_balancer = kind == "LoadBalancer";
         if is_load_balancer || kind == "NodePort" || (kind == "ClusterIP" && is_set(&spec["externalIPs"])) {
-            fill(spec, "externalTrafficPolicy", "Cluster");
+            set_if_zero(spec, "externalTrafficPolicy", "Cluster");
         }
         if is_load_balancer || kind == "NodePort" || kind == "ClusterIP" {
-            fill_absent(spec, "internalTrafficPolicy", "Cluster");
+            set_if_absent(spec, "internalTrafficPolicy", "Cluster");
         }
         if is_load_balancer {
-            fill_absent(spec, "allocateLoadBalancerNodePorts", true);
+            set_if_absent(spec, "allocateLoadBalancerNodePorts", true);
         }
     });
     if service["spec"]["type"] == "LoadBalancer" {
-        with(service, "status.loadBalancer", |it| {
-            each(it, "ingress", |it| {
+        with_object(service, "status.loadBalancer", |it| {
+            for_each_object(it, "ingress", |it| {
                 if is_set(&it["ip"]) {
-                    fill_absent(it, "ipMode", "VIP");
+                    set_if_absent(it, "ipMode", "VIP");
                 }
             });
         });
@@ -45,6 +45,8 @@ pub(crate) fn service(service: &mut Value) {
 }
 
 /// Sets the port protocols of Endpoints.
-pub(crate) fn endpoints(endpoints: &mut Value) {
-    each(endpoints, "subsets", |it| each(it, "ports", |it| fill(it, "protocol", "TCP")));
+pub(crate) fn set_endpoints_defaults(endpoints: &mut Value) {
+    for_each_object(endpoints, "subsets", |it| {
+        for_each_object(it, "ports", |it| set_if_zero(it, "protocol", "TCP"))
+    });
 }

@@ -15,9 +15,9 @@ fn check(default: fn(&mut Value), mut object: Value, golden: &Expect) {
 fn only_latest_moves() {
     let digest = format!("sha256:{}", "0".repeat(64));
     let (pinned, tagged) = (format!("a@{digest}"), format!("a:1@{digest}"));
-    let moving = ["a", "a:latest", "host:5000/a", "Host/b/c__d", "é.com/a"].map(image::pull_policy);
-    let fixed = ["a:1", "host:5000/a:1", &pinned, &tagged, "a@sha256:0"].map(image::pull_policy);
-    let nonsense = ["", "A", "é", "a b", "a:", "/a", "a//b"].map(image::pull_policy);
+    let moving = ["a", "a:latest", "host:5000/a", "Host/b/c__d", "é.com/a"].map(image::default_pull_policy);
+    let fixed = ["a:1", "host:5000/a:1", &pinned, &tagged, "a@sha256:0"].map(image::default_pull_policy);
+    let nonsense = ["", "A", "é", "a b", "a:", "/a", "a//b"].map(image::default_pull_policy);
     assert_eq!(moving, ["Always", "Always", "Always", "Always", "IfNotPresent"]);
     assert_eq!((fixed, nonsense), (["IfNotPresent"; 5], ["IfNotPresent"; 7]));
 }
@@ -25,7 +25,7 @@ fn only_latest_moves() {
 #[test]
 fn a_daemonset_gets_upstreams_defaults() {
     check(
-        daemonset,
+        set_daemonset_defaults,
         json!({"spec": {
             "selector": {"matchLabels": {"a": "b"}},
             "template": {
@@ -209,7 +209,7 @@ fn a_daemonset_gets_upstreams_defaults() {
 #[test]
 fn only_a_pod_gets_what_came_late() {
     check(
-        pod,
+        set_pod_defaults,
         json!({"spec": {
             "hostNetwork": true,
             "containers": [{
@@ -278,15 +278,15 @@ fn the_grace_of_a_pod_is_never_negative_and_that_of_a_template_is_left_alone() {
     };
     let spec = json!({"terminationGracePeriodSeconds": -5});
     let at = "/spec/terminationGracePeriodSeconds";
-    assert_eq!(grace(pod, json!({"spec": spec}), at), Some(json!(1)));
+    assert_eq!(grace(set_pod_defaults, json!({"spec": spec}), at), Some(json!(1)));
     let template = json!({"template": {"spec": spec}});
-    assert_eq!(grace(pod_template, template, &format!("/template{at}")), Some(json!(-5)));
+    assert_eq!(grace(set_pod_template_defaults, template, &format!("/template{at}")), Some(json!(-5)));
 }
 
 #[test]
 fn a_service_and_the_small_kinds() {
     check(
-        service,
+        set_service_defaults,
         json!({"spec": {"ports": [{"port": 80}, {"port": 81, "targetPort": "http"}]}}),
         &expect![[r#"
             {
@@ -310,7 +310,7 @@ fn a_service_and_the_small_kinds() {
             }"#]],
     );
     check(
-        service,
+        set_service_defaults,
         json!({"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP", "ports": []}}),
         &expect![[r#"
             {
@@ -330,7 +330,7 @@ fn a_service_and_the_small_kinds() {
             }"#]],
     );
     check(
-        secret,
+        set_secret_defaults,
         json!({"stringData": {"a": "b"}}),
         &expect![[r#"
         {
@@ -341,7 +341,7 @@ fn a_service_and_the_small_kinds() {
         }"#]],
     );
     check(
-        namespace,
+        set_namespace_defaults,
         json!({"metadata": {"name": "n"}}),
         &expect![[r#"
         {
@@ -354,7 +354,7 @@ fn a_service_and_the_small_kinds() {
         }"#]],
     );
     check(
-        node,
+        set_node_defaults,
         json!({"status": {"capacity": {"cpu": "1.0001"}}}),
         &expect![[r#"
         {
@@ -369,7 +369,7 @@ fn a_service_and_the_small_kinds() {
         }"#]],
     );
     check(
-        limit_range,
+        set_limit_range_defaults,
         json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}}]}}),
         &expect![[r#"
             {
@@ -397,7 +397,7 @@ fn a_service_and_the_small_kinds() {
             }"#]],
     );
     check(
-        cluster_role_binding,
+        set_role_binding_defaults,
         json!({"subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}], "roleRef": {}}),
         &expect![[r#"
             {

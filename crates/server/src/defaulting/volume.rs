@@ -1,65 +1,67 @@
 use serde_json::{Value, json};
 
-use super::image::pull_policy;
-use super::{each, fill, fill_absent, forget, round_resources, with};
+use super::image::default_pull_policy;
+use super::{for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero, with_object};
 use crate::unstructured::str_at;
 
 /// Default mode of files in a volume: `rw-r--r--`.
-const FILE_MODE: i64 = 0o644;
+const DEFAULT_FILE_MODE: i64 = 0o644;
 
 /// Sets the defaults of a volume. Upstream: `SetDefaults_Volume` and those of the volume sources.
-pub(super) fn volume(volume: &mut Value) {
+pub(super) fn set_volume_defaults(volume: &mut Value) {
     if volume.as_object().is_some_and(|it| it.iter().all(|(name, it)| name == "name" || it.is_null())) {
         volume["emptyDir"] = json!({});
     }
-    with(volume, "image", |it| {
-        let policy = pull_policy(str_at(it, "reference"));
-        fill(it, "pullPolicy", policy);
+    with_object(volume, "image", |it| {
+        let policy = default_pull_policy(str_at(it, "reference"));
+        set_if_zero(it, "pullPolicy", policy);
     });
     // The empty type is stored explicitly: its absence would be a different template.
-    with(volume, "hostPath", |it| fill_absent(it, "type", ""));
+    with_object(volume, "hostPath", |it| set_if_absent(it, "type", ""));
     for source in ["configMap", "secret", "downwardAPI", "projected"] {
-        with(volume, source, |it| fill_absent(it, "defaultMode", FILE_MODE));
+        with_object(volume, source, |it| set_if_absent(it, "defaultMode", DEFAULT_FILE_MODE));
     }
-    with(volume, "downwardAPI", downward);
-    with(volume, "projected", |it| {
-        each(it, "sources", |source| {
-            forget(source, "clusterTrustBundle");
-            forget(source, "podCertificate");
-            with(source, "downwardAPI", downward);
-            with(source, "serviceAccountToken", |it| fill_absent(it, "expirationSeconds", 3600));
+    with_object(volume, "downwardAPI", set_downward_api_defaults);
+    with_object(volume, "projected", |it| {
+        for_each_object(it, "sources", |source| {
+            remove_field(source, "clusterTrustBundle");
+            remove_field(source, "podCertificate");
+            with_object(source, "downwardAPI", set_downward_api_defaults);
+            with_object(source, "serviceAccountToken", |it| set_if_absent(it, "expirationSeconds", 3600));
         });
     });
-    with(volume, "iscsi", |it| fill(it, "iscsiInterface", "default"));
-    with(volume, "rbd", |it| {
-        fill(it, "pool", "rbd");
-        fill(it, "user", "admin");
-        fill(it, "keyring", "/etc/ceph/keyring");
+    with_object(volume, "iscsi", |it| set_if_zero(it, "iscsiInterface", "default"));
+    with_object(volume, "rbd", |it| {
+        set_if_zero(it, "pool", "rbd");
+        set_if_zero(it, "user", "admin");
+        set_if_zero(it, "keyring", "/etc/ceph/keyring");
     });
-    with(volume, "azureDisk", |it| {
-        fill_absent(it, "cachingMode", "ReadWrite");
-        fill_absent(it, "fsType", "ext4");
-        fill_absent(it, "readOnly", false);
-        fill_absent(it, "kind", "Shared");
+    with_object(volume, "azureDisk", |it| {
+        set_if_absent(it, "cachingMode", "ReadWrite");
+        set_if_absent(it, "fsType", "ext4");
+        set_if_absent(it, "readOnly", false);
+        set_if_absent(it, "kind", "Shared");
     });
-    with(volume, "scaleIO", |it| {
-        fill(it, "storageMode", "ThinProvisioned");
-        fill(it, "fsType", "xfs");
+    with_object(volume, "scaleIO", |it| {
+        set_if_zero(it, "storageMode", "ThinProvisioned");
+        set_if_zero(it, "fsType", "xfs");
     });
-    with(volume, "ephemeral.volumeClaimTemplate", |it| {
-        fill_absent(it, "spec", json!({}));
-        with(it, "spec", |spec| {
-            fill_absent(spec, "volumeMode", "Filesystem");
-            fill_absent(spec, "resources", json!({}));
-            with(spec, "resources", |it| {
-                round_resources(it, "limits");
-                round_resources(it, "requests");
+    with_object(volume, "ephemeral.volumeClaimTemplate", |it| {
+        set_if_absent(it, "spec", json!({}));
+        with_object(it, "spec", |spec| {
+            set_if_absent(spec, "volumeMode", "Filesystem");
+            set_if_absent(spec, "resources", json!({}));
+            with_object(spec, "resources", |it| {
+                round_to_millis(it, "limits");
+                round_to_millis(it, "requests");
             });
         });
     });
 }
 
 /// Sets the API version of field references.
-fn downward(source: &mut Value) {
-    each(source, "items", |it| with(it, "fieldRef", |it| fill(it, "apiVersion", "v1")));
+fn set_downward_api_defaults(source: &mut Value) {
+    for_each_object(source, "items", |it| {
+        with_object(it, "fieldRef", |it| set_if_zero(it, "apiVersion", "v1"))
+    });
 }

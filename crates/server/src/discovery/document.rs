@@ -6,14 +6,14 @@ use ring::digest::{SHA256, digest};
 
 /// A static document: discovery or OpenAPI.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct StaticDocument {
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
     /// Hash of the content: the ETag by which a client's copy is recognized.
     pub(crate) hash: String,
 }
 
-impl Document {
+impl StaticDocument {
     pub(crate) fn new(media_type: &'static str, content: impl Into<Bytes>) -> Self {
         let bytes = content.into();
         let hash = digest(&SHA256, &bytes).as_ref().iter().map(|it| format!("{it:02X}")).collect();
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_of_the_content() {
-        let hash = |content: &'static str| Document::new("text/plain", content).hash;
+        let hash = |content: &'static str| StaticDocument::new("text/plain", content).hash;
         expect!["E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"].assert_eq(&hash(""));
         assert_ne!(hash("a"), hash("b"));
     }

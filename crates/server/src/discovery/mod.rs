@@ -8,19 +8,19 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::document::Document;
+pub(crate) use self::document::StaticDocument;
 use crate::decode::JSON;
 use crate::health;
-use crate::kinds::{Kind, group_version, group_versions, served};
+use crate::kinds::{Kind, group_version, group_versions, served_kinds};
 
 /// Minor version of the Kubernetes API that the server serves.
-pub(crate) const MINOR: &str = "36";
+pub(crate) const KUBERNETES_MINOR: &str = "36";
 
-pub(crate) fn version() -> Value {
+pub(crate) fn version_info() -> Value {
     json!({
         "major": "1",
-        "minor": MINOR,
-        "gitVersion": format!("v1.{MINOR}.0+muster-{}", env!("CARGO_PKG_VERSION")),
+        "minor": KUBERNETES_MINOR,
+        "gitVersion": format!("v1.{KUBERNETES_MINOR}.0+muster-{}", env!("CARGO_PKG_VERSION")),
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -31,7 +31,7 @@ pub(crate) fn version() -> Value {
 }
 
 /// All paths except those of resources, as `GET /` lists them.
-pub(crate) fn paths() -> Value {
+pub(crate) fn root_paths() -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -45,7 +45,7 @@ pub(crate) fn paths() -> Value {
     ]
     .map(str::to_owned)
     .to_vec();
-    paths.extend(health::paths());
+    paths.extend(health::health_paths());
     paths.extend(named_groups().iter().map(|it| format!("/apis/{it}")));
     paths.extend(group_versions().into_iter().map(|(group, version)| match group {
         "" => format!("/api/{version}"),
@@ -56,27 +56,28 @@ pub(crate) fn paths() -> Value {
 }
 
 /// Discovery of the core group (`/api`). `accept` is the Accept header of the request.
-pub(crate) fn core(accept: &str) -> &'static Document {
-    static UNAGGREGATED: LazyLock<Document> = LazyLock::new(|| {
+pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
+    static UNAGGREGATED: LazyLock<StaticDocument> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
-        Document::new(JSON, versions.to_string())
+        StaticDocument::new(JSON, versions.to_string())
     });
-    static AGGREGATED: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
-    wanted(accept, &UNAGGREGATED, &AGGREGATED)
+    static AGGREGATED: LazyLock<[StaticDocument; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
+    negotiate(accept, &UNAGGREGATED, &AGGREGATED)
 }
 
 /// Discovery of all other groups (`/apis`).
-pub(crate) fn groups(accept: &str) -> &'static Document {
-    static UNAGGREGATED: LazyLock<Document> = LazyLock::new(|| {
-        let groups: Vec<_> = named_groups().into_iter().filter_map(group).collect();
+pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
+    static UNAGGREGATED: LazyLock<StaticDocument> = LazyLock::new(|| {
+        let groups: Vec<_> = named_groups().into_iter().filter_map(api_group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-        Document::new(JSON, list.to_string())
+        StaticDocument::new(JSON, list.to_string())
     });
-    static AGGREGATED: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&named_groups()));
-    wanted(accept, &UNAGGREGATED, &AGGREGATED)
+    static AGGREGATED: LazyLock<[StaticDocument; 2]> =
+        LazyLock::new(|| aggregated_discovery(&named_groups()));
+    negotiate(accept, &UNAGGREGATED, &AGGREGATED)
 }
 
-pub(crate) fn group(name: &str) -> Option<Value> {
+pub(crate) fn api_group(name: &str) -> Option<Value> {
     let versions: Vec<Value> = versions_of(name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
         .collect();
@@ -90,7 +91,7 @@ pub(crate) fn group(name: &str) -> Option<Value> {
     }))
 }
 
-pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for kind in kinds_of(group, version) {
         let mut resource = json!({
@@ -100,14 +101,14 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
             "kind": kind.kind,
             "verbs": kind.verbs,
         });
-        if !kind.short.is_empty() {
-            resource["shortNames"] = json!(kind.short);
+        if !kind.short_names.is_empty() {
+            resource["shortNames"] = json!(kind.short_names);
         }
         if !kind.categories.is_empty() {
             resource["categories"] = json!(kind.categories);
         }
         resources.push(resource);
-        for subresource in parts_of(kind) {
+        for subresource in subresources_of(kind) {
             let mut resource = json!({
                 "name": format!("{}/{}", kind.plural, subresource.name),
                 "singularName": "",
@@ -134,11 +135,11 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
 }
 
 /// Returns the document of the first media type in `accept` that the server can serve.
-fn wanted(
+fn negotiate(
     accept: &str,
-    unaggregated: &'static Document,
-    aggregated: &'static [Document; 2],
-) -> &'static Document {
+    unaggregated: &'static StaticDocument,
+    aggregated: &'static [StaticDocument; 2],
+) -> &'static StaticDocument {
     let document_for = |it: &str| {
         let mut parameters = it.split(';').map(str::trim);
         let is_json = matches!(parameters.next(), Some(JSON | "*/*"));
@@ -156,7 +157,7 @@ fn wanted(
 }
 
 /// Aggregated discovery of these groups with their versions, resources and subresources, as v2 and v2beta1.
-fn aggregated_discovery(groups: &[&str]) -> [Document; 2] {
+fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
         ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
@@ -166,22 +167,22 @@ fn aggregated_discovery(groups: &[&str]) -> [Document; 2] {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{version}"),
             "metadata": {},
-            "items": groups.iter().map(|it| whole_group(it)).collect::<Vec<_>>(),
+            "items": groups.iter().map(|it| group_discovery(it)).collect::<Vec<_>>(),
         });
-        Document::new(media_type, list.to_string())
+        StaticDocument::new(media_type, list.to_string())
     })
 }
 
-fn whole_group(group: &str) -> Value {
+fn group_discovery(group: &str) -> Value {
     let versions = versions_of(group).map(|version| {
-        let resources: Vec<_> = kinds_of(group, version).into_iter().map(whole_resource).collect();
+        let resources: Vec<_> = kinds_of(group, version).into_iter().map(resource_discovery).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
     let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
     json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
 }
 
-fn whole_resource(kind: &Kind) -> Value {
+fn resource_discovery(kind: &Kind) -> Value {
     // `group` and `version` are empty if they are the resource's own.
     let kind_of = |group: &str, version: &str, name: &str| {
         let is_own = (group, version) == (kind.group, kind.version);
@@ -195,13 +196,13 @@ fn whole_resource(kind: &Kind) -> Value {
         "singularResource": kind.singular(),
         "verbs": kind.verbs,
     });
-    if !kind.short.is_empty() {
-        resource["shortNames"] = json!(kind.short);
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = json!(kind.short_names);
     }
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    let parts = parts_of(kind).into_iter().map(|it| {
+    let parts = subresources_of(kind).into_iter().map(|it| {
         json!({
             "subresource": it.name,
             "responseKind": kind_of(it.group, it.version, it.kind),
@@ -216,7 +217,7 @@ fn whole_resource(kind: &Kind) -> Value {
 }
 
 /// A subresource, with the kind of its request and response bodies.
-struct PartOf {
+struct DiscoveredSubresource {
     name: &'static str,
     group: &'static str,
     version: &'static str,
@@ -224,10 +225,11 @@ struct PartOf {
     verbs: &'static [&'static str],
 }
 
-fn parts_of(kind: &Kind) -> Vec<PartOf> {
+fn subresources_of(kind: &Kind) -> Vec<DiscoveredSubresource> {
     let own = (kind.group, kind.version, kind.kind);
-    let subresource = |name, (group, version, kind), verbs| PartOf { name, group, version, kind, verbs };
-    let mut parts: Vec<PartOf> =
+    let subresource =
+        |name, (group, version, kind), verbs| DiscoveredSubresource { name, group, version, kind, verbs };
+    let mut parts: Vec<DiscoveredSubresource> =
         kind.subresources.iter().map(|it| subresource(it.name, it.body.unwrap_or(own), it.verbs)).collect();
     if kind.has_status_subresource() {
         parts.push(subresource("status", own, &["get", "patch", "update"]));
@@ -250,7 +252,7 @@ fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
 }
 
 fn kinds_of(group: &str, version: &str) -> Vec<&'static Kind> {
-    let mut kinds: Vec<_> = served().filter(|it| (it.group, it.version) == (group, version)).collect();
+    let mut kinds: Vec<_> = served_kinds().filter(|it| (it.group, it.version) == (group, version)).collect();
     kinds.sort_by_key(|it| it.plural);
     kinds
 }
@@ -263,16 +265,16 @@ mod tests {
 
     #[test]
     fn a_group_with_its_resources() {
-        let resources = resources("apps", "v1").expect("a known group");
+        let resources = api_resource_list("apps", "v1").expect("a known group");
         expect![[r#"
             {"apiVersion":"v1","groupVersion":"apps/v1","kind":"APIResourceList","resources":[{"kind":"ControllerRevision","name":"controllerrevisions","namespaced":true,"singularName":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"kind":"DaemonSet","name":"daemonsets","namespaced":true,"shortNames":["ds"],"singularName":"daemonset","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"kind":"DaemonSet","name":"daemonsets/status","namespaced":true,"singularName":"","verbs":["get","patch","update"]}]}
         "#]].assert_eq(&format!("{resources}\n"));
         expect![[r#"
             {"apiVersion":"v1","kind":"APIGroup","name":"apps","preferredVersion":{"groupVersion":"apps/v1","version":"v1"},"versions":[{"groupVersion":"apps/v1","version":"v1"}]}
-        "#]].assert_eq(&format!("{}\n", group("apps").expect("a known group")));
+        "#]].assert_eq(&format!("{}\n", api_group("apps").expect("a known group")));
         expect![[r#"
             {"metadata":{"name":"apps"},"versions":[{"freshness":"Current","resources":[{"resource":"controllerrevisions","responseKind":{"group":"","kind":"ControllerRevision","version":""},"scope":"Namespaced","singularResource":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"resource":"daemonsets","responseKind":{"group":"","kind":"DaemonSet","version":""},"scope":"Namespaced","shortNames":["ds"],"singularResource":"daemonset","subresources":[{"responseKind":{"group":"","kind":"DaemonSet","version":""},"subresource":"status","verbs":["get","patch","update"]}],"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"version":"v1"}]}
-        "#]].assert_eq(&format!("{}\n", whole_group("apps")));
+        "#]].assert_eq(&format!("{}\n", group_discovery("apps")));
     }
 
     #[test]
@@ -288,7 +290,7 @@ mod tests {
             format!("{},{JSON}", aggregated("v9")),
             "application/vnd.kubernetes.protobuf".to_owned(),
         ];
-        let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups(&it).media_type));
+        let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups_discovery(&it).media_type));
         expect![[r#"
             ""
                 application/json

@@ -10,46 +10,46 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use tokio::time::Instant;
 
-use super::BoxError;
-use super::usage::What;
-use super::{Client, Lease, Usage};
+use super::BodyError;
+use super::usage::UsageKind;
+use super::{Client, UsageLease, UsageTracker};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
 /// Most bytes of a body, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
-pub(crate) const BYTES_MAX: usize = 3 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Minimum average rate at which a body must arrive after the first seconds.
-const BYTES_PER_SECOND: u64 = 64 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// Bodies up to this size are not charged: the number of requests bounds them.
-const SMALL_BYTES: usize = 64 << 10;
+const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
 /// A body that arrived, with the usage that its user is charged for it.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
+pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
-    _held: Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>,
+    _held: Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>,
 }
 
 /// The user and the connection that send a body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sender<'a> {
+pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
     pub(crate) client: Option<&'a Client>,
-    pub(crate) usage: &'a std::sync::Arc<Usage>,
+    pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
     /// Time until the first bytes must have arrived.
-    pub(crate) patience: Duration,
+    pub(crate) initial_timeout: Duration,
 }
 
-impl Sender<'_> {
+impl BodySender<'_> {
     /// Rule: a user and a connection have a bounded number of unfinished bodies.
-    fn begin(&self) -> Result<impl Sized + use<>, ApiError> {
+    fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
-        if self.user.trust() == TrustLevel::Trusted {
+        if self.user.trust_level() == TrustLevel::Trusted {
             return Ok(None);
         }
-        let of_user = self.take(What::Bodies, 1).ok_or_else(too_many)?;
+        let of_user = self.acquire(UsageKind::Bodies, 1).ok_or_else(too_many)?;
         let connection = self.client.and_then(|it| it.connection.as_ref());
         let of_connection = match connection {
             Some(it) => Some(it.bodies.clone().try_acquire_owned().map_err(|_| too_many())?),
@@ -59,15 +59,15 @@ impl Sender<'_> {
     }
 
     /// Rule: the large bodies of a user, and of a connection, have a bounded size together.
-    fn charge(
+    fn charge_body_bytes(
         &self,
         bytes: usize,
-    ) -> Result<Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>, ApiError> {
+    ) -> Result<Option<(UsageLease, Option<tokio::sync::OwnedSemaphorePermit>)>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
-        if self.user.trust() == TrustLevel::Trusted {
+        if self.user.trust_level() == TrustLevel::Trusted {
             return Ok(None);
         }
-        let of_user = self.take(What::BodyBytes, bytes).ok_or_else(too_many)?;
+        let of_user = self.acquire(UsageKind::BodyBytes, bytes).ok_or_else(too_many)?;
         let of_connection = match self.client.and_then(|it| it.connection.as_ref()) {
             Some(it) => {
                 let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
@@ -78,23 +78,23 @@ impl Sender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
-    fn take(&self, what: What, amount: usize) -> Option<Lease> {
-        self.usage.take(&self.user.name, self.user.trust(), what, amount)
+    fn acquire(&self, what: UsageKind, amount: usize) -> Option<UsageLease> {
+        self.usage.acquire(&self.user.name, self.user.trust_level(), what, amount)
     }
 }
 
 /// Rule: a body has at most 3 MiB. It must begin to arrive within `initial_timeout` and then keep to a minimum
 /// rate. A body that arrives together with the headers is not charged.
-pub(crate) async fn receive<B>(body: B, sender: Sender<'_>) -> Result<Received, ApiError>
+pub(crate) async fn receive_body<B>(body: B, sender: BodySender<'_>) -> Result<RequestBody, ApiError>
 where
-    B: Body<Error: Into<BoxError>>,
+    B: Body<Error: Into<BodyError>>,
 {
     if body.is_end_stream() {
-        return Ok(Received::default());
+        return Ok(RequestBody::default());
     }
     let announced = body.size_hint().exact().map(|it| usize::try_from(it).unwrap_or(usize::MAX));
-    if announced.is_some_and(|it| BYTES_MAX < it) {
-        return Err(ApiError::too_large(BYTES_MAX));
+    if announced.is_some_and(|it| BODY_BYTES_MAX < it) {
+        return Err(ApiError::body_too_large(BODY_BYTES_MAX));
     }
     let mut body = pin!(body);
     let began = Instant::now();
@@ -102,30 +102,30 @@ where
     let (mut unfinished, mut charged) = (None, None);
     loop {
         let received = first.len() + rest.len();
-        if SMALL_BYTES < received && charged.is_none() {
-            charged = Some(sender.charge(announced.unwrap_or(BYTES_MAX))?);
+        if UNCHARGED_BYTES_MAX < received && charged.is_none() {
+            charged = Some(sender.charge_body_bytes(announced.unwrap_or(BODY_BYTES_MAX))?);
         }
         let mut next = pin!(body.frame());
-        let polled = futures::poll!(next.as_mut()).map_err(Into::<BoxError>::into);
+        let polled = futures::poll!(next.as_mut()).map_err(Into::<BodyError>::into);
         let frame = match polled {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 if unfinished.is_none() {
-                    unfinished = Some(sender.begin()?);
+                    unfinished = Some(sender.acquire_body_permit()?);
                 }
-                let earned = Duration::from_millis(received as u64 * 1000 / BYTES_PER_SECOND);
-                let deadline = began + sender.patience + earned;
+                let earned = Duration::from_millis(received as u64 * 1000 / MIN_BYTES_PER_SECOND);
+                let deadline = began + sender.initial_timeout + earned;
                 let frame = tokio::time::timeout_at(deadline, next).await;
                 frame.map_err(|_| ApiError::body_timeout())?.map(|it| it.map_err(Into::into))
             }
         };
         let Some(frame) = frame else { break };
-        let failed = |error: BoxError| ApiError::bad_request(format!("read the request's body: {error}"));
+        let failed = |error: BodyError| ApiError::bad_request(format!("read the request's body: {error}"));
         let frame = frame.map_err(failed)?;
         let Ok(mut data) = frame.into_data() else { continue };
         let length = bytes::Buf::remaining(&data);
-        if BYTES_MAX < received + length {
-            return Err(ApiError::too_large(BYTES_MAX));
+        if BODY_BYTES_MAX < received + length {
+            return Err(ApiError::body_too_large(BODY_BYTES_MAX));
         }
         if received == 0 {
             first = bytes::Buf::copy_to_bytes(&mut data, length);
@@ -134,5 +134,5 @@ where
         }
     }
     let bytes = if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() };
-    Ok(Received { bytes, _held: charged.flatten() })
+    Ok(RequestBody { bytes, _held: charged.flatten() })
 }

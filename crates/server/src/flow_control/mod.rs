@@ -17,37 +17,37 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::{FlowId, Queue, Share, Ticket};
-pub(crate) use self::queue::{FlowUse, PriorityLevel, Rejected};
-pub(crate) use self::usage::{Lease, Usage, UsageLimit, What};
+use self::queue::{FairQueue, FlowId, SeatShare, Ticket};
+pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
+pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::connections::Client;
-use crate::metrics::Metrics;
-use crate::request::{AccessTarget, MASTERS, RequestAttributes, User, account_of};
+use crate::metrics::ServerMetrics;
+use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse_service_account};
 
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Most requests that wait for a seat, in all flows together.
-const WAITING_MAX: usize = 4_000;
+const QUEUED_REQUESTS_MAX: usize = 4_000;
 
 /// Most requests that wait in one flow: of a user, of a component of Muster, of anonymous users.
-const FLOW_WAITING_MAX: usize = 500;
-const SYSTEM_FLOW_WAITING_MAX: usize = 4_000;
-const ANONYMOUS_WAITING_MAX: usize = 50;
+const FLOW_QUEUE_MAX: usize = 500;
+const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
+const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
 /// Most flows of reads, and of writes, in the metrics.
-const FLOWS_SHOWN: usize = 20;
+const METRIC_FLOWS_MAX: usize = 20;
 
 /// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its retry.
 const HEARTBEAT_SEATS: usize = 4;
 
 /// How flow control treats a request when the server is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class<'a> {
+pub(crate) enum FlowClass<'a> {
     Exempt,
-    Queued { level: PriorityLevel, flow: &'a str, size: FlowSize },
+    Queued { level: PriorityLevel, flow: &'a str, size: FlowSeatLimit },
 }
 
-impl Class<'_> {
+impl FlowClass<'_> {
     pub(crate) fn level_name(self) -> &'static str {
         match self {
             Self::Exempt => "exempt",
@@ -58,7 +58,7 @@ impl Class<'_> {
 
 /// How many seats a flow may use simultaneously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlowSize {
+pub(crate) enum FlowSeatLimit {
     /// As many as its priority level.
     Level,
     /// A quarter of all seats.
@@ -72,26 +72,26 @@ pub(crate) enum FlowSize {
 /// `anonymous`.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`,
 /// `global-default`, `catch-all`.
-pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> Class<'a> {
-    if is_health || user.is_in(MASTERS) {
-        return Class::Exempt;
+pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> FlowClass<'a> {
+    if is_health || user.is_in_group(MASTERS_GROUP) {
+        return FlowClass::Exempt;
     }
-    let queued = |level, size| Class::Queued { level, flow: &user.name, size };
+    let queued = |level, size| FlowClass::Queued { level, flow: &user.name, size };
     if user.is_anonymous() {
-        return queued(PriorityLevel::Anonymous, FlowSize::Level);
+        return queued(PriorityLevel::Anonymous, FlowSeatLimit::Level);
     }
     if user.is_component() {
-        return queued(PriorityLevel::System, FlowSize::Level);
+        return queued(PriorityLevel::System, FlowSeatLimit::Level);
     }
     if is_heartbeat(user, action) || is_leader_lease(user, action) {
-        return queued(PriorityLevel::System, FlowSize::Heartbeat);
+        return queued(PriorityLevel::System, FlowSeatLimit::Heartbeat);
     }
-    queued(PriorityLevel::Workload, FlowSize::Quarter)
+    queued(PriorityLevel::Workload, FlowSeatLimit::Quarter)
 }
 
 /// Whether the request is for the node's own Lease or its own Node object.
 fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
-    let (Some(node), AccessTarget::Resource(on)) = (user.node(), &action.on) else { return false };
+    let (Some(node), AccessTarget::Resource(on)) = (user.node_name(), &action.target) else { return false };
     if on.name != node && !on.name.is_empty() {
         return false;
     }
@@ -109,58 +109,66 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
 }
 
 fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
-    let AccessTarget::Resource(on) = &action.on else { return false };
+    let AccessTarget::Resource(on) = &action.target else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
         == ("coordination.k8s.io", "leases", "kube-system")
         && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
         && (matches!(user.name.as_str(), "system:kube-controller-manager" | "system:kube-scheduler")
-            || account_of(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
+            || parse_service_account(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
 }
 
 /// The seats of the server: one pool for reads, one for writes.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
-    reads: Seats,
-    writes: Seats,
-    wait: Duration,
+    reads: SeatPool,
+    writes: SeatPool,
+    queue_timeout: Duration,
 }
 
 #[derive(Debug)]
-struct Seats {
-    queue: Mutex<Queue<oneshot::Sender<Seat>>>,
-    quarter: usize,
+struct SeatPool {
+    queue: Mutex<FairQueue<oneshot::Sender<Seat>>>,
+    quarter_of_seats: usize,
     exempt: AtomicUsize,
 }
 
-impl Seats {
+impl SeatPool {
     fn new(seats: usize) -> Self {
         let quarter = (seats / 4).max(1);
         let of_anonymous = seats / 40;
         let shares = [
-            Share {
+            SeatShare {
                 reserved: seats / 4,
                 max: (seats * 4 / 5).max(1),
-                flow_queue_max: SYSTEM_FLOW_WAITING_MAX,
+                flow_queue_max: SYSTEM_FLOW_QUEUE_MAX,
             },
-            Share { reserved: seats / 8, max: (seats - seats / 4).max(1), flow_queue_max: FLOW_WAITING_MAX },
-            Share { reserved: of_anonymous, max: of_anonymous.max(1), flow_queue_max: ANONYMOUS_WAITING_MAX },
+            SeatShare {
+                reserved: seats / 8,
+                max: (seats - seats / 4).max(1),
+                flow_queue_max: FLOW_QUEUE_MAX,
+            },
+            SeatShare {
+                reserved: of_anonymous,
+                max: of_anonymous.max(1),
+                flow_queue_max: ANONYMOUS_FLOW_QUEUE_MAX,
+            },
         ];
         Self {
-            queue: Mutex::new(Queue::new(seats, shares, WAITING_MAX)),
-            quarter,
+            queue: Mutex::new(FairQueue::new(seats, shares, QUEUED_REQUESTS_MAX)),
+            quarter_of_seats: quarter,
             exempt: AtomicUsize::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue<oneshot::Sender<Seat>>> {
+    fn lock_queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Seat>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seats_max(&self, size: FlowSize) -> usize {
+    fn seats_max(&self, size: FlowSeatLimit) -> usize {
         match size {
-            FlowSize::Level => usize::MAX,
-            FlowSize::Quarter => self.quarter,
-            FlowSize::Heartbeat => HEARTBEAT_SEATS,
+            FlowSeatLimit::Level => usize::MAX,
+            FlowSeatLimit::Quarter => self.quarter_of_seats,
+            FlowSeatLimit::Heartbeat => HEARTBEAT_SEATS,
         }
     }
 }
@@ -176,14 +184,14 @@ pub(crate) struct Seat {
 
 /// Removes a waiting request from its queue when its client disconnects.
 struct WaitGuard<'a> {
-    seats: &'a Seats,
+    seats: &'a SeatPool,
     flow: FlowId,
     ticket: Ticket,
 }
 
 /// Metrics of one priority level.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LevelUse {
+pub(crate) struct LevelMetrics {
     pub(crate) level: &'static str,
     pub(crate) is_read: bool,
     pub(crate) seats: usize,
@@ -192,91 +200,91 @@ pub(crate) struct LevelUse {
 
 impl FlowControl {
     /// Updates the metrics of the priority levels and of the busiest flows.
-    pub(crate) fn show(&self, metrics: &Metrics) {
+    pub(crate) fn update_metrics(&self, metrics: &ServerMetrics) {
         let mut in_flight = [0; 2];
-        for level in self.levels() {
+        for level in self.level_metrics() {
             metrics.set_flow_level(level.level, level.is_read, level.seats, level.waiting);
             in_flight[usize::from(level.is_read)] += level.seats;
         }
         metrics.clear_flows();
         for is_read in [false, true] {
             metrics.set_in_flight(is_read, in_flight[usize::from(is_read)]);
-            let show_use = |flow: &FlowUse<'_>| {
-                metrics.set_flow_use(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
+            let show_use = |flow: &FlowMetrics<'_>| {
+                metrics.set_flow_usage(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
             };
-            self.show_top_flows(is_read, FLOWS_SHOWN, |it| (it.waiting, it.seats), show_use);
-            let show_counts = |flow: &FlowUse<'_>| {
+            self.for_top_flows(is_read, METRIC_FLOWS_MAX, |it| (it.waiting, it.seats), show_use);
+            let show_counts = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_counts(flow.level.name(), is_read, flow.name, flow.queued, flow.rejected);
             };
-            self.show_top_flows(is_read, FLOWS_SHOWN, |it| (it.rejected, it.queued), show_counts);
+            self.for_top_flows(is_read, METRIC_FLOWS_MAX, |it| (it.rejected, it.queued), show_counts);
         }
     }
 
     pub(crate) fn new(reads: usize, writes: usize, wait: Duration) -> Self {
-        Self { reads: Seats::new(reads), writes: Seats::new(writes), wait }
+        Self { reads: SeatPool::new(reads), writes: SeatPool::new(writes), queue_timeout: wait }
     }
 
-    fn seats(&self, is_read: bool) -> &Seats {
+    fn seat_pool(&self, is_read: bool) -> &SeatPool {
         if is_read { &self.reads } else { &self.writes }
     }
 
     /// Waits for a seat. Returns it with the time that the request spent in the queue, if it was queued.
-    pub(crate) async fn seat(
+    pub(crate) async fn acquire_seat(
         self: &Arc<Self>,
-        class: Class<'_>,
+        class: FlowClass<'_>,
         is_read: bool,
-    ) -> Result<(Seat, Option<Duration>), Rejected> {
-        let seats = self.seats(is_read);
-        let Class::Queued { level, flow, size } = class else {
+    ) -> Result<(Seat, Option<Duration>), RejectReason> {
+        let seats = self.seat_pool(is_read);
+        let FlowClass::Queued { level, flow, size } = class else {
             seats.exempt.fetch_add(1, Ordering::Relaxed);
             return Ok((Seat { control: self.clone(), is_read, flow: None }, None));
         };
         let seats_max = seats.seats_max(size);
-        let granted = self.queued_seat(is_read, level, flow, seats_max).await;
+        let granted = self.wait_for_seat(is_read, level, flow, seats_max).await;
         if granted.is_err() {
-            seats.lock().count_rejection(level, flow, seats_max);
+            seats.lock_queue().count_rejection(level, flow, seats_max);
         }
         granted
     }
 
-    async fn queued_seat(
+    async fn wait_for_seat(
         self: &Arc<Self>,
         is_read: bool,
         level: PriorityLevel,
         flow: &str,
         seats_max: usize,
-    ) -> Result<(Seat, Option<Duration>), Rejected> {
-        let seats = self.seats(is_read);
+    ) -> Result<(Seat, Option<Duration>), RejectReason> {
+        let seats = self.seat_pool(is_read);
         let (guard, seat) = {
-            let mut queue = seats.lock();
-            if let Some(flow) = queue.enter(level, flow, seats_max) {
+            let mut queue = seats.lock_queue();
+            if let Some(flow) = queue.try_acquire(level, flow, seats_max) {
                 return Ok((Seat { control: self.clone(), is_read, flow: Some(flow) }, None));
             }
             let (sender, receiver) = oneshot::channel();
-            let waiting = queue.wait(level, flow, seats_max, sender).map_err(|(why, _)| why)?;
+            let waiting = queue.enqueue(level, flow, seats_max, sender).map_err(|(why, _)| why)?;
             drop(queue);
             // The evicted request sees its channel closed, and is rejected.
             drop(waiting.evicted);
             (WaitGuard { seats, flow: waiting.flow, ticket: waiting.ticket }, receiver)
         };
         let began = Instant::now();
-        let granted = tokio::time::timeout(self.wait, seat).await;
+        let granted = tokio::time::timeout(self.queue_timeout, seat).await;
         drop(guard);
         match granted {
             Ok(Ok(seat)) => Ok((seat, Some(began.elapsed()))),
-            Ok(Err(_)) => Err(Rejected::QueueFull),
-            Err(_) => Err(Rejected::TimeOut),
+            Ok(Err(_)) => Err(RejectReason::QueueFull),
+            Err(_) => Err(RejectReason::TimeOut),
         }
     }
 
-    pub(crate) fn levels(&self) -> Vec<LevelUse> {
+    pub(crate) fn level_metrics(&self) -> Vec<LevelMetrics> {
         let mut all = Vec::new();
         for is_read in [true, false] {
-            let seats = self.seats(is_read);
+            let seats = self.seat_pool(is_read);
             let exempt = seats.exempt.load(Ordering::Relaxed);
-            all.push(LevelUse { level: "exempt", is_read, seats: exempt, waiting: 0 });
-            let queue = seats.lock();
-            all.extend(PriorityLevel::ALL.map(|it| LevelUse {
+            all.push(LevelMetrics { level: "exempt", is_read, seats: exempt, waiting: 0 });
+            let queue = seats.lock_queue();
+            all.extend(PriorityLevel::ALL.map(|it| LevelMetrics {
                 level: it.name(),
                 is_read,
                 seats: queue.in_use(it),
@@ -287,15 +295,16 @@ impl FlowControl {
     }
 
     /// Calls `show` with the flows of the highest `rank`, except those of rank zero.
-    pub(crate) fn show_top_flows<R: Ord + Default>(
+    pub(crate) fn for_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,
         max: usize,
-        rank: impl Fn(&FlowUse<'_>) -> R,
-        show: impl FnMut(&FlowUse<'_>),
+        rank: impl Fn(&FlowMetrics<'_>) -> R,
+        show: impl FnMut(&FlowMetrics<'_>),
     ) {
-        let queue = self.seats(is_read).lock();
-        let mut flows: Vec<FlowUse<'_>> = queue.flows().filter(|it| rank(it) != R::default()).collect();
+        let queue = self.seat_pool(is_read).lock_queue();
+        let mut flows: Vec<FlowMetrics<'_>> =
+            queue.flow_metrics().filter(|it| rank(it) != R::default()).collect();
         flows.sort_unstable_by_key(|it| std::cmp::Reverse(rank(it)));
         flows.iter().take(max).for_each(show);
     }
@@ -303,19 +312,19 @@ impl FlowControl {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let seats = self.control.seats(self.is_read);
+        let seats = self.control.seat_pool(self.is_read);
         let Some(flow) = self.flow else {
             seats.exempt.fetch_sub(1, Ordering::Relaxed);
             return;
         };
-        let mut queue = seats.lock();
-        queue.leave(flow);
-        while let Some((flow, request)) = queue.next() {
+        let mut queue = seats.lock_queue();
+        queue.release(flow);
+        while let Some((flow, request)) = queue.dispatch_next() {
             let seat = Self { control: self.control.clone(), is_read: self.is_read, flow: Some(flow) };
             // The receiver may be gone: it then drops the seat, which locks the queue again.
             drop(queue);
             let _ = request.send(seat);
-            queue = seats.lock();
+            queue = seats.lock_queue();
         }
     }
 }
@@ -323,7 +332,7 @@ impl Drop for Seat {
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         // Unlock the queue before dropping the sender, which wakes the receiver.
-        let request = self.seats.lock().cancel(self.flow, self.ticket);
+        let request = self.seats.lock_queue().cancel(self.flow, self.ticket);
         drop(request);
     }
 }

@@ -29,7 +29,7 @@ impl PriorityLevel {
 
 /// Share of a priority level in the seats and in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct SeatShare {
     /// Seats that other levels leave free for this one.
     pub(crate) reserved: usize,
     /// Most seats that the level uses.
@@ -48,14 +48,14 @@ pub(crate) struct Ticket(u64);
 
 /// Why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Rejected {
+pub(crate) enum RejectReason {
     /// Too many requests of the flow, or of all flows, are waiting.
     QueueFull,
     /// No seat became free in time.
     TimeOut,
 }
 
-impl Rejected {
+impl RejectReason {
     /// The reason label of the metric.
     pub(crate) fn reason(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Rejected {
 
 /// A request that [`FairQueue::enqueue`] has queued.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
     pub(crate) ticket: Ticket,
     /// The last request of the longest queue, which was evicted to make room.
@@ -76,11 +76,11 @@ pub(crate) struct Waiting<T> {
 
 /// The queues of all flows, and the seats in use.
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
+pub(crate) struct FairQueue<T> {
     seats: usize,
     in_use: usize,
     levels: [LevelState; 3],
-    flows: Vec<Flow<T>>,
+    flows: Vec<FlowState<T>>,
     /// Unused indices of `flows`.
     vacant: Vec<usize>,
     /// Number of flows without seats and waiting requests, kept for the next request of the same user.
@@ -92,7 +92,7 @@ pub(crate) struct Queue<T> {
 
 #[derive(Debug)]
 struct LevelState {
-    share: Share,
+    share: SeatShare,
     in_use: usize,
     waiting: usize,
     by_name: HashMap<Box<str>, usize>,
@@ -102,7 +102,7 @@ struct LevelState {
 }
 
 #[derive(Debug)]
-struct Flow<T> {
+struct FlowState<T> {
     level: PriorityLevel,
     name: Box<str>,
     seats: usize,
@@ -115,7 +115,7 @@ struct Flow<T> {
 
 /// Metrics of one flow.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FlowUse<'a> {
+pub(crate) struct FlowMetrics<'a> {
     pub(crate) level: PriorityLevel,
     pub(crate) name: &'a str,
     pub(crate) seats: usize,
@@ -125,11 +125,11 @@ pub(crate) struct FlowUse<'a> {
 }
 
 /// Most idle flows that are kept: enough for the users of a large cluster, at some 150 bytes each.
-const IDLE_MAX: usize = 8_192;
+const IDLE_FLOWS_MAX: usize = 8_192;
 
-impl<T> Queue<T> {
+impl<T> FairQueue<T> {
     /// The sum of the reserves must not exceed the number of seats.
-    pub(crate) fn new(seats: usize, shares: [Share; 3], waiting_max: usize) -> Self {
+    pub(crate) fn new(seats: usize, shares: [SeatShare; 3], waiting_max: usize) -> Self {
         debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
         let level = |share| LevelState {
             share,
@@ -153,29 +153,34 @@ impl<T> Queue<T> {
 
     /// Rule: a request gets a seat immediately if its flow and its level are below their maximum and the
     /// remaining seats cover the reserves of the other levels; never before a waiting request of the same flow.
-    pub(crate) fn enter(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> Option<FlowId> {
-        let id = self.flow(level, name, seats_max);
+    pub(crate) fn try_acquire(
+        &mut self,
+        level: PriorityLevel,
+        name: &str,
+        seats_max: usize,
+    ) -> Option<FlowId> {
+        let id = self.find_or_add_flow(level, name, seats_max);
         let flow = &self.flows[id.0];
-        if !flow.waiting.is_empty() || flow.seats_max <= flow.seats || !self.has_seat(level) {
+        if !flow.waiting.is_empty() || flow.seats_max <= flow.seats || !self.has_free_seat(level) {
             return None;
         }
-        self.seat(id);
+        self.occupy_seat(id);
         Some(id)
     }
 
     /// Rule: a request waits in the bounded queue of its flow. When all queues together are full, the last
     /// request of the longest queue is evicted, so that one flow cannot keep others out.
-    pub(crate) fn wait(
+    pub(crate) fn enqueue(
         &mut self,
         level: PriorityLevel,
         name: &str,
         seats_max: usize,
         request: T,
-    ) -> Result<Waiting<T>, (Rejected, T)> {
-        let id = self.flow(level, name, seats_max);
+    ) -> Result<EnqueuedRequest<T>, (RejectReason, T)> {
+        let id = self.find_or_add_flow(level, name, seats_max);
         let length = self.flows[id.0].waiting.len();
         if self.levels[level as usize].share.flow_queue_max <= length {
-            return Err((Rejected::QueueFull, request));
+            return Err((RejectReason::QueueFull, request));
         }
         let mut evicted = None;
         if self.waiting_max <= self.waiting {
@@ -185,12 +190,12 @@ impl<T> Queue<T> {
                     let last = self.flows[longest.0].waiting.last_key_value().map(|(ticket, _)| *ticket);
                     evicted = last.and_then(|ticket| self.cancel(longest, ticket));
                 }
-                _ => return Err((Rejected::QueueFull, request)),
+                _ => return Err((RejectReason::QueueFull, request)),
             }
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.unlist(id);
+        self.remove_ready(id);
         if self.is_idle(id) {
             self.idle -= 1;
         }
@@ -198,13 +203,13 @@ impl<T> Queue<T> {
         self.flows[id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
-        self.list(id);
-        Ok(Waiting { flow: id, ticket, evicted })
+        self.insert_ready(id);
+        Ok(EnqueuedRequest { flow: id, ticket, evicted })
     }
 
     /// Removes a request from its queue. Returns `None` if it has a seat already.
     pub(crate) fn cancel(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
-        self.unlist(id);
+        self.remove_ready(id);
         let request = self.flows[id.0].waiting.remove(&ticket);
         if request.is_some() {
             self.waiting -= 1;
@@ -214,13 +219,13 @@ impl<T> Queue<T> {
                 self.idle += 1;
             }
         }
-        self.list(id);
+        self.insert_ready(id);
         request
     }
 
     /// Releases a seat. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
-    pub(crate) fn leave(&mut self, id: FlowId) {
-        self.unlist(id);
+    pub(crate) fn release(&mut self, id: FlowId) {
+        self.remove_ready(id);
         let flow = &mut self.flows[id.0];
         flow.seats -= 1;
         self.levels[flow.level as usize].in_use -= 1;
@@ -228,22 +233,22 @@ impl<T> Queue<T> {
         if self.is_idle(id) {
             self.idle += 1;
         }
-        self.list(id);
+        self.insert_ready(id);
     }
 
     /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it;
     /// there to the flow with the fewest seats in use, and among those to the request that has waited longest.
-    pub(crate) fn next(&mut self) -> Option<(FlowId, T)> {
+    pub(crate) fn dispatch_next(&mut self) -> Option<(FlowId, T)> {
         if self.waiting == 0 {
             return None;
         }
         for level in PriorityLevel::ALL {
-            if !self.has_seat(level) {
+            if !self.has_free_seat(level) {
                 continue;
             }
             let Some(&(_, ticket, id)) = self.levels[level as usize].ready.first() else { continue };
             let request = self.cancel(id, ticket)?;
-            self.seat(id);
+            self.occupy_seat(id);
             return Some((id, request));
         }
         None
@@ -251,7 +256,7 @@ impl<T> Queue<T> {
 
     /// Counts a request of this flow that got no seat, for the metrics.
     pub(crate) fn count_rejection(&mut self, level: PriorityLevel, name: &str, seats_max: usize) {
-        let id = self.flow(level, name, seats_max);
+        let id = self.find_or_add_flow(level, name, seats_max);
         self.flows[id.0].rejected += 1;
     }
 
@@ -264,9 +269,9 @@ impl<T> Queue<T> {
     }
 
     /// Metrics of the flows that have a seat or had to wait for one.
-    pub(crate) fn flows(&self) -> impl Iterator<Item = FlowUse<'_>> {
-        let is_shown = |it: &&Flow<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
-        self.flows.iter().filter(is_shown).map(|it| FlowUse {
+    pub(crate) fn flow_metrics(&self) -> impl Iterator<Item = FlowMetrics<'_>> {
+        let is_shown = |it: &&FlowState<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
+        self.flows.iter().filter(is_shown).map(|it| FlowMetrics {
             level: it.level,
             name: &it.name,
             seats: it.seats,
@@ -276,7 +281,7 @@ impl<T> Queue<T> {
         })
     }
 
-    fn has_seat(&self, level: PriorityLevel) -> bool {
+    fn has_free_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
         if own.share.max <= own.in_use {
             return false;
@@ -291,8 +296,8 @@ impl<T> Queue<T> {
         of_others.sum::<usize>() < self.seats - self.in_use
     }
 
-    fn seat(&mut self, id: FlowId) {
-        self.unlist(id);
+    fn occupy_seat(&mut self, id: FlowId) {
+        self.remove_ready(id);
         if self.is_idle(id) {
             self.idle -= 1;
         }
@@ -300,17 +305,17 @@ impl<T> Queue<T> {
         flow.seats += 1;
         self.levels[flow.level as usize].in_use += 1;
         self.in_use += 1;
-        self.list(id);
+        self.insert_ready(id);
     }
 
-    fn flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
+    fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);
         }
-        if IDLE_MAX <= self.idle {
-            self.forget_idle();
+        if IDLE_FLOWS_MAX <= self.idle {
+            self.remove_idle_flows();
         }
-        let flow = Flow {
+        let flow = FlowState {
             level,
             name: name.into(),
             seats: 0,
@@ -339,7 +344,7 @@ impl<T> Queue<T> {
         flow.seats == 0 && flow.waiting.is_empty()
     }
 
-    fn forget_idle(&mut self) {
+    fn remove_idle_flows(&mut self) {
         let flows = &mut self.flows;
         for level in &mut self.levels {
             level.by_name.retain(|_, at| {
@@ -357,20 +362,20 @@ impl<T> Queue<T> {
     }
 
     /// The flow's key in `ready`, if it has a waiting request and may take a seat.
-    fn key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, Ticket, FlowId))> {
+    fn ready_key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, Ticket, FlowId))> {
         let flow = &self.flows[id.0];
         let (first, _) = flow.waiting.first_key_value()?;
         (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))
     }
 
-    fn unlist(&mut self, id: FlowId) {
-        if let Some((level, key)) = self.key(id) {
+    fn remove_ready(&mut self, id: FlowId) {
+        if let Some((level, key)) = self.ready_key(id) {
             self.levels[level as usize].ready.remove(&key);
         }
     }
 
-    fn list(&mut self, id: FlowId) {
-        if let Some((level, key)) = self.key(id) {
+    fn insert_ready(&mut self, id: FlowId) {
+        if let Some((level, key)) = self.ready_key(id) {
             self.levels[level as usize].ready.insert(key);
         }
     }

@@ -17,15 +17,15 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::BoxError;
-use super::{Lease, Usage, What};
+use super::BodyError;
+use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
 /// A larger piece of a response is sent in chunks, so that HTTP/2 buffers at most one of them for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// A piece up to this size is sent in one frame.
-const SMALL_BYTES: usize = 4 << 10;
+const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
 /// The end of a larger piece is a chunk of its own: it is sent only when the client has received everything
 /// before it.
@@ -33,10 +33,10 @@ const TAIL_BYTES: usize = 1 << 10;
 
 /// Minimum average rate at which a client must read a response after the first minute. Watches and logs have
 /// none.
-const BYTES_PER_SECOND: u64 = 16 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
 /// Time that a client has to read a small response: any client that reads at all needs far less.
-const SMALL_PATIENCE: Duration = Duration::from_secs(10);
+const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
     static STREAM: Arc<StreamState>;
@@ -56,27 +56,27 @@ struct StreamState {
 
 /// Usage that a response holds until it is sent.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
-    pub(crate) charge: Option<Lease>,
+pub(crate) struct ResponseCharges {
+    pub(crate) charge: Option<UsageLease>,
     /// The response fits into the initial window of any client.
     pub(crate) is_small: bool,
-    pub(crate) kib_of_connection: Option<tokio::sync::OwnedSemaphorePermit>,
+    pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
     /// Charges the large pieces of a streamed response to its user as they are sent.
-    pub(crate) meter: Option<Meter>,
+    pub(crate) meter: Option<ResponseMeter>,
 }
 
 /// Charges unsent response bytes to a user.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    pub(crate) usage: Arc<Usage>,
+pub(crate) struct ResponseMeter {
+    pub(crate) usage: Arc<UsageTracker>,
     pub(crate) user: String,
     pub(crate) trust: TrustLevel,
 }
 
-impl Meter {
+impl ResponseMeter {
     /// Returns `None` if too many bytes to this user are unsent already.
-    pub(crate) fn charge(&self, bytes: usize) -> Option<Lease> {
-        self.usage.take(&self.user, self.trust, What::ResponseBytes, bytes)
+    pub(crate) fn charge(&self, bytes: usize) -> Option<UsageLease> {
+        self.usage.acquire(&self.user, self.trust, UsageKind::ResponseBytes, bytes)
     }
 }
 
@@ -86,34 +86,38 @@ pub(crate) struct SendingBody<B> {
     body: B,
     /// The rest of a piece that is sent in chunks.
     rest: Bytes,
-    holds: Holds,
+    charges: ResponseCharges,
     stream: Option<Arc<StreamState>>,
     is_chunked: bool,
-    pace: Option<Pace>,
+    send_rate: Option<SendRate>,
 }
 
 /// Minimum rate check of a response that is not a stream.
 #[derive(Debug)]
-struct Pace {
+struct SendRate {
     began: Instant,
-    patience: Duration,
-    taken: u64,
+    initial_timeout: Duration,
+    sent_bytes: u64,
 }
 
 impl<B> SendingBody<B> {
     /// `is_chunked` is false for an in-process client. `patience` is the time for the first bytes; `None` for
     /// watches and other streams.
-    pub(crate) fn new(body: B, holds: Holds, is_chunked: bool, patience: Option<Duration>) -> Self {
+    pub(crate) fn new(body: B, holds: ResponseCharges, is_chunked: bool, patience: Option<Duration>) -> Self {
         let stream = STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
             stream.is_sending.store(true, Ordering::Relaxed);
             stream.is_small.store(holds.is_small, Ordering::Relaxed);
         }
-        let pace = patience.map(|patience| Pace { began: Instant::now(), patience, taken: 0 });
-        Self { body, rest: Bytes::new(), holds, stream, is_chunked, pace }
+        let pace = patience.map(|patience| SendRate {
+            began: Instant::now(),
+            initial_timeout: patience,
+            sent_bytes: 0,
+        });
+        Self { body, rest: Bytes::new(), charges: holds, stream, is_chunked, send_rate: pace }
     }
 
-    fn chunk(&mut self) -> Bytes {
+    fn next_chunk(&mut self) -> Bytes {
         let length = match self.rest.len() {
             length @ 0..=TAIL_BYTES => length,
             length => CHUNK_BYTES.min(length - TAIL_BYTES),
@@ -121,7 +125,7 @@ impl<B> SendingBody<B> {
         self.rest.split_to(length)
     }
 
-    fn is_idle(&self, is_idle: bool) {
+    fn set_idle(&self, is_idle: bool) {
         if let Some(stream) = &self.stream {
             stream.is_idle.store(is_idle, Ordering::Relaxed);
         }
@@ -130,22 +134,22 @@ impl<B> SendingBody<B> {
 
 impl<B> Body for SendingBody<B>
 where
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
 {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let response = self.get_mut();
         if let Some(stream) = &response.stream {
             stream.frames.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(pace) = &response.pace
-            && 0 < pace.taken
-            && pace.patience + Duration::from_millis(pace.taken * 1000 / BYTES_PER_SECOND)
+        if let Some(pace) = &response.send_rate
+            && 0 < pace.sent_bytes
+            && pace.initial_timeout + Duration::from_millis(pace.sent_bytes * 1000 / MIN_BYTES_PER_SECOND)
                 < pace.began.elapsed()
         {
             return Poll::Ready(Some(Err("the client reads the response too slowly".into())));
@@ -158,42 +162,42 @@ where
             };
             let frame = match polled {
                 Poll::Pending => {
-                    response.is_idle(true);
+                    response.set_idle(true);
                     return Poll::Pending;
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(frame)) => frame.map_err(Into::<BoxError>::into)?,
+                Poll::Ready(Some(frame)) => frame.map_err(Into::<BodyError>::into)?,
             };
-            response.is_idle(false);
+            response.set_idle(false);
             match frame.into_data() {
-                Ok(data) if response.is_chunked && SMALL_BYTES < data.len() => {
+                Ok(data) if response.is_chunked && UNCHUNKED_BYTES_MAX < data.len() => {
                     if CHUNK_BYTES < data.len()
-                        && let Some(meter) = &response.holds.meter
+                        && let Some(meter) = &response.charges.meter
                     {
                         let Some(lease) = meter.charge(data.len()) else {
                             return Poll::Ready(Some(Err(
                                 "too many response bytes of this user are unsent".into()
                             )));
                         };
-                        response.holds.charge = Some(lease);
+                        response.charges.charge = Some(lease);
                     }
                     response.rest = data;
                 }
                 Ok(data) => {
-                    if let Some(pace) = &mut response.pace {
-                        pace.taken += data.len() as u64;
+                    if let Some(pace) = &mut response.send_rate {
+                        pace.sent_bytes += data.len() as u64;
                     }
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Err(other) => return Poll::Ready(Some(Ok(other))),
             }
         }
-        let chunk = response.chunk();
-        if response.rest.is_empty() && response.holds.meter.is_some() {
-            response.holds.charge = None;
+        let chunk = response.next_chunk();
+        if response.rest.is_empty() && response.charges.meter.is_some() {
+            response.charges.charge = None;
         }
-        if let Some(pace) = &mut response.pace {
-            pace.taken += chunk.len() as u64;
+        if let Some(pace) = &mut response.send_rate {
+            pace.sent_bytes += chunk.len() as u64;
         }
         Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
@@ -218,20 +222,20 @@ where
 /// Runs each stream of an HTTP/2 connection as a task, and resets a stream whose client reads nothing of its
 /// response for `read_timeout`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Streams {
-    pub(crate) patience: Duration,
+pub(crate) struct StreamExecutor {
+    pub(crate) read_timeout: Duration,
 }
 
-impl<F> hyper::rt::Executor<F> for Streams
+impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let patience = self.patience;
+        let patience = self.read_timeout;
         tokio::spawn(async move {
             let state = Arc::new(StreamState::default());
             let mut stream = pin!(stream);
-            let mut stall = Stall { patience, seen: 0, ends: None };
+            let mut stall = StreamStallTimer { read_timeout: patience, seen_frames: 0, deadline: None };
             poll_fn(|context| {
                 let polled = STREAM.sync_scope(state.clone(), || stream.as_mut().poll(context));
                 if polled.is_ready() { Poll::Ready(()) } else { stall.poll(&state, context) }
@@ -242,28 +246,29 @@ where
 }
 
 /// Measures how long a stream has had data that its client does not read.
-struct Stall {
-    patience: Duration,
-    seen: u32,
-    ends: Option<Pin<Box<Sleep>>>,
+struct StreamStallTimer {
+    read_timeout: Duration,
+    seen_frames: u32,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stall {
+impl StreamStallTimer {
     fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<()> {
         if !state.is_sending.load(Ordering::Relaxed) || state.is_idle.load(Ordering::Relaxed) {
-            self.ends = None;
+            self.deadline = None;
             return Poll::Pending;
         }
         let frames = state.frames.load(Ordering::Relaxed);
         let is_small = state.is_small.load(Ordering::Relaxed);
-        let patience = if is_small { self.patience.min(SMALL_PATIENCE) } else { self.patience };
-        match &mut self.ends {
-            Some(ends) if self.seen != frames => ends.as_mut().reset(Instant::now() + patience),
+        let patience =
+            if is_small { self.read_timeout.min(SMALL_RESPONSE_TIMEOUT) } else { self.read_timeout };
+        match &mut self.deadline {
+            Some(ends) if self.seen_frames != frames => ends.as_mut().reset(Instant::now() + patience),
             Some(_) => {}
-            None => self.ends = Some(Box::pin(tokio::time::sleep(patience))),
+            None => self.deadline = Some(Box::pin(tokio::time::sleep(patience))),
         }
-        self.seen = frames;
-        match &mut self.ends {
+        self.seen_frames = frames;
+        match &mut self.deadline {
             Some(ends) => {
                 let ended = ends.as_mut().poll(context);
                 if ended.is_ready() {

@@ -7,13 +7,13 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 fn action(method: &str, path: &str) -> RequestAttributes {
-    RequestAttributes::of(&Method::from_bytes(method.as_bytes()).unwrap(), path, |_| None)
+    RequestAttributes::from_request(&Method::from_bytes(method.as_bytes()).unwrap(), path, |_| None)
 }
 
 #[test]
 fn requests_are_classified_by_user_and_action() {
     let node = User::new("system:node:a", ["system:nodes"]);
-    let system_account = User::account("kube-system", "election");
+    let system_account = User::service_account("kube-system", "election");
     let users = [
         User::server(),
         User::anonymous(),
@@ -25,7 +25,7 @@ fn requests_are_classified_by_user_and_action() {
         node,
         system_account.clone(),
         system_account,
-        User::account("default", "default"),
+        User::service_account("default", "default"),
         User::new("jane", ["system:authenticated"]),
     ];
     let leader = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x";
@@ -46,8 +46,8 @@ fn requests_are_classified_by_user_and_action() {
     let mut said = String::new();
     for (user, (method, path)) in users.iter().zip(actions) {
         let class = match classify(user, &action(method, &path), false) {
-            Class::Exempt => "exempt".to_owned(),
-            Class::Queued { level, flow, size } => format!("{} {flow} {size:?}", level.name()),
+            FlowClass::Exempt => "exempt".to_owned(),
+            FlowClass::Queued { level, flow, size } => format!("{} {flow} {size:?}", level.name()),
         };
         said += &format!("{} {method} {path}: {class}\n", user.name);
     }
@@ -66,17 +66,17 @@ fn requests_are_classified_by_user_and_action() {
         jane GET /api/v1/namespaces/default/pods: workload jane Quarter
     "#]]
     .assert_eq(&said);
-    assert_eq!(classify(&User::anonymous(), &action("GET", "/readyz"), true), Class::Exempt);
+    assert_eq!(classify(&User::anonymous(), &action("GET", "/readyz"), true), FlowClass::Exempt);
 }
 
-fn workload(flow: &str) -> Class<'_> {
-    Class::Queued { level: PriorityLevel::Workload, flow, size: FlowSize::Quarter }
+fn workload(flow: &str) -> FlowClass<'_> {
+    FlowClass::Queued { level: PriorityLevel::Workload, flow, size: FlowSeatLimit::Quarter }
 }
 
 /// Takes seats until the next one would have to wait.
-async fn fill(control: &Arc<FlowControl>, class: Class<'_>, is_read: bool) -> Vec<Seat> {
+async fn fill(control: &Arc<FlowControl>, class: FlowClass<'_>, is_read: bool) -> Vec<Seat> {
     let mut held = Vec::new();
-    while let Some(Ok((seat, _))) = futures::FutureExt::now_or_never(control.seat(class, is_read)) {
+    while let Some(Ok((seat, _))) = futures::FutureExt::now_or_never(control.acquire_seat(class, is_read)) {
         held.push(seat);
     }
     held
@@ -95,48 +95,51 @@ async fn the_default_seats_leave_room_for_everybody() {
         }
         assert_eq!(counts[0], flow_max, "a flow has a quarter of the seats");
         assert!(held.len() <= level_max);
-        let anonymous = Class::Queued {
+        let anonymous = FlowClass::Queued {
             level: PriorityLevel::Anonymous,
             flow: "system:anonymous",
-            size: FlowSize::Level,
+            size: FlowSeatLimit::Level,
         };
         let of_anonymous = fill(&control, anonymous, is_read).await;
         assert_eq!(of_anonymous.len(), anonymous_max);
         for node in 0..10 {
             let flow = format!("system:node:{node}");
-            let heartbeat =
-                Class::Queued { level: PriorityLevel::System, flow: &flow, size: FlowSize::Heartbeat };
+            let heartbeat = FlowClass::Queued {
+                level: PriorityLevel::System,
+                flow: &flow,
+                size: FlowSeatLimit::Heartbeat,
+            };
             let seats = fill(&control, heartbeat, is_read).await;
             assert_eq!(seats.len(), HEARTBEAT_SEATS);
             held.extend(seats);
         }
-        let (exempt, waited) = control.seat(Class::Exempt, is_read).await.unwrap();
+        let (exempt, waited) = control.acquire_seat(FlowClass::Exempt, is_read).await.unwrap();
         assert_eq!(waited, None);
         drop((exempt, held, of_anonymous));
     }
-    assert!(control.levels().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
+    assert!(control.level_metrics().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_its_turn_and_not_for_ever() {
     let control = Arc::new(FlowControl::new(1, 1, Duration::from_secs(10)));
-    let (first, _) = control.seat(workload("a"), false).await.unwrap();
-    assert!(control.seat(workload("a"), true).await.is_ok(), "reads have seats of their own");
+    let (first, _) = control.acquire_seat(workload("a"), false).await.unwrap();
+    assert!(control.acquire_seat(workload("a"), true).await.is_ok(), "reads have seats of their own");
     let second = tokio::spawn({
         let control = control.clone();
-        async move { control.seat(workload("b"), false).await.map(|it| it.1) }
+        async move { control.acquire_seat(workload("b"), false).await.map(|it| it.1) }
     });
     tokio::time::sleep(Duration::from_secs(3)).await;
     drop(first);
     assert_eq!(second.await.unwrap(), Ok(Some(Duration::from_secs(3))));
 
-    let (held, _) = control.seat(workload("a"), false).await.unwrap();
+    let (held, _) = control.acquire_seat(workload("a"), false).await.unwrap();
     let began = Instant::now();
-    assert_eq!(control.seat(workload("a"), false).await.map(drop), Err(Rejected::TimeOut));
+    assert_eq!(control.acquire_seat(workload("a"), false).await.map(drop), Err(RejectReason::TimeOut));
     assert_eq!(began.elapsed(), Duration::from_secs(10));
     drop(held);
-    assert!(control.seat(workload("a"), false).await.is_ok());
-    assert!(control.levels().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
+    assert!(control.acquire_seat(workload("a"), false).await.is_ok());
+    assert!(control.level_metrics().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +150,7 @@ async fn a_client_that_gives_up_leaves_the_queue_and_loses_no_seat() {
         let waiting: Vec<_> = (0..5)
             .map(|_| {
                 let control = control.clone();
-                tokio::spawn(async move { control.seat(workload("a"), false).await.is_ok() })
+                tokio::spawn(async move { control.acquire_seat(workload("a"), false).await.is_ok() })
             })
             .collect();
         tokio::task::yield_now().await;
@@ -162,7 +165,7 @@ async fn a_client_that_gives_up_leaves_the_queue_and_loses_no_seat() {
         for it in waiting {
             let _ = it.await;
         }
-        assert!(control.levels().iter().all(|it| (it.seats, it.waiting) == (0, 0)), "round {round}");
+        assert!(control.level_metrics().iter().all(|it| (it.seats, it.waiting) == (0, 0)), "round {round}");
     }
 }
 
@@ -171,7 +174,7 @@ async fn a_flow_that_floods_does_not_delay_another() {
     let control = Arc::new(FlowControl::new(40, 40, Duration::from_secs(10)));
     let flood = async |at: usize| {
         let flow = format!("flood-{}", at % 3);
-        if let Ok((seat, _)) = control.seat(workload(&flow), false).await {
+        if let Ok((seat, _)) = control.acquire_seat(workload(&flow), false).await {
             tokio::time::sleep(Duration::from_millis(100)).await;
             drop(seat);
         }
@@ -181,7 +184,7 @@ async fn a_flow_that_floods_does_not_delay_another() {
         let mut longest = Duration::ZERO;
         for _ in 0..50 {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let (seat, waited) = control.seat(workload("quiet"), false).await.unwrap();
+            let (seat, waited) = control.acquire_seat(workload("quiet"), false).await.unwrap();
             longest = longest.max(waited.unwrap_or_default());
             drop(seat);
         }

@@ -7,7 +7,7 @@ use crate::request::TrustLevel;
 
 /// A kind of usage that is limited for each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum UsageKind {
     /// Number of request bodies that have not arrived completely.
     Bodies,
     /// Bytes of large request bodies, until the end of the request.
@@ -21,64 +21,64 @@ pub(crate) enum What {
     AgentStreams,
 }
 
-const KINDS: usize = 6;
+const USAGE_KINDS: usize = 6;
 
 /// Limits of one kind of usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageLimit {
-    pub(crate) of_user: usize,
-    pub(crate) of_node: usize,
+    pub(crate) per_user_max: usize,
+    pub(crate) per_node_max: usize,
     /// Limit of all users together, without the reserve.
-    pub(crate) of_all: usize,
+    pub(crate) total_max: usize,
     /// Extra amount for nodes and for Muster's own components, above `total_max`.
     pub(crate) reserve: usize,
 }
 
 /// Tracks the usage of all users against the limits.
 #[derive(Debug)]
-pub(crate) struct Usage {
-    bounds: [UsageLimit; KINDS],
-    held: Mutex<UserUsage>,
+pub(crate) struct UsageTracker {
+    limits: [UsageLimit; USAGE_KINDS],
+    table: Mutex<UsageTable>,
 }
 
 #[derive(Debug, Default)]
-struct UserUsage {
+struct UsageTable {
     /// Users without any usage are removed.
-    by_user: HashMap<Arc<str>, [usize; KINDS]>,
-    all: [usize; KINDS],
+    by_user: HashMap<Arc<str>, [usize; USAGE_KINDS]>,
+    all: [usize; USAGE_KINDS],
 }
 
 /// An amount charged to a user; released on drop.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    usage: Arc<Usage>,
+pub(crate) struct UsageLease {
+    usage: Arc<UsageTracker>,
     user: Arc<str>,
-    what: What,
+    kind: UsageKind,
     amount: usize,
 }
 
-impl Usage {
+impl UsageTracker {
     /// Takes one limit for each kind of usage, in the order of [`UsageKind`].
-    pub(crate) fn new(bounds: [UsageLimit; KINDS]) -> Self {
-        Self { bounds, held: Mutex::default() }
+    pub(crate) fn new(bounds: [UsageLimit; USAGE_KINDS]) -> Self {
+        Self { limits: bounds, table: Mutex::default() }
     }
 
     /// Rule: each user stays within the limit of its trust level, and all users together leave the reserve to
     /// nodes and Muster's own components.
-    pub(crate) fn take(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         user: &str,
         trust: TrustLevel,
-        what: What,
+        what: UsageKind,
         amount: usize,
-    ) -> Option<Lease> {
-        let bound = self.bounds[what as usize];
+    ) -> Option<UsageLease> {
+        let bound = self.limits[what as usize];
         let (of_user, of_all) = match trust {
-            TrustLevel::Ordinary => (bound.of_user, bound.of_all),
-            TrustLevel::Node => (bound.of_node, bound.of_all + bound.reserve),
-            TrustLevel::Trusted => (usize::MAX, bound.of_all + bound.reserve),
+            TrustLevel::Ordinary => (bound.per_user_max, bound.total_max),
+            TrustLevel::Node => (bound.per_node_max, bound.total_max + bound.reserve),
+            TrustLevel::Trusted => (usize::MAX, bound.total_max + bound.reserve),
         };
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if of_all < held.all[what as usize].saturating_add(amount) {
             return None;
         }
@@ -95,23 +95,23 @@ impl Usage {
         held.all[what as usize] += amount;
         held.by_user.entry(user.clone()).or_default()[what as usize] += amount;
         drop(held);
-        Some(Lease { usage: self.clone(), user, what, amount })
+        Some(UsageLease { usage: self.clone(), user, kind: what, amount })
     }
 
     /// Usage of all users together.
     #[cfg(test)]
-    pub(crate) fn all(&self, what: What) -> usize {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
+    pub(crate) fn total(&self, what: UsageKind) -> usize {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
     }
 }
 
-impl Drop for Lease {
+impl Drop for UsageLease {
     fn drop(&mut self) {
-        let mut held = self.usage.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.all[self.what as usize] -= self.amount;
+        let mut held = self.usage.table.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all[self.kind as usize] -= self.amount;
         if let Some(own) = held.by_user.get_mut(&self.user) {
-            own[self.what as usize] -= self.amount;
-            if *own == [0; KINDS] {
+            own[self.kind as usize] -= self.amount;
+            if *own == [0; USAGE_KINDS] {
                 held.by_user.remove(&self.user);
             }
         }
@@ -122,12 +122,14 @@ impl Drop for Lease {
 mod tests {
     use super::*;
 
-    fn usage() -> Arc<Usage> {
-        Arc::new(Usage::new([UsageLimit { of_user: 3, of_node: 2, of_all: 8, reserve: 4 }; KINDS]))
+    fn usage() -> Arc<UsageTracker> {
+        Arc::new(UsageTracker::new(
+            [UsageLimit { per_user_max: 3, per_node_max: 2, total_max: 8, reserve: 4 }; USAGE_KINDS],
+        ))
     }
 
-    fn take(usage: &Arc<Usage>, user: &str, trust: TrustLevel) -> Vec<Lease> {
-        std::iter::from_fn(|| usage.take(user, trust, What::Watches, 1)).collect()
+    fn take(usage: &Arc<UsageTracker>, user: &str, trust: TrustLevel) -> Vec<UsageLease> {
+        std::iter::from_fn(|| usage.acquire(user, trust, UsageKind::Watches, 1)).collect()
     }
 
     #[test]
@@ -136,12 +138,12 @@ mod tests {
         let mut held = take(&usage, "a", TrustLevel::Ordinary);
         assert_eq!(held.len(), 3);
         assert!(
-            usage.take("a", TrustLevel::Ordinary, What::Bodies, 3).is_some(),
+            usage.acquire("a", TrustLevel::Ordinary, UsageKind::Bodies, 3).is_some(),
             "each kind is bounded by itself"
         );
         held.pop();
-        assert!(usage.take("a", TrustLevel::Ordinary, What::Watches, 2).is_none());
-        assert!(usage.take("a", TrustLevel::Ordinary, What::Watches, 1).is_some());
+        assert!(usage.acquire("a", TrustLevel::Ordinary, UsageKind::Watches, 2).is_none());
+        assert!(usage.acquire("a", TrustLevel::Ordinary, UsageKind::Watches, 1).is_some());
     }
 
     #[test]
@@ -159,7 +161,7 @@ mod tests {
     fn users_that_hold_nothing_are_forgotten() {
         let usage = usage();
         drop(take(&usage, "a", TrustLevel::Ordinary));
-        let held = usage.held.lock().unwrap();
-        assert_eq!((held.by_user.len(), held.all), (0, [0; KINDS]));
+        let held = usage.table.lock().unwrap();
+        assert_eq!((held.by_user.len(), held.all), (0, [0; USAGE_KINDS]));
     }
 }

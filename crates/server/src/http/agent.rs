@@ -18,22 +18,22 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
-use super::reply::{TEXT, respond, with_body};
-use super::{Api, ApiRequest, Response};
-use crate::agents::{self, AgentAddress, AgentError, Agents};
-use crate::auth::{self, Access, Reauthorization};
+use super::reply::{TEXT_PLAIN, full_response, response_with_body};
+use super::{Api, ApiRequest, ApiResponse};
+use crate::agents::{self, AgentAddress, AgentClient, AgentError};
+use crate::auth::{self, AccessControl, Reauthorization};
 use crate::connections::{Client, ConnectionGuard};
 use crate::error::ApiError;
 use crate::headers;
 use crate::kinds::Kind;
-use crate::metrics::Counted;
-use crate::request::{RequestAttributes, ResourceAttributes, Target};
+use crate::metrics::GaugeGuard;
+use crate::request::{RequestAttributes, RequestTarget, ResourceAttributes};
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, str_at};
+use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
 /// Most bytes that are read of an agent's error response.
-pub(super) const REFUSAL_BYTES_MAX: usize = 64 << 10;
+pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Headers of a protocol upgrade. No other header of a client is sent to an agent, in particular no
 /// credentials.
@@ -49,31 +49,31 @@ const UPGRADE_HEADERS: [&str; 8] = [
 ];
 
 /// A request to upgrade the client's connection to another protocol.
-pub(super) struct Upgrade {
+pub(super) struct ClientUpgrade {
     pub(super) headers: HeaderMap,
-    pub(super) becomes: OnUpgrade,
-    pub(super) held: Option<ConnectionGuard>,
+    pub(super) upgraded: OnUpgrade,
+    pub(super) connection_guard: Option<ConnectionGuard>,
 }
 
-impl Upgrade {
-    pub(super) fn of<B>(request: &mut Request<B>) -> Option<Self> {
+impl ClientUpgrade {
+    pub(super) fn from_request<B>(request: &mut Request<B>) -> Option<Self> {
         let asks = |it: &str| it.to_ascii_lowercase().contains("upgrade");
         if !request.headers().contains_key(UPGRADE)
-            || !headers::texts(request.headers(), CONNECTION).any(asks)
+            || !headers::header_texts(request.headers(), CONNECTION).any(asks)
         {
             return None;
         }
-        let headers = of_upgrade(request.headers());
-        let held = request.extensions().get::<Arc<Client>>().and_then(|it| it.held.clone());
-        Some(Self { headers, becomes: hyper::upgrade::on(request), held })
+        let headers = upgrade_headers(request.headers());
+        let held = request.extensions().get::<Arc<Client>>().and_then(|it| it.guard.clone());
+        Some(Self { headers, upgraded: hyper::upgrade::on(request), connection_guard: held })
     }
 
     pub(super) fn is_to_web_socket(&self) -> bool {
-        headers::text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
+        headers::header_text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
 
     /// Replaces the upgrade headers in `headers` by those of the client.
-    pub(super) fn say(&self, headers: &mut HeaderMap) {
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
         for name in UPGRADE_HEADERS {
             headers.remove(name);
         }
@@ -81,7 +81,7 @@ impl Upgrade {
     }
 }
 
-fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
+fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
         for value in headers.get_all(&name) {
@@ -92,40 +92,40 @@ fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// A request to the agent of a node.
-struct Errand {
+struct AgentRequest {
     node: String,
     path: String,
 }
 
 impl Api {
-    pub(super) async fn of_agent(
+    pub(super) async fn serve_from_agent(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         what: &'static str,
         asked: &ApiRequest,
-    ) -> Result<Response, ApiError> {
+    ) -> Result<ApiResponse, ApiError> {
         let mut reauthorization = asked.reauthorization.clone();
         if matches!(what, "attach" | "exec" | "portforward") {
-            let create = self.must_be_allowed_to_create(target, what, asked)?;
-            reauthorization = reauthorization.map(|it| it.and(create));
+            let create = self.authorize_create(target, what, asked)?;
+            reauthorization = reauthorization.map(|it| it.and_action(create));
         }
-        let stored = unstructured::parse(&self.registry.storage.get(target)?);
+        let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
         let errand = match (target.kind.plural, what) {
             ("pods", "log") => {
                 let path = log_path(&stored, asked)?;
                 // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
-                    return Ok(respond(StatusCode::NO_CONTENT, TEXT, Bytes::new()));
+                    return Ok(full_response(StatusCode::NO_CONTENT, TEXT_PLAIN, Bytes::new()));
                 }
-                Errand { node: str_at(&stored, "spec.nodeName").to_owned(), path }
+                AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
             ("pods", "attach" | "exec" | "portforward") => {
                 let path = stream_path(&stored, what, asked)?;
-                Errand { node: str_at(&stored, "spec.nodeName").to_owned(), path }
+                AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
-            _ => return Err(needs_agent(target, &stored)),
+            _ => return Err(no_agent_error(target, &stored)),
         };
-        let (agents, place) = self.agent_of(target, &stored, &errand.node)?;
+        let (agents, place) = self.agent_of_node(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
         // A log may be upgraded to a WebSocket only.
         let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
@@ -138,64 +138,69 @@ impl Api {
             .body(Full::new(Bytes::new()))
             .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
         if let Some(upgrade) = upgrade {
-            upgrade.say(request.headers_mut());
+            upgrade.write_headers(request.headers_mut());
         }
-        let guard = self.agent_stream(asked)?;
-        let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
-        let answer = agents.ask(&place, request).await.map_err(unreachable)?;
+        let guard = self.acquire_agent_stream(asked)?;
+        let unreachable = |error: AgentError| agent_unreachable_error(target, &errand.node, &error);
+        let answer = agents.send(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
-                self.splice(upgrade, answer, guard, reauthorization).map_err(unreachable)
+                self.splice_connections(upgrade, answer, guard, reauthorization).map_err(unreachable)
             }
-            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, guard, reauthorization)),
+            (StatusCode::OK, _) if what == "log" => {
+                Ok(self.stream_response(answer, TEXT_PLAIN, guard, reauthorization))
+            }
             (code, _) => {
-                let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
+                let why = agents::read_body(answer.into_body(), AGENT_ERROR_BYTES_MAX)
+                    .await
+                    .map_err(unreachable)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
                 if why.is_empty() {
                     why = format!("the agent of node {:?} answered {code}", errand.node);
                 }
                 if is_stream && (code.is_client_error() || code.is_server_error()) {
-                    return Ok(respond(code, TEXT, why.into()));
+                    return Ok(full_response(code, TEXT_PLAIN, why.into()));
                 }
-                Err(ApiError::of_agent(code, why))
+                Err(ApiError::from_agent(code, why))
             }
         }
     }
 
     /// Returns the agent client and the address of the node's agent.
-    pub(super) fn agent_of(
+    pub(super) fn agent_of_node(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         stored: &Value,
         node: &str,
-    ) -> Result<(&Agents, AgentAddress), ApiError> {
-        match (&self.agents, self.place_of(node)) {
+    ) -> Result<(&AgentClient, AgentAddress), ApiError> {
+        match (&self.agents, self.agent_address(node)) {
             (Some(agents), Some(place)) => Ok((agents, place)),
-            _ => Err(needs_agent(target, stored)),
+            _ => Err(no_agent_error(target, stored)),
         }
     }
 
     /// Acquires a permit for one agent stream.
-    pub(super) fn agent_stream(&self, asked: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
-        let Some(guard) = self.limits.agent_stream(asked.charged()) else {
-            self.registry.metrics.rejected("agent_stream");
+    pub(super) fn acquire_agent_stream(&self, asked: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
+        let Some(guard) = self.limits.acquire_agent_stream(asked.charged_user()) else {
+            self.registry.metrics.count_refused("agent_stream");
             return Err(ApiError::too_many_requests(1));
         };
-        Ok(ConnectionGuard::new((guard, Counted::new(&self.registry.metrics.watches))))
+        Ok(ConnectionGuard::new((guard, GaugeGuard::new(&self.registry.metrics.watches))))
     }
 
     /// Returns the address of a node's agent, from the status of the Node.
-    pub(super) fn place_of(&self, node: &str) -> Option<AgentAddress> {
+    pub(super) fn agent_address(&self, node: &str) -> Option<AgentAddress> {
         let kind = Kind::builtin("", "v1", "nodes");
-        let target = Target { kind, namespace: None, name: node.to_owned(), subresource: Subresource::Whole };
-        AgentAddress::of(&unstructured::parse(&self.registry.storage.get(&target).ok()?))
+        let target =
+            RequestTarget { kind, namespace: None, name: node.to_owned(), subresource: Subresource::Whole };
+        AgentAddress::from_node(&unstructured::parse_stored(&self.registry.storage.get(&target).ok()?))
     }
 
     /// Rule: `exec`, `attach` and `portforward` require permission to `create` the subresource, also if the
     /// request is a GET. Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
-    pub(super) fn must_be_allowed_to_create(
+    pub(super) fn authorize_create(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         what: &'static str,
         asked: &ApiRequest,
     ) -> Result<RequestAttributes, ApiError> {
@@ -208,26 +213,26 @@ impl Api {
             ..ResourceAttributes::default()
         };
         let create = RequestAttributes::resource("create", on);
-        auth::allow(&self.registry.access, &asked.context.user, &create)?;
+        auth::require_authorized(&self.registry.access, &asked.context.user, &create)?;
         Ok(create)
     }
 
     /// Copies data between the client's and the agent's connection until either ends or the server stops.
-    pub(super) fn splice(
+    pub(super) fn splice_connections(
         &self,
-        upgrade: &Upgrade,
+        upgrade: &ClientUpgrade,
         answer: hyper::Response<Incoming>,
         guard: ConnectionGuard,
         reauthorization: Option<Reauthorization>,
-    ) -> Result<Response, AgentError> {
-        let headers = of_upgrade(answer.headers());
+    ) -> Result<ApiResponse, AgentError> {
+        let headers = upgrade_headers(answer.headers());
         let becomes = headers.get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
-        if !becomes.eq_ignore_ascii_case(headers::text(&upgrade.headers, UPGRADE).as_bytes()) {
+        if !becomes.eq_ignore_ascii_case(headers::header_text(&upgrade.headers, UPGRADE).as_bytes()) {
             return Err(AgentError::Malformed("it switches to a protocol that was not requested".to_owned()));
         }
-        let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));
-        let (stop, held) = (self.stop.clone(), (guard, upgrade.held.clone()));
-        let denied = denied(reauthorization, self.registry.access.clone());
+        let (of_client, of_agent) = (upgrade.upgraded.clone(), hyper::upgrade::on(answer));
+        let (stop, held) = (self.stop.clone(), (guard, upgrade.connection_guard.clone()));
+        let denied = wait_until_denied(reauthorization, self.registry.access.clone());
         tokio::spawn(async move {
             let _held = held;
             let splicing = async {
@@ -247,40 +252,40 @@ impl Api {
                 _ = splicing => {}
             }
         });
-        let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, TEXT, Bytes::new());
+        let mut response = full_response(StatusCode::SWITCHING_PROTOCOLS, TEXT_PLAIN, Bytes::new());
         *response.headers_mut() = headers;
         Ok(response)
     }
 
     /// Streams the body of an agent's response to the client.
-    pub(super) fn pass_on(
+    pub(super) fn stream_response(
         &self,
         answer: hyper::Response<Incoming>,
         media_type: &'static str,
         guard: ConnectionGuard,
         reauthorization: Option<Reauthorization>,
-    ) -> Response {
+    ) -> ApiResponse {
         let frames = BodyStream::new(answer.into_body()).map(move |it| {
             let _guard = &guard;
             it.map_err(io::Error::other)
         });
         let stopped = self.stop.clone().cancelled_owned();
-        let denied = Box::pin(denied(reauthorization, self.registry.access.clone()));
+        let denied = Box::pin(wait_until_denied(reauthorization, self.registry.access.clone()));
         let frames = frames.take_until(futures::future::select(Box::pin(stopped), denied));
-        with_body(StatusCode::OK, media_type, Either::Right(StreamBody::new(frames.boxed())))
+        response_with_body(StatusCode::OK, media_type, Either::Right(StreamBody::new(frames.boxed())))
     }
 }
 
 /// Waits until the client is no longer authorized.
-async fn denied(reauthorization: Option<Reauthorization>, access: Arc<Access>) {
+async fn wait_until_denied(reauthorization: Option<Reauthorization>, access: Arc<AccessControl>) {
     match reauthorization {
-        Some(it) => it.denied(access).await,
+        Some(it) => it.wait_until_denied(access).await,
         None => std::future::pending().await,
     }
 }
 
 /// The error for a node without a reachable agent.
-fn needs_agent(target: &Target, stored: &Value) -> ApiError {
+fn no_agent_error(target: &RequestTarget, stored: &Value) -> ApiError {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
         ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
         ("pods", node) => {
@@ -296,7 +301,7 @@ fn needs_agent(target: &Target, stored: &Value) -> ApiError {
     }
 }
 
-pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> ApiError {
+pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
     ApiError::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
@@ -305,30 +310,30 @@ pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> Ap
 /// Upstream: `LogLocation`, and `ValidatePodLogOptions`.
 fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
     let query = &asked.query;
-    let container = container_of(pod, query.get("container"))?;
+    let container = container_name(pod, query.get("container"))?;
     let mut causes = Vec::new();
     let mut options = Serializer::new(String::new());
     for name in ["follow", "previous", "timestamps"] {
-        if query.is(name) {
+        if query.is_true(name) {
             options.append_pair(name, "true");
         }
     }
     for (name, min) in [("sinceSeconds", 1), ("tailLines", 0), ("limitBytes", 1)] {
-        let Some(value) = query.parsed::<i64>(name)? else { continue };
+        let Some(value) = query.parse_number::<i64>(name)? else { continue };
         if value < min {
             let why = if min == 0 { "must be greater than or equal to 0" } else { "must be greater than 0" };
             causes.push(FieldError::invalid(name, value, why));
         }
         options.append_pair(name, &value.to_string());
     }
-    if query.has("sinceTime") {
+    if query.contains("sinceTime") {
         let since = query.get("sinceTime");
         let Ok(_) = since.parse::<Timestamp>() else {
             return Err(ApiError::bad_request(format!(
                 "sinceTime: {since:?} is not a time: write it as 2006-01-02T15:04:05Z"
             )));
         };
-        if query.has("sinceSeconds") {
+        if query.contains("sinceSeconds") {
             causes.push(FieldError::forbidden(
                 "sinceTime",
                 "at most one of `sinceTime` or `sinceSeconds` may be specified",
@@ -339,7 +344,7 @@ fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
     match query.get("stream") {
         "" | "All" => {}
         stream @ ("Stdout" | "Stderr") => {
-            if query.has("tailLines") {
+            if query.contains("tailLines") {
                 let why = "`tailLines` and specific `stream` are mutually exclusive for now";
                 causes.push(FieldError::forbidden("tailLines", why));
             }
@@ -348,9 +353,9 @@ fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
         other => causes.push(FieldError::unsupported("stream", other, &["All", "Stderr", "Stdout"])),
     }
     if !causes.is_empty() {
-        return Err(ApiError::invalid_in("", "PodLogOptions", "", &causes));
+        return Err(ApiError::invalid_of_kind("", "PodLogOptions", "", &causes));
     }
-    Ok(path_of("containerLogs", pod, Some(&container), &options.finish()))
+    Ok(agent_path("containerLogs", pod, Some(&container), &options.finish()))
 }
 
 /// Upstream: `streamLocation`, `PortForwardLocation`.
@@ -358,7 +363,7 @@ fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, Ap
     let query = &asked.query;
     let container = match what {
         "portforward" => None,
-        _ => Some(container_of(pod, query.get("container"))?),
+        _ => Some(container_name(pod, query.get("container"))?),
     };
     let name = str_at(pod, "metadata.name");
     if !is_set(&pod["spec"]["nodeName"]) {
@@ -366,12 +371,12 @@ fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, Ap
     }
     let mut options = Serializer::new(String::new());
     let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
-    for (_, param) in streams.into_iter().filter(|(name, _)| what != "portforward" && query.is(name)) {
+    for (_, param) in streams.into_iter().filter(|(name, _)| what != "portforward" && query.is_true(name)) {
         options.append_pair(param, "1");
     }
     for (from, to) in [("command", "command"), ("ports", "port")] {
         if (from == "ports") == (what == "portforward") {
-            options.extend_pairs(query.all(from).flat_map(|it| match from {
+            options.extend_pairs(query.values(from).flat_map(|it| match from {
                 "ports" => it.split(',').map(|it| (to, it)).collect::<Vec<_>>(),
                 _ => vec![(to, it)],
             }));
@@ -381,11 +386,11 @@ fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, Ap
         "portforward" => "portForward",
         what => what,
     };
-    Ok(path_of(at, pod, container.as_deref(), &options.finish()))
+    Ok(agent_path(at, pod, container.as_deref(), &options.finish()))
 }
 
 /// Path on the agent. Names of stored objects are validated, so that nothing needs to be escaped.
-fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
+fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
     let container = container.map(|it| format!("/{it}")).unwrap_or_default();
     let query = if query.is_empty() { String::new() } else { format!("?{query}") };
@@ -393,10 +398,10 @@ fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> Str
 }
 
 /// Returns the named container, or the only one of the pod. Upstream: `validateContainer`.
-fn container_of(pod: &Value, named: &str) -> Result<String, ApiError> {
+fn container_name(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");
-    let all = ["initContainers", "containers", "ephemeralContainers"].map(|it| list(spec, it));
+    let all = ["initContainers", "containers", "ephemeralContainers"].map(|it| list_at(spec, it));
     let all: Vec<&str> = all.into_iter().flatten().filter_map(|it| it["name"].as_str()).collect();
     if !named.is_empty() {
         return match all.contains(&named) {
@@ -404,7 +409,7 @@ fn container_of(pod: &Value, named: &str) -> Result<String, ApiError> {
             false => Err(ApiError::bad_request(format!("container {named} is not valid for pod {name}"))),
         };
     }
-    match list(spec, "containers") {
+    match list_at(spec, "containers") {
         [only] => Ok(str_at(only, "name").to_owned()),
         [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
         _ => Err(ApiError::bad_request(format!(

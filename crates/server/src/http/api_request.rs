@@ -6,26 +6,26 @@ use bytes::Bytes;
 use hyper::{HeaderMap, Method, Uri};
 use serde_json::Value;
 
-use super::agent::Upgrade;
-use super::negotiation::{Encoding, View, wants_yaml};
-use super::query::{Query, delete_options};
-use super::reply::{self, Response};
+use super::agent::ClientUpgrade;
+use super::negotiation::{Encoding, Representation, prefers_yaml};
+use super::query::{RequestQuery, delete_options};
+use super::reply::{self, ApiResponse};
 use crate::auth::Reauthorization;
 use crate::decode;
-use crate::discovery::Document;
+use crate::discovery::StaticDocument;
 use crate::error::ApiError;
 use crate::registry::DeleteOptions;
-use crate::request::{Context, User};
+use crate::request::{RequestContext, User};
 use crate::types::GroupVersionKind;
 
 /// An authorized request with its whole body.
 pub(super) struct ApiRequest {
-    pub(super) context: Context,
+    pub(super) context: RequestContext,
     pub(super) uri: Uri,
-    pub(super) query: Query,
+    pub(super) query: RequestQuery,
     pub(super) method: Method,
-    pub(super) upgrade: Option<Upgrade>,
-    pub(super) view_wanted: String,
+    pub(super) upgrade: Option<ClientUpgrade>,
+    pub(super) accept: String,
     pub(super) if_none_match: String,
     /// The content type without its parameters, or empty.
     pub(super) media_type: String,
@@ -41,37 +41,37 @@ pub(super) struct ApiRequest {
 }
 
 impl ApiRequest {
-    pub(super) fn charged(&self) -> &User {
+    pub(super) fn charged_user(&self) -> &User {
         self.charged.as_ref().unwrap_or(&self.context.user)
     }
 
-    pub(super) fn view(&self) -> Result<View, ApiError> {
-        View::of(&self.view_wanted, self.query.get("includeObject"))
+    pub(super) fn representation(&self) -> Result<Representation, ApiError> {
+        Representation::from_accept(&self.accept, self.query.get("includeObject"))
     }
 
-    pub(super) fn list_as(&self, view: View) -> (View, Encoding) {
-        (view, if wants_yaml(&self.view_wanted) { Encoding::Yaml } else { Encoding::Json })
+    pub(super) fn list_format(&self, view: Representation) -> (Representation, Encoding) {
+        (view, if prefers_yaml(&self.accept) { Encoding::Yaml } else { Encoding::Json })
     }
 
-    pub(super) fn document(&self, document: &Document) -> Response {
-        reply::document(document, &self.if_none_match)
+    pub(super) fn document_response(&self, document: &StaticDocument) -> ApiResponse {
+        reply::document_response(document, &self.if_none_match)
     }
 
-    pub(super) fn object(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
-        decode::object(&self.context, expected, &self.media_type, &self.body)
+    pub(super) fn decode_body(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
+        decode::decode_object(&self.context, expected, &self.media_type, &self.body)
     }
 
     /// Decodes delete options from the body, which kubectl sends without kind and version, or from the query.
     /// Either may request a dry run.
-    pub(super) fn delete_options(&self) -> Result<(DeleteOptions, Context), ApiError> {
+    pub(super) fn delete_options(&self) -> Result<(DeleteOptions, RequestContext), ApiError> {
         let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
-        let body = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
+        let body = if self.body.is_empty() { None } else { Some(self.decode_body(expected)?) };
         let (options, dry_run) = delete_options(&self.query, body.as_ref())?;
-        let context = Context {
+        let context = RequestContext {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),
             user_agent: self.context.user_agent.clone(),
-            ..Context::new(self.context.user.clone(), self.context.verb.clone(), self.context.now)
+            ..RequestContext::new(self.context.user.clone(), self.context.verb.clone(), self.context.now)
         };
         Ok((options, context))
     }

@@ -22,25 +22,26 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::api_request::ApiRequest;
-pub(crate) use self::reply::Response;
-use crate::agents::Agents;
-use crate::audit::Audit;
+pub(crate) use self::reply::ApiResponse;
+use crate::agents::AgentClient;
+use crate::audit::AuditLog;
 use crate::debug_explain::ExplainProvider;
-use crate::limits::Limits;
+use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
 /// A response with the usage it holds until it is sent.
-pub(crate) type SentResponse = hyper::Response<crate::flow_control::response::SendingBody<reply::Body>>;
+pub(crate) type OutgoingResponse =
+    hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 
 /// The API as clients use it, over the network and in process.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) limits: Arc<ServerLimits>,
+    pub(crate) audit: Option<Arc<AuditLog>>,
     pub(crate) explain_provider: Option<ExplainProvider>,
     /// `None` if there are no agents: requests for pod logs, exec and proxy then fail.
-    pub(crate) agents: Option<Arc<Agents>>,
+    pub(crate) agents: Option<Arc<AgentClient>>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -48,7 +49,7 @@ impl Api {
     pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
         Self {
             registry,
-            limits: Arc::new(Limits::default()),
+            limits: Arc::new(ServerLimits::default()),
             audit: None,
             explain_provider: None,
             agents: None,

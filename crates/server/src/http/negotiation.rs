@@ -16,7 +16,7 @@ use crate::unstructured;
 
 /// Size of the chunks in which a list is encoded: it is never in memory as a whole, and each chunk is worth a
 /// system call.
-const PIECE_BYTES: usize = 64 << 10;
+const LIST_CHUNK_BYTES: usize = 64 << 10;
 
 /// Encoding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Encoding {
 
 impl Encoding {
     /// Returns the encoding for a media range without parameters, if the server supports it.
-    fn of(range: &str) -> Option<Self> {
+    fn from_media_range(range: &str) -> Option<Self> {
         match range {
             JSON | "application/*" | "*/*" | "" => Some(Self::Json),
             YAML => Some(Self::Yaml),
@@ -37,11 +37,11 @@ impl Encoding {
 }
 
 /// Whether the Accept header prefers YAML to JSON: by order, or by a higher weight.
-pub(crate) fn wants_yaml(accept: &str) -> bool {
+pub(crate) fn prefers_yaml(accept: &str) -> bool {
     let mut best = (0.0, Encoding::Json);
     for range in accept.split(',') {
         let mut parts = range.split(';').map(str::trim);
-        let Some(encoding) = Encoding::of(parts.next().unwrap_or_default()) else { continue };
+        let Some(encoding) = Encoding::from_media_range(parts.next().unwrap_or_default()) else { continue };
         let weight = parts.find_map(|it| it.strip_prefix("q=")).map_or(1.0, |it| it.parse().unwrap_or(0.0));
         if best.0 < weight {
             best = (weight, encoding);
@@ -52,7 +52,7 @@ pub(crate) fn wants_yaml(accept: &str) -> bool {
 
 /// Serializes a value as YAML like upstream's serializer: without folding, and with quotes where a parser could
 /// mistake a string for another type.
-pub(crate) fn yaml(value: &Value) -> String {
+pub(crate) fn to_yaml(value: &Value) -> String {
     // Serializing a `Value` cannot fail.
     serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
 }
@@ -63,38 +63,38 @@ fn yaml_options() -> serde_saphyr::SerializerOptions {
 
 /// Representation of objects that a client asks for in its Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum View {
+pub(crate) enum Representation {
     Whole,
     Metadata,
-    Table { version: &'static str, in_row: InRow },
+    Table { version: &'static str, include_object: IncludeObject },
 }
 
 /// Versions of `Table`, which differ only in the version itself.
-const TABLES: [&str; 2] = ["v1", "v1beta1"];
+const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// The object that each row of a table has besides its cells. Upstream: `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InRow {
+pub(crate) enum IncludeObject {
     Nothing,
     Metadata,
     Whole,
 }
 
-impl View {
+impl Representation {
     /// Chooses the supported representation that `accept` prefers. Protobuf is ignored: clients that prefer it
     /// accept JSON too.
-    pub(crate) fn of(accept: &str, include_object: &str) -> Result<Self, ApiError> {
+    pub(crate) fn from_accept(accept: &str, include_object: &str) -> Result<Self, ApiError> {
         let in_row = match include_object {
-            "None" => Ok(InRow::Nothing),
-            "Object" => Ok(InRow::Whole),
-            "" | "Metadata" => Ok(InRow::Metadata),
+            "None" => Ok(IncludeObject::Nothing),
+            "Object" => Ok(IncludeObject::Whole),
+            "" | "Metadata" => Ok(IncludeObject::Metadata),
             _ => Err(()),
         };
         let mut is_json = false;
         let mut best: Option<(f32, Self)> = None;
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
-            if Encoding::of(parts.next().unwrap_or_default()).is_none() {
+            if Encoding::from_media_range(parts.next().unwrap_or_default()).is_none() {
                 continue;
             }
             is_json = true;
@@ -103,9 +103,9 @@ impl View {
             let view = match parts.get("as") {
                 None => Self::Whole,
                 Some(_) if parts.get("g").is_some_and(|it| *it != "meta.k8s.io") => continue,
-                Some(&"Table") => match (TABLES.into_iter().find(|it| *it == version), in_row) {
+                Some(&"Table") => match (TABLE_VERSIONS.into_iter().find(|it| *it == version), in_row) {
                     (None, _) => continue,
-                    (Some(version), Ok(in_row)) => Self::Table { version, in_row },
+                    (Some(version), Ok(in_row)) => Self::Table { version, include_object: in_row },
                     (_, Err(())) => {
                         return Err(ApiError::bad_request(format!(
                             "Unable to convert to Table as requested: includeObject: Invalid value: {include_object:?}: must be 'Metadata', 'Object', 'None', or empty"
@@ -122,23 +122,30 @@ impl View {
                 best = Some((weight, view));
             }
         }
-        best.map(|(_, view)| view)
-            .ok_or_else(|| if is_json { ApiError::no_such_view() } else { ApiError::not_acceptable() })
+        best.map(|(_, view)| view).ok_or_else(|| {
+            if is_json { ApiError::representation_not_acceptable() } else { ApiError::not_acceptable() }
+        })
     }
 
     /// Fails unless the representation is the whole object: virtual objects have no table rows and no stored
     /// metadata.
-    pub(crate) fn must_be_whole(self) -> Result<(), ApiError> {
-        if self == Self::Whole { Ok(()) } else { Err(ApiError::no_such_view()) }
+    pub(crate) fn require_whole_object(self) -> Result<(), ApiError> {
+        if self == Self::Whole { Ok(()) } else { Err(ApiError::representation_not_acceptable()) }
     }
 
     /// Encodes one object as the response body.
-    pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
-        self.of_event(kind, stored, now, true)
+    pub(crate) fn encode_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
+        self.encode_event_object(kind, stored, now, true)
     }
 
     /// Encodes the object of a watch event. A table has its column definitions in the first event only.
-    pub(crate) fn of_event(self, kind: &Kind, stored: &Bytes, now: Timestamp, tell_columns: bool) -> Bytes {
+    pub(crate) fn encode_event_object(
+        self,
+        kind: &Kind,
+        stored: &Bytes,
+        now: Timestamp,
+        tell_columns: bool,
+    ) -> Bytes {
         match self {
             Self::Whole => kind.to_served_bytes(stored.clone()),
             Self::Metadata => {
@@ -147,9 +154,9 @@ impl View {
                 text.into()
             }
             Self::Table { .. } => {
-                let object = unstructured::parse(stored);
+                let object = unstructured::parse_stored(stored);
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                let mut text = self.head(kind, &meta, tell_columns);
+                let mut text = self.list_head(kind, &meta, tell_columns);
                 self.write_item(&mut text, kind, stored, now);
                 text.extend_from_slice(b"]}");
                 text.into()
@@ -158,39 +165,39 @@ impl View {
     }
 
     /// Encodes a list as YAML, one object at a time.
-    pub(crate) fn of_list_in_yaml(
+    pub(crate) fn encode_list_as_yaml(
         self,
         kind: &'static Kind,
         objects: Vec<Bytes>,
         meta: &ListMeta,
         now: Timestamp,
     ) -> impl Iterator<Item = Bytes> + Send + 'static {
-        let mut head = self.head(kind, &list_metadata(meta), true);
+        let mut head = self.list_head(kind, &list_metadata(meta), true);
         head.extend_from_slice(b"]}");
-        let mut head = unstructured::parse(&head);
+        let mut head = unstructured::parse_stored(&head);
         let items = if matches!(self, Self::Table { .. }) { "rows" } else { "items" };
         if let Some(head) = head.as_object_mut() {
             head.remove(items);
         }
         let none = if objects.is_empty() { " []" } else { "" };
-        let head = format!("{}{items}:{none}\n", yaml(&head));
+        let head = format!("{}{items}:{none}\n", to_yaml(&head));
         let item = move |stored: Bytes| {
             let mut text = Vec::new();
             self.write_item(&mut text, kind, &stored, now);
-            Bytes::from(yaml(&json!([unstructured::parse(&text)])))
+            Bytes::from(to_yaml(&json!([unstructured::parse_stored(&text)])))
         };
         std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
     }
 
     /// Encodes a list as JSON in chunks. The objects are stored as JSON and are not serialized again.
-    pub(crate) fn of_list(
+    pub(crate) fn encode_list(
         self,
         kind: &'static Kind,
         objects: Vec<Bytes>,
         meta: &ListMeta,
         now: Timestamp,
     ) -> impl Iterator<Item = Bytes> + Send + 'static {
-        let mut piece = self.head(kind, &list_metadata(meta), true);
+        let mut piece = self.list_head(kind, &list_metadata(meta), true);
         let mut objects = Some(objects.into_iter().enumerate());
         std::iter::from_fn(move || {
             let remaining = objects.as_mut()?;
@@ -199,8 +206,8 @@ impl View {
                     piece.push(b',');
                 }
                 self.write_item(&mut piece, kind, &object, now);
-                if PIECE_BYTES <= piece.len() {
-                    let next = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+                if LIST_CHUNK_BYTES <= piece.len() {
+                    let next = Vec::with_capacity(LIST_CHUNK_BYTES + LIST_CHUNK_BYTES / 4);
                     return Some(std::mem::replace(&mut piece, next).into());
                 }
             }
@@ -210,7 +217,7 @@ impl View {
         })
     }
 
-    fn head(self, kind: &Kind, meta: &Value, tell_columns: bool) -> Vec<u8> {
+    fn list_head(self, kind: &Kind, meta: &Value, tell_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
                 r#"{{"kind":"{}List","apiVersion":"{}","metadata":{meta},"items":["#,
@@ -227,9 +234,9 @@ impl View {
                     .map(|it| {
                         json!({
                             "name": it.name,
-                            "type": it.cells,
-                            "format": it.format(),
-                            "description": it.description(kind.stored().gvk()),
+                            "type": it.cell_type,
+                            "format": it.column_format(),
+                            "description": it.description(kind.storage_kind().gvk()),
                             "priority": i32::from(it.wide),
                         })
                     })
@@ -248,7 +255,7 @@ impl View {
             Self::Whole => {
                 let object = kind.to_served_bytes(stored.clone());
                 // Items of a list have no `apiVersion` and `kind` of their own.
-                match object.strip_prefix(typed(kind).as_bytes()) {
+                match object.strip_prefix(type_meta_prefix(kind).as_bytes()) {
                     Some(rest) => {
                         text.push(b'{');
                         text.extend_from_slice(rest);
@@ -257,8 +264,8 @@ impl View {
                 }
             }
             Self::Metadata => write_metadata(text, stored, "v1"),
-            Self::Table { version, in_row } => {
-                let object = unstructured::parse(stored);
+            Self::Table { version, include_object: in_row } => {
+                let object = unstructured::parse_stored(stored);
                 let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
                 text.extend_from_slice(br#"{"cells":"#);
                 text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
@@ -266,12 +273,12 @@ impl View {
                     text.extend_from_slice(format!(r#","conditions":[{condition}]"#).as_bytes());
                 }
                 match in_row {
-                    InRow::Nothing => text.extend_from_slice(br#","object":null"#),
-                    InRow::Metadata => {
+                    IncludeObject::Nothing => text.extend_from_slice(br#","object":null"#),
+                    IncludeObject::Metadata => {
                         text.extend_from_slice(br#","object":"#);
                         write_metadata(text, stored, version);
                     }
-                    InRow::Whole => {
+                    IncludeObject::Whole => {
                         text.extend_from_slice(br#","object":"#);
                         text.extend_from_slice(&kind.to_served_bytes(stored.clone()));
                     }
@@ -284,8 +291,8 @@ impl View {
 
 fn list_metadata(meta: &ListMeta) -> Value {
     let mut metadata = json!({"resourceVersion": meta.revision.to_string()});
-    if !meta.next.is_empty() {
-        metadata["continue"] = json!(meta.next);
+    if !meta.continue_token.is_empty() {
+        metadata["continue"] = json!(meta.continue_token);
     }
     if let Some(remaining) = meta.remaining {
         metadata["remainingItemCount"] = json!(remaining);
@@ -294,7 +301,7 @@ fn list_metadata(meta: &ListMeta) -> Value {
 }
 
 /// The bytes with which every stored object of a kind begins.
-fn typed(kind: &Kind) -> String {
+fn type_meta_prefix(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
@@ -328,7 +335,7 @@ mod tests {
             ("text/html", false),
             ("application/yaml;as=Table;v=v1;g=meta.k8s.io", true),
         ] {
-            assert_eq!(wants_yaml(accept), wanted, "{accept}");
+            assert_eq!(prefers_yaml(accept), wanted, "{accept}");
         }
     }
 
@@ -336,7 +343,7 @@ mod tests {
     fn strings_that_look_like_something_else_are_quoted() {
         let value = json!({"a": ["yes", "no", "on", "12", "0x1f", "1e3", "~", "null", "", " x", "2024-01-01", "1:30", "a: b", "# c"],
             "b": "two\nlines\n", "c": {}, "d": [], "e": null, "f": [{"g": 1, "h": true}]});
-        let text = yaml(&value);
+        let text = to_yaml(&value);
         expect![[r##"
             a:
             - "yes"

@@ -13,28 +13,28 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
-use super::agent::{REFUSAL_BYTES_MAX, unreachable};
-use super::reply::{TEXT, not_found, respond};
-use super::{Api, ApiRequest, Response};
+use super::agent::{AGENT_ERROR_BYTES_MAX, agent_unreachable_error};
+use super::reply::{TEXT_PLAIN, full_response, not_found_page};
+use super::{Api, ApiRequest, ApiResponse};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::Target;
-use crate::selector::Selector;
+use crate::request::RequestTarget;
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, list, str_at};
+use crate::unstructured::{self, list_at, str_at};
 use crate::{agents, headers};
 
 /// Timeout for the response headers. It is long because the backend may let a client wait (long polling).
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Response header by which an agent marks a response as the backend's and not its own.
-const REACHED: HeaderName = HeaderName::from_static("muster-reached");
+const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Paths under which an agent forwards requests.
-const PASSED_ON: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
+const AGENT_PROXY_PATHS: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
 /// Hop-by-hop headers, which a proxy does not forward.
-const OF_CONNECTION: [&str; 9] = [
+const HOP_BY_HOP_HEADERS: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -48,13 +48,13 @@ const OF_CONNECTION: [&str; 9] = [
 
 /// The name in a proxy URL: `[scheme:]name[:port]`.
 #[derive(Debug, PartialEq, Eq)]
-struct Id<'a> {
+struct ProxyName<'a> {
     scheme: &'a str,
     name: &'a str,
     port: &'a str,
 }
 
-impl<'a> Id<'a> {
+impl<'a> ProxyName<'a> {
     /// Upstream: `SplitSchemeNamePort`.
     fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
@@ -74,69 +74,74 @@ impl<'a> Id<'a> {
 }
 
 /// The agent to send a proxy request to, and the path there.
-struct Way {
+struct ProxyRoute {
     /// The object that determines the node, for error messages.
-    by: Target,
+    target: RequestTarget,
     stored: Value,
     node: String,
     /// Path prefix on the agent; empty for a request to the agent itself.
-    at: String,
+    agent_path: String,
 }
 
 impl Api {
-    pub(super) async fn proxied(&self, target: &Target, asked: &ApiRequest) -> Result<Response, ApiError> {
+    pub(super) async fn proxy(
+        &self,
+        target: &RequestTarget,
+        asked: &ApiRequest,
+    ) -> Result<ApiResponse, ApiError> {
         let singular = target.kind.singular();
         let malformed = || ApiError::bad_request(format!("invalid {singular} request {:?}", target.name));
-        let id = Id::parse(&target.name).ok_or_else(malformed)?;
-        let by = Target { name: id.name.to_owned(), subresource: Subresource::Whole, ..target.clone() };
+        let id = ProxyName::parse(&target.name).ok_or_else(malformed)?;
+        let by =
+            RequestTarget { name: id.name.to_owned(), subresource: Subresource::Whole, ..target.clone() };
         let way = match target.kind.plural {
-            "nodes" => self.way_to_node(by, &id)?,
+            "nodes" => self.route_to_node(by, &id)?,
             "pods" => {
-                let stored = unstructured::parse(&self.registry.storage.get(&by)?);
-                let port = port_of_pod(&stored, &id).ok_or_else(malformed)?;
-                way_to_pod(by, stored, id.scheme, port)
+                let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
+                let port = pod_port(&stored, &id).ok_or_else(malformed)?;
+                route_to_pod(by, stored, id.scheme, port)
             }
-            _ => self.way_to_service(&by, &id, asked)?,
+            _ => self.route_to_service(&by, &id, asked)?,
         };
         let (prefix, path) = split_path(&asked.uri, if target.kind.namespaced { 7 } else { 5 });
         let query = asked.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
         let is_read = matches!(asked.method, Method::GET | Method::HEAD);
         if path.is_empty() && is_read && asked.upgrade.is_none() {
             // Relative links in the response need a path that ends with a slash.
-            let mut response = respond(StatusCode::MOVED_PERMANENTLY, TEXT, bytes::Bytes::new());
+            let mut response = full_response(StatusCode::MOVED_PERMANENTLY, TEXT_PLAIN, bytes::Bytes::new());
             let to = HeaderValue::from_str(&format!("{prefix}/{query}"));
             response.headers_mut().extend(to.ok().map(|it| (LOCATION, it)));
             return Ok(response);
         }
         let path = if path.is_empty() { "/" } else { path };
-        let is_of_agent = way.at.is_empty();
+        let is_of_agent = way.agent_path.is_empty();
         let mut reauthorization = asked.reauthorization.clone();
         // An upgrade of a request to the agent itself runs a command in some pod.
         if is_of_agent && asked.upgrade.is_some() {
-            let create = self.must_be_allowed_to_create(target, "proxy", asked)?;
-            reauthorization = reauthorization.map(|it| it.and(create));
+            let create = self.authorize_create(target, "proxy", asked)?;
+            reauthorization = reauthorization.map(|it| it.and_action(create));
         }
         // Access to the agent does not imply access to the pods and ports behind it.
-        if is_of_agent && PASSED_ON.iter().any(|it| path.starts_with(it)) {
-            return Ok(not_found());
+        if is_of_agent && AGENT_PROXY_PATHS.iter().any(|it| path.starts_with(it)) {
+            return Ok(not_found_page());
         }
         let mut request = Request::builder()
             .method(asked.method.clone())
-            .uri(format!("{}{path}{query}", way.at))
+            .uri(format!("{}{path}{query}", way.agent_path))
             .body(Full::new(asked.body.clone()))
             .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", way.node)))?;
-        *request.headers_mut() = onward(asked, prefix, path);
-        let (agents, place) = self.agent_of(&way.by, &way.stored, &way.node)?;
-        let guard = self.agent_stream(asked)?;
-        let answer = agents.ask_within(&place, request, PATIENCE).await;
-        let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
+        *request.headers_mut() = forwarded_headers(asked, prefix, path);
+        let (agents, place) = self.agent_of_node(&way.target, &way.stored, &way.node)?;
+        let guard = self.acquire_agent_stream(asked)?;
+        let answer = agents.send_with_timeout(&place, request, PROXY_RESPONSE_TIMEOUT).await;
+        let answer = answer.map_err(|error| agent_unreachable_error(&way.target, &way.node, &error))?;
 
-        if !is_of_agent && !answer.headers().contains_key(REACHED) {
+        if !is_of_agent && !answer.headers().contains_key(BACKEND_RESPONSE_HEADER) {
             let code = answer.status();
-            let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
+            let why = agents::read_body(answer.into_body(), AGENT_ERROR_BYTES_MAX).await.unwrap_or_default();
             let why = String::from_utf8_lossy(&why).trim().to_owned();
             return Err(match code {
-                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => ApiError::of_agent(code, why),
+                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => ApiError::from_agent(code, why),
                 StatusCode::FORBIDDEN => ApiError::forbidden(target.kind, &target.name, &why),
                 _ => ApiError::unavailable(format!("error trying to reach service: {why}")),
             });
@@ -147,17 +152,18 @@ impl Api {
                     "error trying to reach service: it switches to a protocol that was not requested",
                 ));
             };
-            let spliced = self.splice(upgrade, answer, guard, reauthorization);
+            let spliced = self.splice_connections(upgrade, answer, guard, reauthorization);
             return spliced.map_err(|it| ApiError::unavailable(it.to_string()));
         }
         let code = answer.status();
-        let mut headers = end_to_end(answer.headers());
+        let mut headers = end_to_end_headers(answer.headers());
         if let Some(location) = headers.get(LOCATION).and_then(|it| it.to_str().ok())
-            && let Ok(through) = HeaderValue::from_str(&led_through(location, prefix, &host(asked)))
+            && let Ok(through) =
+                HeaderValue::from_str(&rewrite_location(location, prefix, &request_host(asked)))
         {
             headers.insert(LOCATION, through);
         }
-        let mut response = self.pass_on(answer, TEXT, guard, reauthorization);
+        let mut response = self.stream_response(answer, TEXT_PLAIN, guard, reauthorization);
         if asked.method == Method::HEAD {
             *response.body_mut() = Either::Left(Full::default());
         }
@@ -167,8 +173,8 @@ impl Api {
     }
 
     /// Routes to a port of the node; to the agent itself without a port or with the agent's own.
-    fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, ApiError> {
-        let stored = unstructured::parse(&self.registry.storage.get(&by)?);
+    fn route_to_node(&self, by: RequestTarget, id: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
+        let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let malformed = |_| ApiError::bad_request(format!("invalid node request {:?}", id.port));
         let port = match id.port {
@@ -176,16 +182,21 @@ impl Api {
             port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
         };
         let at = port.map(|it| format!("/nodeProxy/{}/{it}", id.scheme)).unwrap_or_default();
-        Ok(Way { node: by.name.clone(), by, stored, at })
+        Ok(ProxyRoute { node: by.name.clone(), target: by, stored, agent_path: at })
     }
 
     /// Routes to one of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which also accepts
     /// addresses of pods only.
-    fn way_to_service(&self, by: &Target, id: &Id<'_>, asked: &ApiRequest) -> Result<Way, ApiError> {
-        let service = unstructured::parse(&self.registry.storage.get(by)?);
+    fn route_to_service(
+        &self,
+        by: &RequestTarget,
+        id: &ProxyName<'_>,
+        asked: &ApiRequest,
+    ) -> Result<ProxyRoute, ApiError> {
+        let service = unstructured::parse_stored(&self.registry.storage.get(by)?);
         let mut port = id.port;
         if let Ok(number) = port.parse::<i64>() {
-            let ports = list(&service["spec"], "ports");
+            let ports = list_at(&service["spec"], "ports");
             let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
                 ApiError::unavailable(format!("no service port {number} found for service {:?}", id.name))
             })?;
@@ -195,52 +206,52 @@ impl Api {
             || ApiError::unavailable(format!("no endpoints available for service {:?}", id.name));
         let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let of_service = format!("kubernetes.io/service-name={}", id.name);
-        let selector = Selector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
+        let selector = ObjectSelector::parse(slices, &of_service, "").map_err(|_| no_endpoints())?;
         let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &selector);
-        let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse(it)).collect();
+        let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse_stored(it)).collect();
         let mut ready = Vec::new();
         for slice in &slices {
-            let of_slice = list(slice, "ports").iter().find(|it| str_at(it, "name") == port);
+            let of_slice = list_at(slice, "ports").iter().find(|it| str_at(it, "name") == port);
             let Some(port) = of_slice.and_then(|it| u16::try_from(it["port"].as_u64()?).ok()) else {
                 continue;
             };
-            let all = list(slice, "endpoints").iter();
+            let all = list_at(slice, "endpoints").iter();
             ready.extend(all.filter(|it| it["conditions"]["ready"] != false).map(|it| (it, port)));
         }
         // Start at an arbitrary endpoint to spread the load.
         let first = usize::try_from(asked.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
         let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
-            let (pod, stored) = self.pod_of(by, &endpoint["targetRef"])?;
-            Some(way_to_pod(pod, stored, id.scheme, *port))
+            let (pod, stored) = self.pod_of_endpoint(by, &endpoint["targetRef"])?;
+            Some(route_to_pod(pod, stored, id.scheme, *port))
         });
         found.ok_or_else(no_endpoints)
     }
 
     /// Rule: a request to a service goes to a pod of the service's own namespace, whatever its endpoints
     /// contain, so that a user who writes endpoints cannot redirect requests.
-    fn pod_of(&self, service: &Target, reference: &Value) -> Option<(Target, Value)> {
+    fn pod_of_endpoint(&self, service: &RequestTarget, reference: &Value) -> Option<(RequestTarget, Value)> {
         let namespace = service.namespace.as_deref()?;
         let is_here = matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
         if reference["kind"] != "Pod" || !is_here {
             return None;
         }
         let (kind, name) = (Kind::builtin("", "v1", "pods"), str_at(reference, "name"));
-        let stored = unstructured::parse(&self.registry.storage.peek(kind, Some(namespace), name)?);
+        let stored = unstructured::parse_stored(&self.registry.storage.find(kind, Some(namespace), name)?);
         let is_same = matches!(str_at(reference, "uid"), "") || stored["metadata"]["uid"] == reference["uid"];
-        let pod = Target { kind, name: name.to_owned(), ..service.clone() };
+        let pod = RequestTarget { kind, name: name.to_owned(), ..service.clone() };
         is_same.then_some((pod, stored))
     }
 }
 
-fn way_to_pod(by: Target, stored: Value, scheme: &str, port: u16) -> Way {
+fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> ProxyRoute {
     let at = format!("/podProxy/{}/{}/{scheme}/{port}", by.namespace.as_deref().unwrap_or_default(), by.name);
-    Way { node: str_at(&stored, "spec.nodeName").to_owned(), by, stored, at }
+    ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
 }
 
 /// Returns the port with this number or name; without one, the first port of the pod.
-fn port_of_pod(pod: &Value, id: &Id<'_>) -> Option<u16> {
-    let containers = list(&pod["spec"], "containers").iter();
-    let mut ports = containers.flat_map(|it| list(it, "ports"));
+fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
+    let containers = list_at(&pod["spec"], "containers").iter();
+    let mut ports = containers.flat_map(|it| list_at(it, "ports"));
     let number = |it: &Value| u16::try_from(it["containerPort"].as_u64()?).ok();
     match id.port {
         "" => match ports.next() {
@@ -270,16 +281,16 @@ fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
 }
 
 /// Returns the host name by which the client addresses this server.
-fn host(asked: &ApiRequest) -> String {
-    match headers::text(&asked.headers, HOST) {
+fn request_host(asked: &ApiRequest) -> String {
+    match headers::header_text(&asked.headers, HOST) {
         "" => asked.uri.authority().map_or("", |it| it.as_str()).to_owned(),
         host => host.to_owned(),
     }
 }
 
 /// Returns the headers to forward to the backend: without credentials, impersonation and hop-by-hop headers.
-fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
-    let mut headers = end_to_end(&asked.headers);
+fn forwarded_headers(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
+    let mut headers = end_to_end_headers(&asked.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
         headers.remove(name);
     }
@@ -288,12 +299,12 @@ fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     for name in ours {
         headers.remove(name);
     }
-    let before = headers::text(&headers, headers::FORWARDED_FOR);
+    let before = headers::header_text(&headers, headers::FORWARDED_FOR);
     let source = asked.source.map(|it| it.to_string());
     let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
     let forwarded = [
         (headers::FORWARDED_FOR, both.join(", ")),
-        (HeaderName::from_static("x-forwarded-host"), host(asked)),
+        (HeaderName::from_static("x-forwarded-host"), request_host(asked)),
         (HeaderName::from_static("x-forwarded-proto"), "https".to_owned()),
         (HeaderName::from_static("x-forwarded-uri"), format!("{prefix}{path}")),
     ];
@@ -305,18 +316,20 @@ fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
         }
     }
     if let Some(upgrade) = &asked.upgrade {
-        upgrade.say(&mut headers);
+        upgrade.write_headers(&mut headers);
     }
     headers
 }
 
 /// Removes the hop-by-hop headers.
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let named: Vec<String> = headers::texts(headers, CONNECTION)
+fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
+    let named: Vec<String> = headers::header_texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();
     let mut headers = headers.clone();
-    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str()]) {
+    for name in
+        named.iter().map(String::as_str).chain(HOP_BY_HOP_HEADERS).chain([BACKEND_RESPONSE_HEADER.as_str()])
+    {
         headers.remove(name);
     }
     headers
@@ -324,7 +337,7 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 
 /// Rewrites the Location header of a response so that a redirect to the same host goes through the proxy again.
 /// Upstream: `rewriteURL`.
-fn led_through(location: &str, prefix: &str, host: &str) -> String {
+fn rewrite_location(location: &str, prefix: &str, host: &str) -> String {
     let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
     let path = match rest {
         Some(rest) => {
@@ -348,7 +361,7 @@ mod tests {
 
     #[test]
     fn names_with_scheme_and_port() {
-        let said = |text| Id::parse(text).map(|it| (it.scheme, it.name, it.port));
+        let said = |text| ProxyName::parse(text).map(|it| (it.scheme, it.name, it.port));
         assert_eq!(said("p"), Some(("http", "p", "")));
         assert_eq!(said("p:80"), Some(("http", "p", "80")));
         assert_eq!(said("https:p:web"), Some(("https", "p", "web")));
@@ -362,7 +375,7 @@ mod tests {
     fn the_port_of_a_pod() {
         let ports = json!([{"containerPort": 8080, "name": "web"}, {"containerPort": 9}]);
         let pod = json!({"spec": {"containers": [{}, {"ports": ports}]}});
-        let port = |pod: &Value, text| port_of_pod(pod, &Id::parse(text).unwrap());
+        let port = |pod: &Value, text| pod_port(pod, &ProxyName::parse(text).unwrap());
         assert_eq!(port(&pod, "p"), Some(8080));
         assert_eq!(port(&pod, "p:web"), Some(8080));
         assert_eq!(port(&pod, "p:1"), Some(1));
@@ -400,7 +413,7 @@ mod tests {
             ("http://elsewhere/a", "http://elsewhere/a"),
             ("//elsewhere/a", "//elsewhere/a"),
         ] {
-            assert_eq!(led_through(location, "/api/proxy", "here:8001"), leads_to, "{location}");
+            assert_eq!(rewrite_location(location, "/api/proxy", "here:8001"), leads_to, "{location}");
         }
     }
 }

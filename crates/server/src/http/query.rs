@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use super::watch_stream;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::registry::{DeleteOptions, Propagation};
-use crate::request::{FieldValidation, MANAGER_BYTES_MAX, is_true};
-use crate::selector::Selector;
+use crate::registry::{DeleteOptions, DeletePropagation};
+use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation, is_true};
+use crate::selector::ObjectSelector;
 use crate::storage::{Continue, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
 use crate::validation::FieldError;
 
 /// The parameters of a request.
 #[derive(Debug)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(super) struct RequestQuery(Vec<(String, String)>);
 
 /// Write options of a query, with their validation errors.
 pub(super) struct WriteOptions {
@@ -28,8 +28,8 @@ pub(super) struct WriteOptions {
     pub(super) causes: Vec<FieldError>,
 }
 
-impl Query {
-    pub(super) fn of(uri: &Uri) -> Self {
+impl RequestQuery {
+    pub(super) fn from_uri(uri: &Uri) -> Self {
         let query = uri.query().unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
@@ -39,29 +39,29 @@ impl Query {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(it, _)| it == name)
     }
 
     /// Returns the first value of the parameter, which may be empty.
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+    pub(super) fn first_value(&self, name: &str) -> Option<&str> {
+        self.values(name).next()
     }
 
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.bool(name) == Some(true)
+    pub(super) fn is_true(&self, name: &str) -> bool {
+        self.bool_value(name) == Some(true)
     }
 
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn bool(&self, name: &str) -> Option<bool> {
-        self.value(name).map(is_true)
+    pub(super) fn bool_value(&self, name: &str) -> Option<bool> {
+        self.first_value(name).map(is_true)
     }
 
     /// Parses the parameter as a number, if it is set.
-    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
+    pub(super) fn parse_number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
             text => match text.parse() {
@@ -84,27 +84,27 @@ impl Query {
         Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
-    pub(super) fn selector(&self, kind: &Kind) -> Result<Selector, ApiError> {
-        Selector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
+    pub(super) fn selector(&self, kind: &Kind) -> Result<ObjectSelector, ApiError> {
+        ObjectSelector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
     /// Parses the options that all writes have in common.
     pub(super) fn write_options(&self) -> WriteOptions {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
-        if MANAGER_BYTES_MAX < manager.len() {
+        if FIELD_MANAGER_BYTES_MAX < manager.len() {
             causes.push(FieldError {
                 reason: "FieldValueTooLong",
                 field: "fieldManager".into(),
-                message: format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes"),
+                message: format!("Too long: may not be more than {FIELD_MANAGER_BYTES_MAX} bytes"),
             });
         }
         if let Some((at, unprintable)) = manager.char_indices().find(|(_, it)| it.is_control()) {
             let why = format!("invalid character U+{:04X} (at position {at})", u32::from(unprintable));
             causes.push(FieldError::invalid("fieldManager", &json!(manager), &why));
         }
-        let dry_run: Vec<&str> = self.all("dryRun").filter(|it| !it.is_empty()).collect();
-        causes.extend(unknown_dry_run(&dry_run));
+        let dry_run: Vec<&str> = self.values("dryRun").filter(|it| !it.is_empty()).collect();
+        causes.extend(dry_run_error(&dry_run));
         let field_validation = match self.get("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
@@ -121,17 +121,17 @@ impl Query {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
-    pub(super) fn watch_from(&self) -> Result<watch_stream::WatchStart, ApiError> {
+    pub(super) fn watch_start(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
-        let initial = match self.bool("sendInitialEvents") {
+        let initial = match self.bool_value("sendInitialEvents") {
             None if matching.is_empty() && from_anywhere => {
-                return Ok(watch_stream::WatchStart::State { say_end: false });
+                return Ok(watch_stream::WatchStart::State { sends_initial_events_end: false });
             }
             it => it,
         };
         let mut causes = Vec::new();
-        if initial.is_some() && matching != NOT_OLDER {
+        if initial.is_some() && matching != NOT_OLDER_THAN {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(FieldError::forbidden("resourceVersionMatch", why));
         }
@@ -140,8 +140,12 @@ impl Query {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
                 causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
-            if matching != NOT_OLDER {
-                causes.push(FieldError::unsupported("resourceVersionMatch", &json!(matching), &[NOT_OLDER]));
+            if matching != NOT_OLDER_THAN {
+                causes.push(FieldError::unsupported(
+                    "resourceVersionMatch",
+                    &json!(matching),
+                    &[NOT_OLDER_THAN],
+                ));
             }
             if !self.get("continue").is_empty() {
                 let why = "resourceVersionMatch is forbidden when continue is provided";
@@ -151,10 +155,10 @@ impl Query {
         if !causes.is_empty() {
             return Err(ApiError::invalid_options("ListOptions", &causes));
         }
-        match (initial, self.version()?) {
-            (Some(true), _) => {
-                Ok(watch_stream::WatchStart::State { say_end: self.is("allowWatchBookmarks") })
-            }
+        match (initial, self.resource_version()?) {
+            (Some(true), _) => Ok(watch_stream::WatchStart::State {
+                sends_initial_events_end: self.is_true("allowWatchBookmarks"),
+            }),
             (Some(false), 0) => Ok(watch_stream::WatchStart::Now),
             (_, after) => Ok(watch_stream::WatchStart::After(after)),
         }
@@ -175,11 +179,11 @@ impl Query {
             if !next.is_empty() {
                 forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
             }
-            if !matches!(matching, EXACT | NOT_OLDER) {
+            if !matches!(matching, EXACT | NOT_OLDER_THAN) {
                 causes.push(FieldError::unsupported(
                     "resourceVersionMatch",
                     matching,
-                    &[EXACT, NOT_OLDER, ""],
+                    &[EXACT, NOT_OLDER_THAN, ""],
                 ));
             }
             if matching == EXACT && version == "0" {
@@ -187,7 +191,7 @@ impl Query {
                 causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
         }
-        if self.bool("sendInitialEvents").is_some() {
+        if self.bool_value("sendInitialEvents").is_some() {
             causes
                 .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
@@ -195,8 +199,8 @@ impl Query {
             return Err(ApiError::invalid_options("ListOptions", &causes));
         }
         // A negative limit means no limit.
-        let limit = usize::try_from(self.parsed::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
-        let from = match (next, self.version()?) {
+        let limit = usize::try_from(self.parse_number::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
+        let from = match (next, self.resource_version()?) {
             ("", 0) => ListStart::Now,
             ("", at) if matching == EXACT || (matching.is_empty() && limit != 0) => ListStart::At(at),
             ("", _) => ListStart::Now,
@@ -213,7 +217,7 @@ impl Query {
     }
 
     /// Returns the `resourceVersion`, or 0 if it is not set.
-    pub(super) fn version(&self) -> Result<Revision, ApiError> {
+    pub(super) fn resource_version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
             return Ok(0);
@@ -226,13 +230,13 @@ impl Query {
     }
 }
 
-const NOT_OLDER: &str = "NotOlderThan";
+const NOT_OLDER_THAN: &str = "NotOlderThan";
 const EXACT: &str = "Exact";
 
-fn unknown_dry_run(values: &[&str]) -> Option<FieldError> {
+fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     let is_unknown = values.iter().any(|it| *it != "All");
     is_unknown.then(|| {
-        let message = format!("Unsupported value: [{}]: supported values: \"All\"", quoted(values));
+        let message = format!("Unsupported value: [{}]: supported values: \"All\"", quote_values(values));
         FieldError { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
     })
 }
@@ -269,20 +273,23 @@ fn go_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(total_s).map_err(|_| invalid())
 }
 
-fn quoted(values: &[&str]) -> String {
+fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads delete options from the body, or from the query if there is none. Also returns whether they ask for a
 /// dry run.
-pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, bool), ApiError> {
+pub(super) fn delete_options(
+    query: &RequestQuery,
+    body: Option<&Value>,
+) -> Result<(DeleteOptions, bool), ApiError> {
     let text = |path: &str| match body {
         Some(body) => str_at(body, path),
         None => query.get(path),
     };
     let orphan = match body {
         Some(body) => body["orphanDependents"].as_bool(),
-        None => query.bool("orphanDependents"),
+        None => query.bool_value("orphanDependents"),
     };
     let mut causes = Vec::new();
     let policy = text("propagationPolicy");
@@ -291,9 +298,9 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
         causes.push(FieldError::invalid("propagationPolicy", &json!(policy), why));
     }
     let propagation = match (policy, orphan) {
-        ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
-        ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
-        ("Foreground", _) => Some(Propagation::Foreground),
+        ("", Some(true)) | ("Orphan", _) => Some(DeletePropagation::Orphan),
+        ("", Some(false)) | ("Background", _) => Some(DeletePropagation::Background),
+        ("Foreground", _) => Some(DeletePropagation::Foreground),
         ("", None) => None,
         (other, _) => {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
@@ -303,11 +310,11 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
     };
     let dry_run: Vec<&str> = match body {
         Some(body) => {
-            unstructured::list(body, "dryRun").iter().map(|it| it.as_str().unwrap_or_default()).collect()
+            unstructured::list_at(body, "dryRun").iter().map(|it| it.as_str().unwrap_or_default()).collect()
         }
         None => Vec::new(),
     };
-    causes.extend(unknown_dry_run(&dry_run));
+    causes.extend(dry_run_error(&dry_run));
     if !causes.is_empty() {
         return Err(ApiError::invalid_options("DeleteOptions", &causes));
     }
@@ -315,12 +322,12 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
     let options = DeleteOptions {
         grace_s: match body {
             Some(body) => body["gracePeriodSeconds"].as_i64(),
-            None => query.parsed("gracePeriodSeconds")?,
+            None => query.parse_number("gracePeriodSeconds")?,
         },
         propagation,
         uid: some("preconditions.uid"),
-        version: some("preconditions.resourceVersion"),
-        is_cascade_asked: orphan == Some(false),
+        resource_version: some("preconditions.resourceVersion"),
+        requests_cascade: orphan == Some(false),
     };
     Ok((options, !dry_run.is_empty()))
 }

@@ -17,15 +17,15 @@ use super::Api;
 use crate::agents;
 use crate::error::ApiError;
 use crate::kinds::{Kind, MeteredResource};
-use crate::selector::Selector;
-use crate::storage::{ListMeta, Listed};
-use crate::unstructured::{self, list};
+use crate::selector::ObjectSelector;
+use crate::storage::{ListMeta, ListPage};
+use crate::unstructured::{self, list_at};
 
 /// Most agents that are queried concurrently. At 10 ms each, 5,000 take a second.
-const ASKED_AT_ONCE: usize = 50;
+const CONCURRENT_AGENTS_MAX: usize = 50;
 
 /// Timeout for one node; a node that does not respond is left out of the list.
-const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most bytes of a node's stats summary: 250 pods of a few containers, at a kilobyte each.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
@@ -37,11 +37,11 @@ impl Api {
         kind: &'static Kind,
         of: MeteredResource,
         namespace: Option<&str>,
-        selector: &Selector,
-    ) -> Result<Listed, ApiError> {
+        selector: &ObjectSelector,
+    ) -> Result<ListPage, ApiError> {
         let plural = if of == MeteredResource::Nodes { "nodes" } else { "pods" };
         let source = Kind::builtin("", "v1", plural);
-        let (records, revision) = self.registry.storage.records(source, namespace, selector);
+        let (records, revision) = self.registry.storage.list_records(source, namespace, selector);
         let mut by_node: BTreeMap<String, Vec<Arc<Record>>> = BTreeMap::new();
         for record in records {
             let node = match of {
@@ -53,33 +53,34 @@ impl Api {
             }
         }
         let measured = stream::iter(by_node.into_iter().map(|(node, records)| async move {
-            let summary = tokio::time::timeout(NODE_TIMEOUT, self.summary(&node)).await.ok().flatten()?;
+            let summary =
+                tokio::time::timeout(NODE_SUMMARY_TIMEOUT, self.stats_summary(&node)).await.ok().flatten()?;
             let measured = records
                 .iter()
-                .filter_map(|it| metrics_of(kind, of, &unstructured::parse(&it.value), &summary));
+                .filter_map(|it| metrics_object(kind, of, &unstructured::parse_stored(&it.value), &summary));
             Some(measured.collect::<Vec<_>>())
         }));
-        let measured: Vec<_> = measured.buffer_unordered(ASKED_AT_ONCE).collect().await;
+        let measured: Vec<_> = measured.buffer_unordered(CONCURRENT_AGENTS_MAX).collect().await;
         let mut objects: Vec<Value> = measured.into_iter().flatten().flatten().collect();
         let name = |it: &Value| ["namespace", "name"].map(|at| it["metadata"][at].to_string());
         objects.sort_by_cached_key(name);
-        let meta = ListMeta { revision, next: String::new(), remaining: None };
-        Ok(Listed { objects: objects.iter().map(unstructured::bytes).collect(), meta })
+        let meta = ListMeta { revision, continue_token: String::new(), remaining: None };
+        Ok(ListPage { objects: objects.iter().map(unstructured::to_bytes).collect(), meta })
     }
 
     /// Reads the stats summary of a node from its agent.
-    async fn summary(&self, node: &str) -> Option<Value> {
-        let place = self.place_of(node)?;
+    async fn stats_summary(&self, node: &str) -> Option<Value> {
+        let place = self.agent_address(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
         let asked = async {
-            let answer = self.agents.as_ref()?.ask(&place, request).await;
+            let answer = self.agents.as_ref()?.send(&place, request).await;
             let answer = answer
                 .inspect_err(|error| tracing::debug!(node, %error, "cannot read the stats summary of a node"))
                 .ok()?;
             if !answer.status().is_success() {
                 return None;
             }
-            let body = agents::whole(answer.into_body(), SUMMARY_BYTES_MAX).await.ok()?;
+            let body = agents::read_body(answer.into_body(), SUMMARY_BYTES_MAX).await.ok()?;
             serde_json::from_slice(&body).ok()
         };
         asked.await
@@ -87,7 +88,7 @@ impl Api {
 }
 
 /// Builds the metrics object. Returns `None` if the agent has no rate yet: that takes two samples.
-fn metrics_of(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
+fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
     if unstructured::is_set(&meta["labels"]) {
@@ -96,32 +97,33 @@ fn metrics_of(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value)
     let mut measured = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
     let about = match of {
         MeteredResource::Nodes => {
-            measured["usage"] = usage(&summary["node"])?;
+            measured["usage"] = usage_quantities(&summary["node"])?;
             &summary["node"]["cpu"]["time"]
         }
         MeteredResource::Pods => {
             metadata["namespace"] = meta["namespace"].clone();
             let is_it = |it: &&Value| ["name", "namespace"].iter().all(|at| it["podRef"][at] == meta[at]);
-            let pod = list(summary, "pods").iter().find(is_it)?;
-            let containers = list(pod, "containers");
-            let container = |it: &Value| Some(json!({"name": it["name"].as_str()?, "usage": usage(it)?}));
+            let pod = list_at(summary, "pods").iter().find(is_it)?;
+            let containers = list_at(pod, "containers");
+            let container =
+                |it: &Value| Some(json!({"name": it["name"].as_str()?, "usage": usage_quantities(it)?}));
             measured["containers"] = containers.iter().map(container).collect::<Option<Vec<_>>>()?.into();
             containers.first().map_or(&Value::Null, |it| &it["cpu"]["time"])
         }
     };
     let at = about.as_str().and_then(|it| it.parse::<Timestamp>().ok()).unwrap_or_else(Timestamp::now);
-    metadata["creationTimestamp"] = json!(unstructured::time(at));
+    metadata["creationTimestamp"] = json!(unstructured::format_time(at));
     measured["metadata"] = metadata;
-    measured["timestamp"] = json!(unstructured::time(at));
-    measured["window"] = json!(WINDOW);
+    measured["timestamp"] = json!(unstructured::format_time(at));
+    measured["window"] = json!(SAMPLING_WINDOW);
     Some(measured)
 }
 
 /// Nominal sampling window of the CPU rate, which is the agent's sampling interval.
-const WINDOW: &str = "10s";
+const SAMPLING_WINDOW: &str = "10s";
 
 /// Usage in the units of metrics-server: CPU in nanocores, memory in KiB.
-fn usage(of: &Value) -> Option<Value> {
+fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;
     Some(json!({"cpu": format!("{cpu}n"), "memory": format!("{}Ki", memory / 1024)}))
@@ -132,7 +134,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::table_printer::total_used;
+    use crate::table_printer::total_usage;
 
     #[test]
     fn a_node_speaks_for_itself_and_for_its_pods() {
@@ -156,12 +158,17 @@ mod tests {
         let kind = |plural| Kind::find("metrics.k8s.io", "v1beta1", plural).unwrap();
         let node = json!({"metadata": {"name": "n", "labels": {"l": "v"}}});
         let measured = [
-            metrics_of(kind("nodes"), MeteredResource::Nodes, &node, &summary),
-            metrics_of(kind("pods"), MeteredResource::Pods, &pod("p", "1"), &summary),
+            metrics_object(kind("nodes"), MeteredResource::Nodes, &node, &summary),
+            metrics_object(kind("pods"), MeteredResource::Pods, &pod("p", "1"), &summary),
             // The node has no such pod, or does not know what it uses.
-            metrics_of(kind("pods"), MeteredResource::Pods, &pod("r", "1"), &summary),
-            metrics_of(kind("pods"), MeteredResource::Pods, &pod("q", "2"), &summary),
-            metrics_of(kind("nodes"), MeteredResource::Nodes, &node, &json!({"node": "garbage", "pods": 5})),
+            metrics_object(kind("pods"), MeteredResource::Pods, &pod("r", "1"), &summary),
+            metrics_object(kind("pods"), MeteredResource::Pods, &pod("q", "2"), &summary),
+            metrics_object(
+                kind("nodes"),
+                MeteredResource::Nodes,
+                &node,
+                &json!({"node": "garbage", "pods": 5}),
+            ),
         ];
         let lines =
             measured.iter().map(|it| it.as_ref().map_or("nothing".to_owned(), Value::to_string) + "\n");
@@ -176,7 +183,7 @@ mod tests {
         let sums = measured[..2]
             .iter()
             .flatten()
-            .map(|it| ["cpu", "memory"].map(|of| total_used(it, of).to_string()));
+            .map(|it| ["cpu", "memory"].map(|of| total_usage(it, of).to_string()));
         assert_eq!(
             sums.collect::<Vec<_>>().concat().join(" "),
             "\"1500000000n\" \"1048576Ki\" \"8n\" \"6Ki\""

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::health;
 use crate::kinds::{Kind, KindRegistry};
-use crate::request::{Target, path_segments};
+use crate::request::{RequestTarget, path_segments};
 use crate::subresource::Subresource;
 
 /// The endpoint that a path selects.
@@ -46,7 +46,7 @@ pub(crate) enum Route {
         namespace: Option<String>,
         name: Option<String>,
     },
-    Object(Target),
+    Object(RequestTarget),
 }
 
 impl Route {
@@ -77,7 +77,7 @@ impl Route {
             [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
                 let which = ["healthz", "livez", "readyz"].into_iter().find(|it| it == which)?;
                 let check = (!check.is_empty()).then(|| check.join("/"));
-                Self::Health(health::HealthProbe { which, check })
+                Self::Health(health::HealthProbe { endpoint: which, check })
             }
             ["metrics"] => Self::Metrics,
             ["metrics", "slis"] => Self::HealthMetrics,
@@ -95,9 +95,9 @@ impl Route {
             ["openapi", "v3", "apis", group, version] => {
                 Self::OpenApiV3 { group: (*group).to_owned(), version: (*version).to_owned() }
             }
-            ["api", version, rest @ ..] => resource(kinds, "", version, rest)?,
+            ["api", version, rest @ ..] => parse_resource_path(kinds, "", version, rest)?,
             ["apis", group] => Self::Group((*group).to_owned()),
-            ["apis", group, version, rest @ ..] => resource(kinds, group, version, rest)?,
+            ["apis", group, version, rest @ ..] => parse_resource_path(kinds, group, version, rest)?,
             _ => return None,
         })
     }
@@ -108,12 +108,12 @@ fn has_empty_segment(path: &str, count: usize) -> bool {
     path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
 }
 
-fn resource(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+fn parse_resource_path(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     match rest {
         [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
-        ["watch", rest @ ..] => match resource(kinds, group, version, rest)? {
+        ["watch", rest @ ..] => match parse_resource_path(kinds, group, version, rest)? {
             Route::Collection { kind, namespace } => Some(Route::Watch { kind, namespace, name: None }),
-            Route::Object(Target { kind, namespace, name, subresource: Subresource::Whole }) => {
+            Route::Object(RequestTarget { kind, namespace, name, subresource: Subresource::Whole }) => {
                 Some(Route::Watch { kind, namespace, name: Some(name) })
             }
             _ => None,
@@ -122,20 +122,25 @@ fn resource(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> 
         ["namespaces", namespace, plural, rest @ ..]
             if kinds.find(group, version, plural).is_some_and(|it| it.namespaced) =>
         {
-            of_kind(kinds.find(group, version, plural)?, Some(namespace), rest)
+            parse_object_path(kinds.find(group, version, plural)?, Some(namespace), rest)
         }
         [plural, rest @ ..] => {
             let kind = kinds.find(group, version, plural)?;
             // Across all namespaces only lists are possible.
-            (!kind.namespaced || rest.is_empty()).then(|| of_kind(kind, None, rest))?
+            (!kind.namespaced || rest.is_empty()).then(|| parse_object_path(kind, None, rest))?
         }
     }
 }
 
-fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
+fn parse_object_path(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
     let namespace = namespace.map(str::to_owned);
     let object = |name: &str, subresource| {
-        Some(Route::Object(Target { kind, namespace: namespace.clone(), name: name.to_owned(), subresource }))
+        Some(Route::Object(RequestTarget {
+            kind,
+            namespace: namespace.clone(),
+            name: name.to_owned(),
+            subresource,
+        }))
     };
     match rest {
         [] => Some(Route::Collection { kind, namespace }),

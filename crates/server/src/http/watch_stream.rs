@@ -13,12 +13,12 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::negotiation::View;
+use super::negotiation::Representation;
 use crate::auth::Reauthorization;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::registry::Registry;
-use crate::selector::Selector;
+use crate::selector::ObjectSelector;
 use crate::storage::Subscription;
 use crate::unstructured;
 
@@ -30,16 +30,16 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// Most events, and most bytes of events, that are encoded in one batch: a slow watch holds this much in
 /// memory, plus one event.
-const EVENTS_MAX: usize = 100;
-const BYTES_MAX: usize = 64 << 10;
+const BATCH_EVENTS_MAX: usize = 100;
+const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Options of a watch request.
 #[derive(Debug)]
 pub(crate) struct WatchOptions {
     pub(crate) kind: &'static Kind,
     pub(crate) namespace: Option<String>,
-    pub(crate) selector: Selector,
-    pub(crate) view: View,
+    pub(crate) selector: ObjectSelector,
+    pub(crate) view: Representation,
     pub(crate) from: WatchStart,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
@@ -53,7 +53,7 @@ pub(crate) enum WatchStart {
     /// All existing objects as `ADDED` events, then the changes. `sends_initial_events_end` adds the bookmark
     /// that marks the end of the initial events (WatchList).
     State {
-        say_end: bool,
+        sends_initial_events_end: bool,
     },
     /// The changes after this revision.
     After(Revision),
@@ -63,35 +63,35 @@ pub(crate) enum WatchStart {
 /// Returns the frames of a watch. The stream ends at the timeout, when the server stops, or when the watch has
 /// fallen behind the history. Events are encoded as the client reads them, so that a slow client holds up
 /// nobody; once the history no longer reaches back far enough, it gets a 410 and must list again.
-pub(crate) fn stream(
+pub(crate) fn watch_frames(
     registry: Arc<Registry>,
-    wanted: WatchOptions,
+    options: WatchOptions,
     stop: CancellationToken,
 ) -> impl Stream<Item = Bytes> {
-    let watcher = Watcher::new(registry, wanted, stop);
+    let watcher = WatchStream::new(registry, options, stop);
     futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) })
 }
 
-struct Watcher {
+struct WatchStream {
     registry: Arc<Registry>,
-    wanted: WatchOptions,
+    options: WatchOptions,
     prefix: String,
     subscription: Subscription,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Instant,
     /// Time of the next bookmark, and of the last one before the end, if the client asks for bookmarks.
     bookmark_at: Option<Instant>,
-    goodbye_at: Option<Instant>,
+    final_bookmark_at: Option<Instant>,
     reauthorize_at: Option<Instant>,
     /// Fires at the earliest of these times.
     timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
     is_stopping: bool,
-    has_told_columns: AtomicBool,
-    progress: Progress,
+    has_sent_columns: AtomicBool,
+    progress: WatchProgress,
 }
 
-enum Progress {
+enum WatchProgress {
     Begin,
     /// The state at `revision` is being sent; records from the key `start` on are still to come.
     State {
@@ -100,82 +100,83 @@ enum Progress {
         say_end: bool,
     },
     /// Everything up to this revision has been sent.
-    Seen(Revision),
+    SentUpTo(Revision),
     End,
 }
 
-impl Watcher {
+impl WatchStream {
     fn new(registry: Arc<Registry>, wanted: WatchOptions, stop: CancellationToken) -> Self {
         let now = Instant::now();
         let deadline = now + wanted.timeout;
         // A watch of one object reads the commits of no other object.
         let kind = wanted.kind;
-        let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
-        let key = match wanted.selector.exactly("metadata.name") {
+        let namespace =
+            wanted.namespace.as_deref().or_else(|| wanted.selector.required_value("metadata.namespace"));
+        let key = match wanted.selector.required_value("metadata.name") {
             Some(name) if !kind.namespaced || namespace.is_some() => Some(kind.key(namespace, name)),
             _ => None,
         };
         Self {
             subscription: registry.storage.subscribe(kind, key.as_deref(), &wanted.selector),
-            prefix: key.unwrap_or_else(|| kind.prefix(namespace)),
+            prefix: key.unwrap_or_else(|| kind.key_prefix(namespace)),
             deadline,
             bookmark_at: wanted.bookmarks.then_some(now + BOOKMARK_EVERY),
-            goodbye_at: wanted
+            final_bookmark_at: wanted
                 .bookmarks
                 .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
-            reauthorize_at: wanted.reauthorization.as_ref().map(|it| it.first(now)),
+            reauthorize_at: wanted.reauthorization.as_ref().map(|it| it.first_check(now)),
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             registry,
-            wanted,
+            options: wanted,
             stop: Box::pin(stop.cancelled_owned()),
             is_bookmark_due: false,
             is_stopping: false,
-            has_told_columns: AtomicBool::new(false),
-            progress: Progress::Begin,
+            has_sent_columns: AtomicBool::new(false),
+            progress: WatchProgress::Begin,
         }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             // Checked before every batch: while events are pending, the timer below is never polled.
-            if self.due_at() <= Instant::now()
-                && let Some(end) = self.on_time(Instant::now())
+            if self.next_timer() <= Instant::now()
+                && let Some(end) = self.handle_timers(Instant::now())
             {
-                self.progress = Progress::End;
+                self.progress = WatchProgress::End;
                 return end;
             }
             let seen = match &mut self.progress {
-                Progress::End => return None,
-                Progress::Seen(seen) => *seen,
-                Progress::State { .. } => match self.tell_state() {
+                WatchProgress::End => return None,
+                WatchProgress::SentUpTo(seen) => *seen,
+                WatchProgress::State { .. } => match self.next_state_frames() {
                     frames if frames.is_empty() => continue,
                     frames => return Some(frames),
                 },
-                Progress::Begin => {
+                WatchProgress::Begin => {
                     self.begin();
                     continue;
                 }
             };
             // The subscription is marked before the store is read, so that no commit in between is missed.
             self.subscription.mark_unchanged();
-            let seen = self.subscription.skip(seen);
-            match self.registry.storage.some_since(&self.prefix, seen, EVENTS_MAX) {
+            let seen = self.subscription.skip_unrelated(seen);
+            match self.registry.storage.some_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
                 Err(compacted) => {
-                    self.progress = Progress::End;
-                    return Some(expired(seen, &compacted));
+                    self.progress = WatchProgress::End;
+                    return Some(expired_frame(seen, &compacted));
                 }
                 Ok((events, revision)) => {
-                    let (mut frames, last_sent) = self.frames_of(&events);
+                    let (mut frames, last_sent) = self.event_frames(&events);
                     // A watch may start at a future revision, and must not fall back behind it.
                     let seen = last_sent.unwrap_or(revision).max(seen);
-                    self.progress = Progress::Seen(seen);
+                    self.progress = WatchProgress::SentUpTo(seen);
                     match frames.len() {
                         0 if self.is_bookmark_due => {
                             self.is_bookmark_due = false;
-                            return Some(self.bookmark(seen, false));
+                            return Some(self.bookmark_frame(seen, false));
                         }
                         // The batch was full: there may be more events.
-                        0 if events.len() == EVENTS_MAX => continue,
+                        0 if events.len() == BATCH_EVENTS_MAX => continue,
                         0 => {}
                         // A single frame needs no copy: all watches share its bytes.
                         1 => return frames.pop(),
@@ -186,7 +187,7 @@ impl Watcher {
             if self.is_stopping {
                 return None;
             }
-            let due = self.due_at();
+            let due = self.next_timer();
             if self.timer.deadline() != due {
                 self.timer.as_mut().reset(due);
             }
@@ -201,26 +202,26 @@ impl Watcher {
     }
 
     /// Returns the next time at which the timer must fire: bookmark, reauthorization or end.
-    fn due_at(&self) -> Instant {
-        let due = [self.bookmark_at, self.goodbye_at, self.reauthorize_at].into_iter().flatten();
+    fn next_timer(&self) -> Instant {
+        let due = [self.bookmark_at, self.final_bookmark_at, self.reauthorize_at].into_iter().flatten();
         due.fold(self.deadline, Instant::min)
     }
 
     /// Handles the timers that have expired. Returns `Some` if the watch ends, with its last frame.
-    fn on_time(&mut self, now: Instant) -> Option<Option<Bytes>> {
+    fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);
         }
         if self.reauthorize_at.is_some_and(|at| at <= now)
-            && let Some(reauthorization) = &self.wanted.reauthorization
+            && let Some(reauthorization) = &self.options.reauthorization
         {
-            self.reauthorize_at = Some(reauthorization.next(now));
+            self.reauthorize_at = Some(reauthorization.next_check(now));
             if let Err(refusal) = reauthorization.check(&self.registry.access, Timestamp::now()) {
-                return Some(Some(frame("ERROR", &unstructured::bytes(&refusal.status()))));
+                return Some(Some(encode_frame("ERROR", &unstructured::to_bytes(&refusal.status()))));
             }
         }
-        if self.goodbye_at.is_some_and(|at| at <= now) {
-            (self.goodbye_at, self.is_bookmark_due) = (None, true);
+        if self.final_bookmark_at.is_some_and(|at| at <= now) {
+            (self.final_bookmark_at, self.is_bookmark_due) = (None, true);
         }
         // A bookmark needs the current revision, which other kinds may have advanced without waking this watch.
         if self.bookmark_at.is_some_and(|at| at <= now) {
@@ -230,35 +231,36 @@ impl Watcher {
     }
 
     fn begin(&mut self) {
-        self.progress = match self.wanted.from {
-            WatchStart::After(revision) => Progress::Seen(revision),
-            WatchStart::Now => Progress::Seen(self.registry.storage.revision()),
-            WatchStart::State { say_end } => {
+        self.progress = match self.options.from {
+            WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
+            WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
+            WatchStart::State { sends_initial_events_end: say_end } => {
                 let revision = self.registry.storage.revision();
-                Progress::State { start: self.prefix.clone(), revision, say_end }
+                WatchProgress::State { start: self.prefix.clone(), revision, say_end }
             }
         };
     }
 
     /// Encodes the next batch of the initial state.
-    fn tell_state(&mut self) -> Bytes {
-        let begun = std::mem::replace(&mut self.progress, Progress::End);
-        let Progress::State { start, revision, say_end } = begun else { return Bytes::new() };
-        let (selector, max) = (&self.wanted.selector, (EVENTS_MAX, BYTES_MAX));
+    fn next_state_frames(&mut self) -> Bytes {
+        let begun = std::mem::replace(&mut self.progress, WatchProgress::End);
+        let WatchProgress::State { start, revision, say_end } = begun else { return Bytes::new() };
+        let (selector, max) = (&self.options.selector, (BATCH_EVENTS_MAX, BATCH_BYTES_MAX));
         let (records, next) =
-            match self.registry.storage.some_at(revision, (&self.prefix, &start), selector, max) {
-                Err(compacted) => return expired(revision, &compacted),
+            match self.registry.storage.records_page_at(revision, (&self.prefix, &start), selector, max) {
+                Err(compacted) => return expired_frame(revision, &compacted),
                 Ok(found) => found,
             };
         let now = Timestamp::now();
-        let mut frames: Vec<_> = records.iter().map(|it| self.show("ADDED", &it.value, now)).collect();
+        let mut frames: Vec<_> =
+            records.iter().map(|it| self.object_frame("ADDED", &it.value, now)).collect();
         self.progress = match next {
-            Some(start) => Progress::State { start, revision, say_end },
+            Some(start) => WatchProgress::State { start, revision, say_end },
             None => {
                 if say_end {
-                    frames.push(self.bookmark(revision, true));
+                    frames.push(self.bookmark_frame(revision, true));
                 }
-                Progress::Seen(revision)
+                WatchProgress::SentUpTo(revision)
             }
         };
         frames.concat().into()
@@ -266,15 +268,15 @@ impl Watcher {
 
     /// Encodes these events. If they exceed the batch size, also returns the revision of the last encoded
     /// event.
-    fn frames_of(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
+    fn event_frames(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
         for event in events {
-            if BYTES_MAX <= bytes {
+            if BATCH_BYTES_MAX <= bytes {
                 return (frames, handled);
             }
             handled = Some(event.revision);
-            if let Some(frame) = self.frame_of(event, now) {
+            if let Some(frame) = self.event_frame(event, now) {
                 bytes += frame.len();
                 frames.push(frame);
             }
@@ -284,45 +286,45 @@ impl Watcher {
 
     /// Encodes one event. An object that begins to match the selector is `ADDED`; one that stops matching is
     /// `DELETED`.
-    fn frame_of(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
-        let chosen = |record: &Record| self.wanted.selector.matches(record);
+    fn event_frame(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
+        let chosen = |record: &Record| self.options.selector.matches(record);
         match &event.change {
             Change::Put { now: it, before } => match (before.as_ref().filter(|it| chosen(it)), chosen(it)) {
-                (None, true) if before.is_some() => Some(self.show("ADDED", &it.value, now)),
-                (None, true) => Some(self.shared(event, "ADDED", now)),
-                (Some(_), true) => Some(self.shared(event, "MODIFIED", now)),
+                (None, true) if before.is_some() => Some(self.object_frame("ADDED", &it.value, now)),
+                (None, true) => Some(self.shared_frame(event, "ADDED", now)),
+                (Some(_), true) => Some(self.shared_frame(event, "MODIFIED", now)),
                 (Some(before), false) => {
-                    Some(self.show("DELETED", &with_version(&before.value, event.revision), now))
+                    Some(self.object_frame("DELETED", &with_version(&before.value, event.revision), now))
                 }
                 (None, false) => None,
             },
-            Change::Delete { before, .. } => chosen(before).then(|| self.shared(event, "DELETED", now)),
+            Change::Delete { before, .. } => chosen(before).then(|| self.shared_frame(event, "DELETED", now)),
         }
     }
 
     /// Returns the frame of a commit that most watches share, encoded by the first of them. A table contains
     /// ages and is encoded each time.
-    fn shared(&self, event: &Event, kind_of_event: &str, now: Timestamp) -> Bytes {
+    fn shared_frame(&self, event: &Event, kind_of_event: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
-        let make = || self.show(kind_of_event, event.value(), now);
-        match self.wanted.view {
+        let make = || self.object_frame(kind_of_event, event.value(), now);
+        match self.options.view {
             // A converted version has another encoding.
-            _ if self.wanted.kind.conversion.is_some() => make(),
-            View::Whole => whole.get_or_init(make).clone(),
-            View::Metadata => metadata.get_or_init(make).clone(),
-            View::Table { .. } => make(),
+            _ if self.options.kind.conversion.is_some() => make(),
+            Representation::Whole => whole.get_or_init(make).clone(),
+            Representation::Metadata => metadata.get_or_init(make).clone(),
+            Representation::Table { .. } => make(),
         }
     }
 
-    fn show(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
-        let WatchOptions { kind, view, .. } = &self.wanted;
-        let tell_columns =
-            matches!(view, View::Table { .. }) && !self.has_told_columns.swap(true, Ordering::Relaxed);
-        frame(kind_of_event, &view.of_event(kind, stored, now, tell_columns))
+    fn object_frame(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
+        let WatchOptions { kind, view, .. } = &self.options;
+        let tell_columns = matches!(view, Representation::Table { .. })
+            && !self.has_sent_columns.swap(true, Ordering::Relaxed);
+        encode_frame(kind_of_event, &view.encode_event_object(kind, stored, now, tell_columns))
     }
 
-    fn bookmark(&self, revision: Revision, is_end_of_state: bool) -> Bytes {
-        let kind = self.wanted.kind;
+    fn bookmark_frame(&self, revision: Revision, is_end_of_state: bool) -> Bytes {
+        let kind = self.options.kind;
         let mut object = json!({
             "apiVersion": kind.api_version(),
             "kind": kind.kind,
@@ -331,16 +333,16 @@ impl Watcher {
         if is_end_of_state {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        self.show("BOOKMARK", &unstructured::bytes(&object), Timestamp::now())
+        self.object_frame("BOOKMARK", &unstructured::to_bytes(&object), Timestamp::now())
     }
 }
 
 /// The last event of a watch that has fallen behind the history (410): its client must list again.
-fn expired(seen: Revision, compacted: &Compacted) -> Bytes {
+fn expired_frame(seen: Revision, compacted: &Compacted) -> Bytes {
     let message = format!("too old resource version: {seen} ({})", compacted.floor);
-    frame("ERROR", &unstructured::bytes(&ApiError::expired(message).status()))
+    encode_frame("ERROR", &unstructured::to_bytes(&ApiError::expired(message).status()))
 }
 
-fn frame(kind_of_event: &str, object: &[u8]) -> Bytes {
+fn encode_frame(kind_of_event: &str, object: &[u8]) -> Bytes {
     [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
 }

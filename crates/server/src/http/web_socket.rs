@@ -17,11 +17,11 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use super::Response;
-use super::agent::Upgrade;
-use super::reply::{TEXT, respond};
+use super::ApiResponse;
+use super::agent::ClientUpgrade;
+use super::reply::{TEXT_PLAIN, full_response};
 use crate::error::ApiError;
-use crate::flow_control::response::{CHUNK_BYTES, Meter};
+use crate::flow_control::response::{CHUNK_BYTES, ResponseMeter};
 use crate::headers;
 
 /// Most bytes of a client's message: a watch client sends only pings and the close frame.
@@ -31,16 +31,16 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// subprotocol is confirmed; it has no effect. Upstream: `WatchServer.HandleWS`.
 /// Rule: as over HTTP, large unsent pieces are charged to the user, and the watch ends when the limit is
 /// exceeded.
-pub(super) fn events(
-    upgrade: &Upgrade,
+pub(super) fn serve_watch(
+    upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,
-    meter: Meter,
-) -> Result<Response, ApiError> {
-    let accept = match headers::text(&upgrade.headers, SEC_WEBSOCKET_KEY) {
+    meter: ResponseMeter,
+) -> Result<ApiResponse, ApiError> {
+    let accept = match headers::header_text(&upgrade.headers, SEC_WEBSOCKET_KEY) {
         "" => return Err(ApiError::bad_request("Sec-WebSocket-Key is missing")),
         key => derive_accept_key(key.as_bytes()),
     };
-    let offered: Vec<&str> = headers::texts(&upgrade.headers, SEC_WEBSOCKET_PROTOCOL)
+    let offered: Vec<&str> = headers::header_texts(&upgrade.headers, SEC_WEBSOCKET_PROTOCOL)
         .flat_map(|it| it.split(','))
         .map(str::trim)
         .filter(|it| !it.is_empty())
@@ -53,23 +53,23 @@ pub(super) fn events(
     let confirmed = offered.first().and_then(|it| HeaderValue::from_str(it).ok());
     headers.extend(confirmed.map(|it| (SEC_WEBSOCKET_PROTOCOL, it)));
 
-    let (becomes, held) = (upgrade.becomes.clone(), upgrade.held.clone());
+    let (becomes, held) = (upgrade.upgraded.clone(), upgrade.connection_guard.clone());
     tokio::spawn(async move {
         let _held = held;
-        let sent = async { send(becomes.await.map_err(io::Error::other)?, events, meter).await };
+        let sent = async { send_events(becomes.await.map_err(io::Error::other)?, events, meter).await };
         if let Err(error) = sent.await {
             tracing::debug!(%error, "a watch over a WebSocket ended early");
         }
     });
-    let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, TEXT, Bytes::new());
+    let mut response = full_response(StatusCode::SWITCHING_PROTOCOLS, TEXT_PLAIN, Bytes::new());
     *response.headers_mut() = headers;
     Ok(response)
 }
 
-async fn send(
+async fn send_events(
     client: hyper::upgrade::Upgraded,
     mut events: BoxStream<'static, Bytes>,
-    meter: Meter,
+    meter: ResponseMeter,
 ) -> io::Result<()> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))

@@ -1,7 +1,7 @@
 //! The built-in kinds, one row for each.
 
 use super::{
-    AdmissionPlugin, FieldPath, Kind, MeteredResource, PodSecuritySubject, Status, SubresourceSpec,
+    AdmissionPlugin, FieldPath, Kind, MeteredResource, PodSecuritySubject, StatusPolicy, SubresourceSpec,
     VirtualCreate, strategy,
 };
 use crate::subresource::Subresource;
@@ -12,46 +12,46 @@ const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The defaults of a row.
-const PLAIN: Kind = Kind {
+const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
     kind: "",
     plural: "",
-    short: &[],
+    short_names: &[],
     categories: &[],
     namespaced: true,
     verbs: ALL_VERBS,
-    status: Status::Plain,
+    status: StatusPolicy::NoSubresource,
     subresources: &[],
-    whole_keeps: &[],
-    status_keeps: &[&["spec"]],
-    generation: None,
-    prepare: strategy::nothing,
-    put_creates: false,
-    version_required: false,
-    graceful: false,
-    holds_others: false,
-    owns_others: true,
-    returns_deleted: false,
-    fields: &[],
-    plugins: &[],
+    update_reset_fields: &[],
+    status_update_reset_fields: &[&["spec"]],
+    generation_fields: None,
+    prepare: strategy::no_strategy,
+    allows_create_on_update: false,
+    requires_resource_version: false,
+    deletes_gracefully: false,
+    has_spec_finalizers: false,
+    can_own_objects: true,
+    returns_deleted_object: false,
+    selectable_fields: &[],
+    admission_plugins: &[],
     conversion: None,
     virtual_create: None,
-    metered: None,
+    metered_resource: None,
     read_only: None,
-    lifetime_s: None,
-    name: names::subdomain_name,
-    plain_metadata: false,
+    ttl_s: None,
+    name_rule: names::subdomain_name_errors,
+    validates_metadata_last: false,
     deprecated: None,
-    default: defaulting::nothing,
-    validate: validation::nothing,
-    warn: warnings::nothing,
-    columns: table_printer::NAME_AND_CREATED,
+    apply_defaults: defaulting::no_defaults,
+    validate: validation::no_validation,
+    warnings: warnings::no_warnings,
+    columns: table_printer::NAME_AND_CREATED_COLUMNS,
     row_condition: |_| None,
 };
 
 /// A subresource with a body of another kind, which is created and not stored.
-const fn sent(
+const fn create_subresource(
     name: &'static str,
     subresource: Subresource,
     body: (&'static str, &'static str, &'static str),
@@ -61,16 +61,16 @@ const fn sent(
         name,
         subresource,
         body: Some(body),
-        older: None,
+        older_body_version: None,
         verbs: &["create"],
         virtual_create: Some(create),
-        changes: &[],
-        keeps: &[],
+        mutable_fields: &[],
+        reset_fields: &[],
     }
 }
 
 /// A subresource that only the node's agent can serve.
-const fn of_agent(
+const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
@@ -79,16 +79,16 @@ const fn of_agent(
         name,
         subresource: Subresource::Agent(name),
         body,
-        older: None,
+        older_body_version: None,
         verbs,
         virtual_create: None,
-        changes: &[],
-        keeps: &[],
+        mutable_fields: &[],
+        reset_fields: &[],
     }
 }
 
 /// A subresource that updates some fields of the object itself.
-const fn own(
+const fn field_subresource(
     name: &'static str,
     subresource: Subresource,
     verbs: &'static [&'static str],
@@ -99,25 +99,25 @@ const fn own(
         name,
         subresource,
         body: None,
-        older: None,
+        older_body_version: None,
         verbs,
         virtual_create: None,
-        changes,
-        keeps,
+        mutable_fields: changes,
+        reset_fields: keeps,
     }
 }
 
-const BOTH_WAYS: &[&str] = &["create", "get"];
-const ANY_WAY: &[&str] = &["create", "delete", "get", "patch", "update"];
-const WRITTEN: &[&str] = &["get", "patch", "update"];
+const STREAM_VERBS: &[&str] = &["create", "get"];
+const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
+const READ_WRITE_VERBS: &[&str] = &["get", "patch", "update"];
 
-const EVENT: Kind = Kind {
+const EVENT_KIND: Kind = Kind {
     kind: "Event",
-    put_creates: true,
-    owns_others: false,
+    allows_create_on_update: true,
+    can_own_objects: false,
     plural: "events",
-    short: &["ev"],
-    fields: &[
+    short_names: &["ev"],
+    selectable_fields: &[
         "involvedObject.kind",
         "involvedObject.namespace",
         "involvedObject.name",
@@ -130,37 +130,39 @@ const EVENT: Kind = Kind {
         "source",
         "type",
     ],
-    lifetime_s: Some(60 * 60),
-    name: names::path_segment_name,
-    plain_metadata: true,
-    validate: validation::event,
-    columns: table_printer::EVENT,
-    ..PLAIN
+    ttl_s: Some(60 * 60),
+    name_rule: names::path_segment_name_errors,
+    validates_metadata_last: true,
+    validate: validation::validate_event,
+    columns: table_printer::EVENT_COLUMNS,
+    ..DEFAULT_KIND
 };
 
-const DAEMON_SET: Kind = Kind {
+const DAEMON_SET_KIND: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
-    prepare: strategy::daemonset,
+    prepare: strategy::prepare_daemon_set,
     plural: "daemonsets",
-    short: &["ds"],
+    short_names: &["ds"],
     categories: &["all"],
-    status: Status::Apart(
+    status: StatusPolicy::SubresourceOnly(
         r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
     ),
-    generation: Some(&["spec"]),
-    plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Template("/spec/template"))],
-    default: defaulting::daemonset,
-    validate: validation::daemonset,
-    warn: warnings::daemonset,
-    columns: table_printer::DAEMON_SET,
-    ..PLAIN
+    generation_fields: Some(&["spec"]),
+    admission_plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Template("/spec/template"))],
+    apply_defaults: defaulting::set_daemonset_defaults,
+    validate: validation::validate_daemonset,
+    warnings: warnings::daemonset_warnings,
+    columns: table_printer::DAEMON_SET_COLUMNS,
+    ..DEFAULT_KIND
 };
 
 /// Reviews: authentication and authorization queries, which are not stored.
-const REVIEW: Kind = Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..PLAIN };
+const REVIEW_KIND: Kind =
+    Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..DEFAULT_KIND };
 
-const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
+const RBAC_KIND: Kind =
+    Kind { group: "rbac.authorization.k8s.io", name_rule: names::path_segment_name_errors, ..DEFAULT_KIND };
 
 pub(crate) static KINDS: &[Kind] = &[
     Kind {
@@ -168,45 +170,45 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "bindings",
         verbs: &["create"],
         virtual_create: Some(VirtualCreate::Binding),
-        ..PLAIN
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "ConfigMap",
         plural: "configmaps",
-        short: &["cm"],
-        columns: table_printer::CONFIG_MAP,
-        validate: validation::config_map,
-        ..PLAIN
+        short_names: &["cm"],
+        columns: table_printer::CONFIG_MAP_COLUMNS,
+        validate: validation::validate_config_map,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Endpoints",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "endpoints",
-        short: &["ep"],
-        columns: table_printer::ENDPOINTS,
-        default: defaulting::endpoints,
+        short_names: &["ep"],
+        columns: table_printer::ENDPOINTS_COLUMNS,
+        apply_defaults: defaulting::set_endpoints_defaults,
         deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-        validate: validation::endpoints,
-        ..PLAIN
+        validate: validation::validate_endpoints,
+        ..DEFAULT_KIND
     },
-    EVENT,
+    EVENT_KIND,
     Kind {
         kind: "LimitRange",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "limitranges",
-        short: &["limits"],
-        default: defaulting::limit_range,
-        validate: validation::limit_range,
-        ..PLAIN
+        short_names: &["limits"],
+        apply_defaults: defaulting::set_limit_range_defaults,
+        validate: validation::validate_limit_range,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Namespace",
-        prepare: strategy::namespace,
+        prepare: strategy::prepare_namespace,
         // The finalizer `kubernetes` stands for the content of the namespace: only `/finalize` removes it.
-        whole_keeps: &[&["spec", "finalizers"]],
-        holds_others: true,
-        returns_deleted: true,
-        subresources: &[own(
+        update_reset_fields: &[&["spec", "finalizers"]],
+        has_spec_finalizers: true,
+        returns_deleted_object: true,
+        subresources: &[field_subresource(
             "finalize",
             Subresource::Finalize,
             &["update"],
@@ -214,77 +216,90 @@ pub(crate) static KINDS: &[Kind] = &[
             &[&["status"]],
         )],
         plural: "namespaces",
-        short: &["ns"],
+        short_names: &["ns"],
         namespaced: false,
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
-        status: Status::Apart(r#"{"phase":"Active"}"#),
-        fields: &["status.phase"],
-        name: names::label_name,
-        plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Namespace)],
-        columns: table_printer::NAMESPACE,
-        default: defaulting::namespace,
-        validate: validation::namespace,
-        ..PLAIN
+        status: StatusPolicy::SubresourceOnly(r#"{"phase":"Active"}"#),
+        selectable_fields: &["status.phase"],
+        name_rule: names::label_name_errors,
+        admission_plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Namespace)],
+        columns: table_printer::NAMESPACE_COLUMNS,
+        apply_defaults: defaulting::set_namespace_defaults,
+        validate: validation::validate_namespace,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Node",
         plural: "nodes",
-        short: &["no"],
+        short_names: &["no"],
         namespaced: false,
-        status: Status::ApartButCreated,
-        subresources: &[of_agent("proxy", Some(("", "v1", "NodeProxyOptions")), ANY_WAY)],
-        fields: &["spec.unschedulable"],
-        plugins: &[AdmissionPlugin::NodeTaint, AdmissionPlugin::PodRange, AdmissionPlugin::NodeAddress],
-        columns: table_printer::NODE,
-        default: defaulting::node,
-        validate: validation::node,
-        warn: warnings::node,
-        ..PLAIN
+        status: StatusPolicy::SubresourceAndCreate,
+        subresources: &[agent_subresource("proxy", Some(("", "v1", "NodeProxyOptions")), PROXY_VERBS)],
+        selectable_fields: &["spec.unschedulable"],
+        admission_plugins: &[
+            AdmissionPlugin::NodeTaint,
+            AdmissionPlugin::PodRange,
+            AdmissionPlugin::NodeAddress,
+        ],
+        columns: table_printer::NODE_COLUMNS,
+        apply_defaults: defaulting::set_node_defaults,
+        validate: validation::validate_node,
+        warnings: warnings::node_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Pod",
-        prepare: strategy::pod,
-        returns_deleted: true,
+        prepare: strategy::prepare_pod,
+        returns_deleted_object: true,
         plural: "pods",
-        short: &["po"],
+        short_names: &["po"],
         categories: &["all"],
-        status: Status::Apart(r#"{"phase":"Pending"}"#),
-        status_keeps: &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
+        status: StatusPolicy::SubresourceOnly(r#"{"phase":"Pending"}"#),
+        status_update_reset_fields: &[
+            &["spec"],
+            &["metadata", "deletionTimestamp"],
+            &["metadata", "ownerReferences"],
+        ],
         subresources: &[
-            of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
+            agent_subresource("attach", Some(("", "v1", "PodAttachOptions")), STREAM_VERBS),
             SubresourceSpec {
-                changes: &[
+                mutable_fields: &[
                     &["metadata", "annotations"],
                     &["spec", "nodeName"],
                     &["status", "conditions"],
                     &["status", "nominatedNodeName"],
                 ],
-                ..sent("binding", Subresource::Binding, ("", "v1", "Binding"), VirtualCreate::Binding)
+                ..create_subresource(
+                    "binding",
+                    Subresource::Binding,
+                    ("", "v1", "Binding"),
+                    VirtualCreate::Binding,
+                )
             },
-            own(
+            field_subresource(
                 "ephemeralcontainers",
                 Subresource::EphemeralContainers,
-                WRITTEN,
+                READ_WRITE_VERBS,
                 &[&["spec", "ephemeralContainers"]],
                 &[],
             ),
             SubresourceSpec {
-                older: Some("v1beta1"),
-                ..sent(
+                older_body_version: Some("v1beta1"),
+                ..create_subresource(
                     "eviction",
                     Subresource::Eviction,
                     ("policy", "v1", "Eviction"),
                     VirtualCreate::Eviction,
                 )
             },
-            of_agent("exec", Some(("", "v1", "PodExecOptions")), BOTH_WAYS),
-            of_agent("log", None, &["get"]),
-            of_agent("portforward", Some(("", "v1", "PodPortForwardOptions")), BOTH_WAYS),
-            of_agent("proxy", Some(("", "v1", "PodProxyOptions")), ANY_WAY),
+            agent_subresource("exec", Some(("", "v1", "PodExecOptions")), STREAM_VERBS),
+            agent_subresource("log", None, &["get"]),
+            agent_subresource("portforward", Some(("", "v1", "PodPortForwardOptions")), STREAM_VERBS),
+            agent_subresource("proxy", Some(("", "v1", "PodProxyOptions")), PROXY_VERBS),
         ],
-        generation: Some(&["spec"]),
-        graceful: true,
-        fields: &[
+        generation_fields: Some(&["spec"]),
+        deletes_gracefully: true,
+        selectable_fields: &[
             "spec.nodeName",
             "spec.restartPolicy",
             "spec.schedulerName",
@@ -295,7 +310,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        plugins: &[
+        admission_plugins: &[
             AdmissionPlugin::LimitRanger,
             AdmissionPlugin::ServiceAccount,
             AdmissionPlugin::PodSecurity(PodSecuritySubject::Pod),
@@ -304,264 +319,264 @@ pub(crate) static KINDS: &[Kind] = &[
             AdmissionPlugin::RuntimeClass,
             AdmissionPlugin::AppArmor,
         ],
-        columns: table_printer::POD,
+        columns: table_printer::POD_COLUMNS,
         row_condition: table_printer::completed_pod_condition,
-        default: defaulting::pod,
-        validate: validation::pod,
-        warn: warnings::pod,
-        ..PLAIN
+        apply_defaults: defaulting::set_pod_defaults,
+        validate: validation::validate_pod,
+        warnings: warnings::pod_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "PodTemplate",
-        returns_deleted: true,
+        returns_deleted_object: true,
         plural: "podtemplates",
-        generation: Some(&["template"]),
-        plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Template("/template"))],
-        columns: table_printer::POD_TEMPLATE,
-        default: defaulting::pod_template,
-        validate: validation::pod_template,
-        warn: warnings::pod_template,
-        ..PLAIN
+        generation_fields: Some(&["template"]),
+        admission_plugins: &[AdmissionPlugin::PodSecurity(PodSecuritySubject::Template("/template"))],
+        columns: table_printer::POD_TEMPLATE_COLUMNS,
+        apply_defaults: defaulting::set_pod_template_defaults,
+        validate: validation::validate_pod_template,
+        warnings: warnings::pod_template_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "ResourceQuota",
-        returns_deleted: true,
+        returns_deleted_object: true,
         plural: "resourcequotas",
-        short: &["quota"],
-        status: Status::Apart("{}"),
-        columns: table_printer::RESOURCE_QUOTA,
-        default: defaulting::resource_quota,
-        validate: validation::resource_quota,
-        ..PLAIN
+        short_names: &["quota"],
+        status: StatusPolicy::SubresourceOnly("{}"),
+        columns: table_printer::RESOURCE_QUOTA_COLUMNS,
+        apply_defaults: defaulting::set_resource_quota_defaults,
+        validate: validation::validate_resource_quota,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Secret",
         plural: "secrets",
-        fields: &["type"],
-        columns: table_printer::SECRET,
-        default: defaulting::secret,
-        validate: validation::secret,
-        warn: warnings::secret,
-        ..PLAIN
+        selectable_fields: &["type"],
+        columns: table_printer::SECRET_COLUMNS,
+        apply_defaults: defaulting::set_secret_defaults,
+        validate: validation::validate_secret,
+        warnings: warnings::secret_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "ServiceAccount",
-        returns_deleted: true,
+        returns_deleted_object: true,
         plural: "serviceaccounts",
-        short: &["sa"],
-        subresources: &[sent(
+        short_names: &["sa"],
+        subresources: &[create_subresource(
             "token",
             Subresource::Token,
             ("authentication.k8s.io", "v1", "TokenRequest"),
             VirtualCreate::ServiceAccountToken,
         )],
-        columns: table_printer::NAME_AND_AGE,
-        default: defaulting::service_account,
-        ..PLAIN
+        columns: table_printer::NAME_AND_AGE_COLUMNS,
+        apply_defaults: defaulting::set_service_account_defaults,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "Service",
-        returns_deleted: true,
-        put_creates: true,
+        returns_deleted_object: true,
+        allows_create_on_update: true,
         plural: "services",
-        short: &["svc"],
+        short_names: &["svc"],
         categories: &["all"],
-        status: Status::Apart(r#"{"loadBalancer":{}}"#),
-        subresources: &[of_agent("proxy", Some(("", "v1", "ServiceProxyOptions")), ANY_WAY)],
-        fields: &["spec.clusterIP", "spec.type"],
-        plugins: &[AdmissionPlugin::ServiceAddress, AdmissionPlugin::ExternalIps],
-        columns: table_printer::SERVICE,
-        name: names::label_name,
-        default: defaulting::service,
-        validate: validation::service,
-        warn: warnings::service,
-        ..PLAIN
+        status: StatusPolicy::SubresourceOnly(r#"{"loadBalancer":{}}"#),
+        subresources: &[agent_subresource("proxy", Some(("", "v1", "ServiceProxyOptions")), PROXY_VERBS)],
+        selectable_fields: &["spec.clusterIP", "spec.type"],
+        admission_plugins: &[AdmissionPlugin::ServiceAddress, AdmissionPlugin::ExternalIps],
+        columns: table_printer::SERVICE_COLUMNS,
+        name_rule: names::label_name_errors,
+        apply_defaults: defaulting::set_service_defaults,
+        validate: validation::validate_service,
+        warnings: warnings::service_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "apps",
         kind: "ControllerRevision",
         plural: "controllerrevisions",
-        columns: table_printer::CONTROLLER_REVISION,
-        validate: validation::controller_revision,
-        ..PLAIN
+        columns: table_printer::CONTROLLER_REVISION_COLUMNS,
+        validate: validation::validate_controller_revision,
+        ..DEFAULT_KIND
     },
-    DAEMON_SET,
+    DAEMON_SET_KIND,
     Kind {
         group: "events.k8s.io",
-        fields: conversion::EVENTS_K8S_IO.field_names,
+        selectable_fields: conversion::EVENTS_K8S_IO.served_fields,
         conversion: Some(&conversion::EVENTS_K8S_IO),
-        ..EVENT
+        ..EVENT_KIND
     },
     Kind {
         group: "certificates.k8s.io",
         kind: "CertificateSigningRequest",
         plural: "certificatesigningrequests",
-        short: &["csr"],
+        short_names: &["csr"],
         namespaced: false,
-        status: Status::Apart("{}"),
-        subresources: &[own(
+        status: StatusPolicy::SubresourceOnly("{}"),
+        subresources: &[field_subresource(
             "approval",
             Subresource::Approval,
-            WRITTEN,
+            READ_WRITE_VERBS,
             &[&["metadata"], &["status", "conditions"]],
             &[&["spec"], &["status", "certificate"]],
         )],
         // The signed request must be the approved one: its spec is immutable.
-        whole_keeps: &[&["spec"]],
-        fields: &["spec.signerName"],
-        plugins: &[AdmissionPlugin::CertificateRequester],
-        columns: table_printer::CERTIFICATE_SIGNING_REQUEST,
-        name: names::path_segment_name,
-        validate: validation::signing_request,
-        ..PLAIN
+        update_reset_fields: &[&["spec"]],
+        selectable_fields: &["spec.signerName"],
+        admission_plugins: &[AdmissionPlugin::CertificateRequester],
+        columns: table_printer::CERTIFICATE_SIGNING_REQUEST_COLUMNS,
+        name_rule: names::path_segment_name_errors,
+        validate: validation::validate_signing_request,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "authentication.k8s.io",
         kind: "SelfSubjectReview",
         plural: "selfsubjectreviews",
         virtual_create: Some(VirtualCreate::SelfSubjectReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         group: "authentication.k8s.io",
         kind: "TokenReview",
         plural: "tokenreviews",
         virtual_create: Some(VirtualCreate::TokenReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         kind: "LocalSubjectAccessReview",
         plural: "localsubjectaccessreviews",
         namespaced: true,
         virtual_create: Some(VirtualCreate::SubjectAccessReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         kind: "SelfSubjectAccessReview",
         plural: "selfsubjectaccessreviews",
         virtual_create: Some(VirtualCreate::SelfSubjectAccessReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         kind: "SelfSubjectRulesReview",
         plural: "selfsubjectrulesreviews",
         virtual_create: Some(VirtualCreate::SelfSubjectRulesReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         kind: "SubjectAccessReview",
         plural: "subjectaccessreviews",
         virtual_create: Some(VirtualCreate::SubjectAccessReview),
-        ..REVIEW
+        ..REVIEW_KIND
     },
     Kind {
         group: "policy",
         kind: "PodDisruptionBudget",
-        version_required: true,
+        requires_resource_version: true,
         plural: "poddisruptionbudgets",
-        short: &["pdb"],
-        status: Status::Apart(
+        short_names: &["pdb"],
+        status: StatusPolicy::SubresourceOnly(
             r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
         ),
-        generation: Some(&["spec"]),
-        columns: table_printer::POD_DISRUPTION_BUDGET,
-        name: names::path_segment_name,
-        plain_metadata: true,
-        validate: validation::disruption_budget,
-        ..PLAIN
+        generation_fields: Some(&["spec"]),
+        columns: table_printer::POD_DISRUPTION_BUDGET_COLUMNS,
+        name_rule: names::path_segment_name_errors,
+        validates_metadata_last: true,
+        validate: validation::validate_disruption_budget,
+        ..DEFAULT_KIND
     },
     Kind {
         kind: "ClusterRoleBinding",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "clusterrolebindings",
         namespaced: false,
-        columns: table_printer::CLUSTER_ROLE_BINDING,
-        default: defaulting::cluster_role_binding,
-        validate: validation::cluster_role_binding,
-        ..RBAC
+        columns: table_printer::CLUSTER_ROLE_BINDING_COLUMNS,
+        apply_defaults: defaulting::set_role_binding_defaults,
+        validate: validation::validate_cluster_role_binding,
+        ..RBAC_KIND
     },
     Kind {
         kind: "ClusterRole",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "clusterroles",
         namespaced: false,
-        default: defaulting::role,
-        validate: validation::cluster_role,
-        ..RBAC
+        apply_defaults: defaulting::set_role_defaults,
+        validate: validation::validate_cluster_role,
+        ..RBAC_KIND
     },
     Kind {
         kind: "RoleBinding",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "rolebindings",
-        columns: table_printer::ROLE_BINDING,
-        default: defaulting::cluster_role_binding,
-        validate: validation::role_binding,
-        ..RBAC
+        columns: table_printer::ROLE_BINDING_COLUMNS,
+        apply_defaults: defaulting::set_role_binding_defaults,
+        validate: validation::validate_role_binding,
+        ..RBAC_KIND
     },
     Kind {
         kind: "Role",
-        put_creates: true,
+        allows_create_on_update: true,
         plural: "roles",
-        default: defaulting::role,
-        validate: validation::role,
-        ..RBAC
+        apply_defaults: defaulting::set_role_defaults,
+        validate: validation::validate_role,
+        ..RBAC_KIND
     },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
         plural: "priorityclasses",
-        short: &["pc"],
+        short_names: &["pc"],
         namespaced: false,
-        generation: Some(&[]),
-        plugins: &[AdmissionPlugin::Priority],
-        columns: table_printer::PRIORITY_CLASS,
-        default: defaulting::priority_class,
-        validate: validation::priority_class,
-        ..PLAIN
+        generation_fields: Some(&[]),
+        admission_plugins: &[AdmissionPlugin::Priority],
+        columns: table_printer::PRIORITY_CLASS_COLUMNS,
+        apply_defaults: defaulting::set_priority_class_defaults,
+        validate: validation::validate_priority_class,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "coordination.k8s.io",
         kind: "Lease",
-        put_creates: true,
-        version_required: true,
+        allows_create_on_update: true,
+        requires_resource_version: true,
         plural: "leases",
-        columns: table_printer::LEASE,
-        default: defaulting::lease,
-        plain_metadata: true,
-        validate: validation::lease,
-        ..PLAIN
+        columns: table_printer::LEASE_COLUMNS,
+        apply_defaults: defaulting::set_lease_defaults,
+        validates_metadata_last: true,
+        validate: validation::validate_lease,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "node.k8s.io",
         kind: "RuntimeClass",
-        put_creates: true,
-        version_required: true,
+        allows_create_on_update: true,
+        requires_resource_version: true,
         plural: "runtimeclasses",
         namespaced: false,
-        columns: table_printer::RUNTIME_CLASS,
-        validate: validation::runtime_class,
-        warn: warnings::runtime_class,
-        ..PLAIN
+        columns: table_printer::RUNTIME_CLASS_COLUMNS,
+        validate: validation::validate_runtime_class,
+        warnings: warnings::runtime_class_warnings,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
         plural: "endpointslices",
-        generation: Some(&["addressType", "endpoints", "ports"]),
-        columns: table_printer::ENDPOINT_SLICE,
-        default: defaulting::endpoint_slice,
-        validate: validation::endpoint_slice,
-        warn: warnings::endpoint_slice,
-        ..PLAIN
+        generation_fields: Some(&["addressType", "endpoints", "ports"]),
+        columns: table_printer::ENDPOINT_SLICE_COLUMNS,
+        apply_defaults: defaulting::set_endpoint_slice_defaults,
+        validate: validation::validate_endpoint_slice,
+        warnings: warnings::endpoint_slice_warnings,
+        ..DEFAULT_KIND
     },
     // Last, and without short names, so that `ds` means `apps/v1`.
     Kind {
         group: "extensions",
         version: "v1beta1",
-        short: &[],
+        short_names: &[],
         categories: &[],
         conversion: Some(&conversion::EXTENSIONS_DAEMON_SETS),
-        ..DAEMON_SET
+        ..DAEMON_SET_KIND
     },
 ];
 
@@ -573,14 +588,14 @@ static READ_ONLY_KINDS: &[Kind] = &[
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
         plural: "customresourcedefinitions",
-        short: &["crd", "crds"],
+        short_names: &["crd", "crds"],
         categories: &["api-extensions"],
         namespaced: false,
         verbs: &["get", "list", "watch"],
         read_only: Some(
             "custom resources are not served: customresourcedefinitions.apiextensions.k8s.io can be listed, and not written",
         ),
-        ..PLAIN
+        ..DEFAULT_KIND
     },
     Kind {
         group: "metrics.k8s.io",
@@ -589,9 +604,9 @@ static READ_ONLY_KINDS: &[Kind] = &[
         plural: "nodes",
         namespaced: false,
         verbs: &["get", "list"],
-        metered: Some(MeteredResource::Nodes),
-        columns: table_printer::RESOURCE_METRICS,
-        ..PLAIN
+        metered_resource: Some(MeteredResource::Nodes),
+        columns: table_printer::RESOURCE_METRICS_COLUMNS,
+        ..DEFAULT_KIND
     },
     Kind {
         group: "metrics.k8s.io",
@@ -599,13 +614,13 @@ static READ_ONLY_KINDS: &[Kind] = &[
         kind: "PodMetrics",
         plural: "pods",
         verbs: &["get", "list"],
-        metered: Some(MeteredResource::Pods),
-        columns: table_printer::RESOURCE_METRICS,
-        ..PLAIN
+        metered_resource: Some(MeteredResource::Pods),
+        columns: table_printer::RESOURCE_METRICS_COLUMNS,
+        ..DEFAULT_KIND
     },
 ];
 
 /// All served kinds in the order of discovery: if two groups serve a resource, clients use the first.
-pub(crate) fn served() -> impl Iterator<Item = &'static Kind> {
+pub(crate) fn served_kinds() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(READ_ONLY_KINDS)
 }

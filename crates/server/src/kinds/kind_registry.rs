@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{KINDS, Kind, served};
+use super::{KINDS, Kind, served_kinds};
 
 /// The kinds that a server serves. Kinds are looked up here and not in a static table, so that a server can add
 /// kinds while it runs.
@@ -20,8 +20,8 @@ impl KindRegistry {
     pub(crate) fn builtin() -> Self {
         Self {
             writable: KINDS.iter().collect(),
-            served: served().collect(),
-            by_resource: served().map(|it| ((it.group, it.version, it.plural), it)).collect(),
+            served: served_kinds().collect(),
+            by_resource: served_kinds().map(|it| ((it.group, it.version, it.plural), it)).collect(),
         }
     }
 
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn every_kind_is_found_by_its_own_path_alone() {
         let kinds = KindRegistry::builtin();
-        for kind in served() {
+        for kind in served_kinds() {
             let found = kinds.find(kind.group, kind.version, kind.plural).expect("it is served");
             assert!(std::ptr::eq(found, kind), "{}: another kind has the same path", kind.resource());
         }

@@ -15,11 +15,11 @@ use crate::subresource::Subresource;
 use crate::table_printer::Column;
 use crate::types::GroupVersionKind;
 use crate::validation::field_error::FieldErrors;
-use crate::validation::{FieldError, Write, metadata, names};
+use crate::validation::{FieldError, ValidatedWrite, metadata, names};
 
-pub(crate) use self::builtin::{KINDS, served};
+pub(crate) use self::builtin::{KINDS, served_kinds};
 pub(crate) use self::kind_registry::KindRegistry;
-pub(crate) use self::strategy::generated_suffix;
+pub(crate) use self::strategy::generate_name_suffix;
 use crate::unstructured;
 
 /// One row of the kind table: a resource as the server serves it.
@@ -30,63 +30,63 @@ pub(crate) struct Kind {
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
-    pub(crate) short: &'static [&'static str],
+    pub(crate) short_names: &'static [&'static str],
     /// Categories, for example `all` for `kubectl get all`.
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
     pub(crate) verbs: &'static [&'static str],
-    pub(crate) status: Status,
+    pub(crate) status: StatusPolicy,
     /// Subresources other than `status`.
     pub(crate) subresources: &'static [SubresourceSpec],
     /// Fields that an update of the whole object resets to their stored value, besides a status that is a
     /// subresource.
-    pub(crate) whole_keeps: &'static [FieldPath],
+    pub(crate) update_reset_fields: &'static [FieldPath],
     /// Fields that an update of the status resets to their stored value. It may only change `metadata` and
     /// `status` in any case.
-    pub(crate) status_keeps: &'static [FieldPath],
+    pub(crate) status_update_reset_fields: &'static [FieldPath],
     /// `metadata.generation` counts the changes of these fields; `None` if the kind has no generation.
-    pub(crate) generation: Option<&'static [&'static str]>,
+    pub(crate) generation_fields: Option<&'static [&'static str]>,
     /// Sets server-owned fields of the kind from the stored object, which is `None` on create, and the
     /// subresource that is written. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
     /// A PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
-    pub(crate) put_creates: bool,
+    pub(crate) allows_create_on_update: bool,
     /// A PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, negated.
-    pub(crate) version_required: bool,
+    pub(crate) requires_resource_version: bool,
     /// A delete has a grace period, in which the node stops the pod.
-    pub(crate) graceful: bool,
+    pub(crate) deletes_gracefully: bool,
     /// Has `spec.finalizers`, which delay the deletion until the namespace is empty.
-    pub(crate) holds_others: bool,
+    pub(crate) has_spec_finalizers: bool,
     /// Objects of the kind may be owners, so that a delete may have a propagation policy.
-    pub(crate) owns_others: bool,
+    pub(crate) can_own_objects: bool,
     /// A delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
-    pub(crate) returns_deleted: bool,
+    pub(crate) returns_deleted_object: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
-    pub(crate) fields: &'static [&'static str],
+    pub(crate) selectable_fields: &'static [&'static str],
     /// Admission plugins that concern the kind.
-    pub(crate) plugins: &'static [AdmissionPlugin],
+    pub(crate) admission_plugins: &'static [AdmissionPlugin],
     /// Conversion to the storage version, if the kind is another version.
     pub(crate) conversion: Option<&'static Conversion>,
     /// Set if objects of the kind are never stored: the action of a create.
     pub(crate) virtual_create: Option<VirtualCreate>,
     /// Set for a kind of `metrics.k8s.io`, whose objects are read from the agents.
-    pub(crate) metered: Option<MeteredResource>,
+    pub(crate) metered_resource: Option<MeteredResource>,
     /// Set if the kind is read-only: the error message of a write.
     pub(crate) read_only: Option<&'static str>,
     /// Time to live after the last write.
-    pub(crate) lifetime_s: Option<u64>,
+    pub(crate) ttl_s: Option<u64>,
     /// Rule for the names of its objects.
-    pub(crate) name: names::NameRule,
+    pub(crate) name_rule: names::NameRule,
     /// Metadata is validated only if the rest of the object is valid, and any finalizer is accepted, as
     /// upstream does for this kind.
-    pub(crate) plain_metadata: bool,
+    pub(crate) validates_metadata_last: bool,
     /// Deprecation warning of every request for the kind.
     pub(crate) deprecated: Option<&'static str>,
-    pub(crate) default: fn(&mut Value),
+    pub(crate) apply_defaults: fn(&mut Value),
     /// Validates everything but the metadata.
-    pub(crate) validate: fn(&Write, &mut FieldErrors),
+    pub(crate) validate: fn(&ValidatedWrite, &mut FieldErrors),
     /// Warnings about an object that is valid.
-    pub(crate) warn: fn(&Write) -> Vec<String>,
+    pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
     /// Columns of `kubectl get`.
     pub(crate) columns: &'static [Column],
     /// Condition of a table row.
@@ -95,13 +95,13 @@ pub(crate) struct Kind {
 
 /// How `status` may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum StatusPolicy {
     /// The kind has no status, or the status is an ordinary field.
-    Plain,
+    NoSubresource,
     /// Only through `/status`. A new object has this JSON as its status.
-    Apart(&'static str),
+    SubresourceOnly(&'static str),
     /// Through `/status` and on create: a node registers with its status.
-    ApartButCreated,
+    SubresourceAndCreate,
 }
 
 /// A subresource of a kind.
@@ -112,14 +112,14 @@ pub(crate) struct SubresourceSpec {
     /// Group, version and kind of the request and response bodies, if not the kind's own.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
     /// An older version of the body that is also accepted.
-    pub(crate) older: Option<&'static str>,
+    pub(crate) older_body_version: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
     /// The action of a create through the subresource, if it does not update the object.
     pub(crate) virtual_create: Option<VirtualCreate>,
     /// The only fields of the object that an update through the subresource may change.
-    pub(crate) changes: &'static [FieldPath],
+    pub(crate) mutable_fields: &'static [FieldPath],
     /// Fields that an update through the subresource resets to their stored value. Upstream: `GetResetFields`.
-    pub(crate) keeps: &'static [FieldPath],
+    pub(crate) reset_fields: &'static [FieldPath],
 }
 
 /// Field names from the root of an object to one of its fields.
@@ -183,28 +183,28 @@ impl Kind {
     }
 
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-        served().find(|it| it.group == group && it.version == version && it.plural == plural)
+        served_kinds().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
     /// The kind in its storage version.
-    pub(crate) fn stored(&self) -> &Kind {
+    pub(crate) fn storage_kind(&self) -> &Kind {
         self.conversion.map_or(self, |it| {
-            let (group, version, plural) = it.stored;
+            let (group, version, plural) = it.storage_version;
             Self::builtin(group, version, plural)
         })
     }
 
     /// The kind that serves the same objects in another version, if there is one.
     pub(crate) fn in_version(&self, api_version: &str) -> Option<&'static Kind> {
-        let stored = self.stored().resource();
-        served().find(|it| it.stored().resource() == stored && it.api_version() == api_version)
+        let stored = self.storage_kind().resource();
+        served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
     }
 
     /// Converts an object from the version of this kind to the storage version.
     pub(crate) fn to_storage_version(&self, mut object: Value) -> Value {
         if let Some(conversion) = self.conversion {
             conversion.to_storage(&mut object);
-            self.stored().set_type(&mut object);
+            self.storage_kind().set_type_meta(&mut object);
         }
         object
     }
@@ -213,7 +213,7 @@ impl Kind {
     pub(crate) fn to_served_version(&self, mut object: Value) -> Value {
         if let Some(conversion) = self.conversion {
             conversion.to_served(&mut object);
-            self.set_type(&mut object);
+            self.set_type_meta(&mut object);
         }
         object
     }
@@ -223,15 +223,15 @@ impl Kind {
         if self.conversion.is_none() {
             return stored;
         }
-        unstructured::bytes(&self.to_served_version(unstructured::parse(&stored)))
+        unstructured::to_bytes(&self.to_served_version(unstructured::parse_stored(&stored)))
     }
 
     /// The stored field that a field selector of this kind selects.
     pub(crate) fn stored_field<'a>(&self, name: &'a str) -> &'a str {
-        self.conversion.map_or(name, |it| it.field(name))
+        self.conversion.map_or(name, |it| it.stored_field(name))
     }
 
-    fn set_type(&self, object: &mut Value) {
+    fn set_type_meta(&self, object: &mut Value) {
         object["apiVersion"] = json!(self.api_version());
         object["kind"] = json!(self.kind);
     }
@@ -242,7 +242,7 @@ impl Kind {
     }
 
     /// The kind Namespace.
-    pub(crate) fn namespace() -> &'static Kind {
+    pub(crate) fn namespace_kind() -> &'static Kind {
         Self::builtin("", "v1", "namespaces")
     }
 
@@ -257,7 +257,7 @@ impl Kind {
 
     /// `daemonsets.apps`: how errors and the store name the resource.
     pub(crate) fn resource(&self) -> String {
-        join(self.plural, self.group)
+        qualified_resource(self.plural, self.group)
     }
 
     pub(crate) fn singular(&self) -> String {
@@ -265,13 +265,13 @@ impl Kind {
     }
 
     pub(crate) fn has_status_subresource(&self) -> bool {
-        self.status != Status::Plain
+        self.status != StatusPolicy::NoSubresource
     }
 
     /// Validates an object before it is stored.
-    pub(crate) fn validate(&self, write: &Write) -> Vec<FieldError> {
+    pub(crate) fn validate(&self, write: &ValidatedWrite) -> Vec<FieldError> {
         let mut out = FieldErrors::default();
-        if self.plain_metadata {
+        if self.validates_metadata_last {
             (self.validate)(write, &mut out);
             if out.is_empty() {
                 self.validate_metadata(write, &mut out);
@@ -284,23 +284,26 @@ impl Kind {
         out.into_inner()
     }
 
-    fn validate_metadata(&self, write: &Write, out: &mut FieldErrors) {
+    fn validate_metadata(&self, write: &ValidatedWrite, out: &mut FieldErrors) {
         match write.old {
-            None => metadata::check_new(write.new, self.name, self.namespaced, out),
-            Some(old) => metadata::check_change(write.new, old, out),
+            None => metadata::validate_new_metadata(write.new, self.name_rule, self.namespaced, out),
+            Some(old) => metadata::validate_metadata_update(write.new, old, out),
         }
     }
 
     /// Fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
-    pub(crate) fn keeps(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
+    pub(crate) fn reset_fields(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
         const STATUS: &[FieldPath] = &[&["status"]];
         let (first, rest): (&[FieldPath], &[FieldPath]) = match subresource {
-            Subresource::Whole if self.has_status_subresource() => (STATUS, self.whole_keeps),
-            Subresource::Whole => (&[], self.whole_keeps),
-            Subresource::Status => (&[], self.status_keeps),
+            Subresource::Whole if self.has_status_subresource() => (STATUS, self.update_reset_fields),
+            Subresource::Whole => (&[], self.update_reset_fields),
+            Subresource::Status => (&[], self.status_update_reset_fields),
             subresource => (
                 &[],
-                self.subresources.iter().find(|it| it.subresource == subresource).map_or(&[], |it| it.keeps),
+                self.subresources
+                    .iter()
+                    .find(|it| it.subresource == subresource)
+                    .map_or(&[], |it| it.reset_fields),
             ),
         };
         first.iter().chain(rest).copied()
@@ -308,7 +311,7 @@ impl Kind {
 
     /// The only fields that an update of this subresource may change; `None` for the whole object, which may
     /// change all fields except [`Kind::reset_fields`].
-    pub(crate) fn changes(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
+    pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
         const STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
             Subresource::Whole => None,
@@ -317,13 +320,13 @@ impl Kind {
                 self.subresources
                     .iter()
                     .find(|it| it.subresource == subresource)
-                    .map_or(&[], |it| it.changes),
+                    .map_or(&[], |it| it.mutable_fields),
             ),
         }
     }
 
     /// The verbs of the object itself, or of one of its subresources.
-    pub(crate) fn verbs_of(&self, subresource: Subresource) -> &'static [&'static str] {
+    pub(crate) fn subresource_verbs(&self, subresource: Subresource) -> &'static [&'static str] {
         match subresource {
             Subresource::Whole => self.verbs,
             Subresource::Status => &["get", "patch", "update"],
@@ -332,7 +335,7 @@ impl Kind {
     }
 
     /// Name of the subresource in paths and in managed fields; empty for the whole object.
-    pub(crate) fn name_of(&self, subresource: Subresource) -> &'static str {
+    pub(crate) fn subresource_name(&self, subresource: Subresource) -> &'static str {
         match subresource {
             Subresource::Whole => "",
             Subresource::Status => "status",
@@ -343,26 +346,26 @@ impl Kind {
     }
 
     /// Whether an update from `old` to `new` increments `metadata.generation`.
-    pub(crate) fn counts(&self, new: &Value, old: &Value) -> bool {
-        self.generation.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
+    pub(crate) fn increments_generation(&self, new: &Value, old: &Value) -> bool {
+        self.generation_fields.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
     /// Prefix of the store keys of the kind, or of one namespace of the kind.
-    pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
+    pub(crate) fn key_prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
-            Some(namespace) => format!("{}/{namespace}/", self.place()),
-            None => format!("{}/", self.place()),
+            Some(namespace) => format!("{}/{namespace}/", self.key_root()),
+            None => format!("{}/", self.key_root()),
         }
     }
 
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
-        format!("{}/{}/{name}", self.place(), namespace.unwrap_or_default())
+        format!("{}/{}/{name}", self.key_root(), namespace.unwrap_or_default())
     }
 
-    fn place(&self) -> String {
+    fn key_root(&self) -> String {
         self.conversion.map_or_else(
             || self.resource(),
-            |Conversion { stored: (group, _, plural), .. }| join(plural, group),
+            |Conversion { storage_version: (group, _, plural), .. }| qualified_resource(plural, group),
         )
     }
 }
@@ -370,7 +373,7 @@ impl Kind {
 /// The served groups and versions in the order of discovery.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
-    for kind in served() {
+    for kind in served_kinds() {
         if !all.contains(&(kind.group, kind.version)) {
             all.push((kind.group, kind.version));
         }
@@ -383,6 +386,6 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 }
 
 /// `daemonsets.apps`, or only the name in the core group.
-pub(crate) fn join(name: &str, group: &str) -> String {
+pub(crate) fn qualified_resource(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -7,7 +7,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
 /// Metadata that no update changes, for all kinds and subresources.
-const METADATA: [FieldPath; 4] = [
+const IMMUTABLE_METADATA: [FieldPath; 4] = [
     &["metadata", "namespace"],
     &["metadata", "resourceVersion"],
     &["metadata", "creationTimestamp"],
@@ -17,23 +17,23 @@ const METADATA: [FieldPath; 4] = [
 /// Rule: an update changes only the fields that its subresource may change. All other fields keep their stored
 /// value, whatever the request contains; the kind's row lists them.
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
-pub(super) fn reset(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
-    if let Some(changes) = kind.changes(subresource) {
+pub(super) fn reset_fields(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
+    if let Some(changes) = kind.mutable_fields(subresource) {
         let sent = std::mem::replace(new, old.clone());
         for path in changes {
-            copy(path, &sent, new);
+            copy_field(path, &sent, new);
         }
     }
-    for path in kind.keeps(subresource).chain(METADATA) {
-        copy(path, old, new);
+    for path in kind.reset_fields(subresource).chain(IMMUTABLE_METADATA) {
+        copy_field(path, old, new);
     }
     if is_set(&old["metadata"]["deletionTimestamp"]) {
-        copy(&["metadata", "deletionTimestamp"], old, new);
+        copy_field(&["metadata", "deletionTimestamp"], old, new);
     }
 }
 
 /// Copies the field at `path`, or its absence, from `from` to `to`.
-fn copy(path: &[&str], from: &Value, to: &mut Value) {
+fn copy_field(path: &[&str], from: &Value, to: &mut Value) {
     let Some((name, parents)) = path.split_last() else { return };
     let (mut source, mut parent) = (Some(from), to);
     for at in parents {
@@ -41,7 +41,7 @@ fn copy(path: &[&str], from: &Value, to: &mut Value) {
         let is_there = source.is_some_and(Value::is_object);
         let object = match parent {
             Value::Object(object) => object,
-            _ if is_there => emptied(parent),
+            _ if is_there => replace_with_object(parent),
             _ => return,
         };
         parent = match is_there {
@@ -54,14 +54,14 @@ fn copy(path: &[&str], from: &Value, to: &mut Value) {
     }
     match (source.and_then(|it| it.get(name)), parent) {
         (Some(value), Value::Object(object)) => drop(object.insert((*name).to_owned(), value.clone())),
-        (Some(value), parent) => drop(emptied(parent).insert((*name).to_owned(), value.clone())),
+        (Some(value), parent) => drop(replace_with_object(parent).insert((*name).to_owned(), value.clone())),
         (None, Value::Object(object)) => drop(object.remove(*name)),
         (None, _) => {}
     }
 }
 
 /// Replaces a value that is not an object by an empty object.
-fn emptied(value: &mut Value) -> &mut Map<String, Value> {
+fn replace_with_object(value: &mut Value) -> &mut Map<String, Value> {
     *value = Value::Object(Map::new());
     value.as_object_mut().expect("the value is an object")
 }

@@ -8,24 +8,24 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Kind, Status, reset_fields};
+use super::{Kind, StatusPolicy, reset_fields};
 use crate::defaulting::TEMPLATE_GENERATION;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, map_mut};
+use crate::unstructured::{self, is_set, list_at, map_at_mut};
 use crate::validation::resources;
 
 impl Kind {
     /// Sets the server-owned fields of a new object.
     pub(crate) fn prepare_for_create(&self, object: &mut Value, now: Timestamp) {
-        let meta = map_mut(object, "metadata");
+        let meta = map_at_mut(object, "metadata");
         meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
-        meta.insert("creationTimestamp".into(), json!(unstructured::time(now)));
-        if self.generation.is_some() {
+        meta.insert("creationTimestamp".into(), json!(unstructured::format_time(now)));
+        if self.generation_fields.is_some() {
             meta.insert("generation".into(), json!(1));
         }
         match self.status {
-            Status::Plain | Status::ApartButCreated => {}
-            Status::Apart(initial) => {
+            StatusPolicy::NoSubresource | StatusPolicy::SubresourceAndCreate => {}
+            StatusPolicy::SubresourceOnly(initial) => {
                 object["status"] = serde_json::from_str(initial).expect("the table of kinds holds JSON");
             }
         }
@@ -34,10 +34,10 @@ impl Kind {
 
     /// Sets the server-owned fields of an update from the stored object and the subresource that is written.
     pub(crate) fn prepare_for_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
-        reset_fields::reset(self, subresource, new, old);
-        new["apiVersion"] = json!(self.stored().api_version());
+        reset_fields::reset_fields(self, subresource, new, old);
+        new["apiVersion"] = json!(self.storage_kind().api_version());
         new["kind"] = json!(self.kind);
-        let (meta, stored) = (map_mut(new, "metadata"), &old["metadata"]);
+        let (meta, stored) = (map_at_mut(new, "metadata"), &old["metadata"]);
         // An absent field keeps its value; validation refuses another value than the stored one.
         for name in ["uid", "deletionGracePeriodSeconds"] {
             if !meta.get(name).is_some_and(is_set) {
@@ -49,43 +49,43 @@ impl Kind {
         }
         (self.prepare)(new, Some(old), subresource);
         // Binding a pod to its node does not increment the generation.
-        if subresource != Subresource::Binding && self.counts(new, old) {
+        if subresource != Subresource::Binding && self.increments_generation(new, old) {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
     }
 }
 
-pub(super) fn nothing(_: &mut Value, _: Option<&Value>, _: Subresource) {}
+pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
 /// A new namespace gets the finalizer `kubernetes`, which is removed once the namespace is empty.
-pub(super) fn namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
+pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
     }
-    let mut finalizers = list(&new["spec"], "finalizers").to_vec();
+    let mut finalizers = list_at(&new["spec"], "finalizers").to_vec();
     if !finalizers.contains(&json!("kubernetes")) {
         finalizers.push(json!("kubernetes"));
     }
-    map_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
+    map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
 /// The QoS class of a pod is set when it is created; a status that leaves it out keeps it.
-pub(super) fn pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
-    let Some(old) = old else { return first_status(new) };
+pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
+    let Some(old) = old else { return set_initial_pod_status(new) };
     if subresource != Subresource::Status {
         return;
     }
     let class = &old["status"]["qosClass"];
     if is_set(class) && !is_set(&new["status"]["qosClass"]) {
-        map_mut(new, "status").insert("qosClass".into(), class.clone());
+        map_at_mut(new, "status").insert("qosClass".into(), class.clone());
     }
 }
 
-fn first_status(pod: &mut Value) {
+fn set_initial_pod_status(pod: &mut Value) {
     let class = resources::qos_class(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
     let is_gated = is_set(&pod["spec"]["schedulingGates"]);
-    let status = map_mut(pod, "status");
+    let status = map_at_mut(pod, "status");
     status.insert("qosClass".into(), json!(class));
     if is_gated {
         let gated = json!({
@@ -98,12 +98,12 @@ fn first_status(pod: &mut Value) {
         });
         status.insert("conditions".into(), json!([gated]));
     }
-    resources::spell_out_label_keys(pod);
+    resources::merge_match_label_keys(pod);
 }
 
 /// The annotation of a DaemonSet with the template generation of the old API. Every change of the template
 /// increments it and nothing else does: controllers distinguish old pods from new ones by it.
-pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
+pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
     };
@@ -116,13 +116,13 @@ pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, subresource: Subre
         }
         Some(old) => of(old).unwrap_or(0),
     };
-    let annotations = map_mut(&mut new["metadata"], "annotations");
+    let annotations = map_at_mut(&mut new["metadata"], "annotations");
     annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
 }
 
 /// Five random characters for a generated name, without vowels so that they form no words. Upstream:
 /// `SimpleNameGenerator`.
-pub(crate) fn generated_suffix() -> String {
+pub(crate) fn generate_name_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

@@ -3,35 +3,35 @@
 
 use serde_json::Value;
 
-pub(super) fn document(value: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+pub(super) fn encode_document(value: &Value) -> Vec<u8> {
+    let mut out = ProtobufWriter::default();
     out.text(1, &value["swagger"]);
     out.message(2, |info| {
         info.text(1, &value["info"]["title"]);
         info.text(2, &value["info"]["version"]);
     });
-    out.message(8, |paths| paths.named(2, &value["paths"], path_item));
-    out.message(9, |definitions| definitions.named(1, &value["definitions"], schema));
+    out.message(8, |paths| paths.map(2, &value["paths"], path_item));
+    out.message(9, |definitions| definitions.map(1, &value["definitions"], schema));
     out.0
 }
 
-fn path_item(out: &mut Message, value: &Value) {
+fn path_item(out: &mut ProtobufWriter, value: &Value) {
     for (number, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
         if value[method].is_object() {
             out.message(number, |it| operation(it, &value[method]));
         }
     }
-    out.each(9, &value["parameters"], parameter);
+    out.messages(9, &value["parameters"], parameter);
 }
 
-fn operation(out: &mut Message, value: &Value) {
+fn operation(out: &mut ProtobufWriter, value: &Value) {
     out.texts(1, &value["tags"]);
     out.text(5, &value["operationId"]);
     out.texts(6, &value["produces"]);
     out.texts(7, &value["consumes"]);
-    out.each(8, &value["parameters"], parameter);
+    out.messages(8, &value["parameters"], parameter);
     out.message(9, |responses| {
-        responses.named(1, &value["responses"], |it, response| {
+        responses.map(1, &value["responses"], |it, response| {
             it.message(1, |it| {
                 it.text(1, &response["description"]);
                 if response["schema"].is_object() {
@@ -43,7 +43,7 @@ fn operation(out: &mut Message, value: &Value) {
     out.extensions(13, value);
 }
 
-fn parameter(out: &mut Message, value: &Value) {
+fn parameter(out: &mut ProtobufWriter, value: &Value) {
     out.message(1, |out| match value["in"].as_str() {
         Some("body") => out.message(1, |body| {
             body.text(2, &value["name"]);
@@ -71,7 +71,7 @@ fn parameter(out: &mut Message, value: &Value) {
     });
 }
 
-fn schema(out: &mut Message, value: &Value) {
+fn schema(out: &mut ProtobufWriter, value: &Value) {
     out.text(1, &value["$ref"]);
     out.text(2, &value["format"]);
     out.text(4, &value["description"]);
@@ -86,16 +86,16 @@ fn schema(out: &mut Message, value: &Value) {
         out.message(23, |it| it.message(1, |it| schema(it, &value["items"])));
     }
     if value["properties"].is_object() {
-        out.message(25, |it| it.named(1, &value["properties"], schema));
+        out.message(25, |it| it.map(1, &value["properties"], schema));
     }
     out.extensions(31, value);
 }
 
 /// Writes a protobuf message. Null and empty values are omitted.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufWriter(Vec<u8>);
 
-impl Message {
+impl ProtobufWriter {
     fn text(&mut self, number: u32, value: &Value) {
         if let Some(text) = value.as_str().filter(|it| !it.is_empty()) {
             self.bytes(number, text.as_bytes());
@@ -121,14 +121,14 @@ impl Message {
         self.bytes(number, &inner.0);
     }
 
-    fn each(&mut self, number: u32, list: &Value, write: fn(&mut Self, &Value)) {
+    fn messages(&mut self, number: u32, list: &Value, write: fn(&mut Self, &Value)) {
         for value in list.as_array().into_iter().flatten() {
             self.message(number, |it| write(it, value));
         }
     }
 
     /// Writes a map: one message for each entry, with its name and its value.
-    fn named(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
+    fn map(&mut self, number: u32, map: &Value, write: fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flatten() {
             self.message(number, |it| {
                 it.bytes(1, name.as_bytes());

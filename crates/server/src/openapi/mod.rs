@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JSON;
-use crate::discovery::Document;
+use crate::discovery::StaticDocument;
 use crate::kinds::{KINDS, Kind, group_versions};
 use schema::Schemas;
 
@@ -26,33 +26,34 @@ enum OpenApiVersion {
 }
 
 /// OpenAPI v2: one document for all groups. `accept` is the Accept header of the request.
-pub(crate) fn v2(accept: &str) -> &'static Document {
+pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-    static IN_JSON: LazyLock<Document> = LazyLock::new(|| Document::new(JSON, v2_value().to_string()));
-    static IN_PROTOBUF: LazyLock<Document> =
-        LazyLock::new(|| Document::new(PROTOBUF, gnostic::document(&v2_value())));
+    static IN_JSON: LazyLock<StaticDocument> =
+        LazyLock::new(|| StaticDocument::new(JSON, v2_value().to_string()));
+    static IN_PROTOBUF: LazyLock<StaticDocument> =
+        LazyLock::new(|| StaticDocument::new(PROTOBUF, gnostic::encode_document(&v2_value())));
     // Clients write `@` instead of the first dot of the media type.
     if accept.contains("proto-openapi.spec.v2") { &IN_PROTOBUF } else { &IN_JSON }
 }
 
-pub(crate) fn v3_index() -> &'static Document {
-    static INDEX: LazyLock<Document> = LazyLock::new(|| {
-        let at = |(path, document): (&String, &Document)| {
+pub(crate) fn v3_index_document() -> &'static StaticDocument {
+    static INDEX: LazyLock<StaticDocument> = LazyLock::new(|| {
+        let at = |(path, document): (&String, &StaticDocument)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.hash);
             (path.clone(), json!({"serverRelativeURL": url}))
         };
-        let paths: Map<String, Value> = V3.iter().map(at).collect();
-        Document::new(JSON, json!({ "paths": paths }).to_string())
+        let paths: Map<String, Value> = V3_DOCUMENTS.iter().map(at).collect();
+        StaticDocument::new(JSON, json!({ "paths": paths }).to_string())
     });
     &INDEX
 }
 
-pub(crate) fn v3(group: &str, version: &str) -> Option<&'static Document> {
-    V3.get(&root(group, version))
+pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticDocument> {
+    V3_DOCUMENTS.get(&api_root(group, version))
 }
 
 /// The documents by path, for example `apis/apps/v1`.
-static V3: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(|| {
     let documents = group_versions().into_iter().map(|(group, version)| {
         let kinds: Vec<&Kind> =
             KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
@@ -63,10 +64,10 @@ static V3: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
         let value = json!({
             "openapi": "3.0.0",
             "info": info(),
-            "paths": paths::of(&kinds, OpenApiVersion::V3),
+            "paths": paths::openapi_paths(&kinds, OpenApiVersion::V3),
             "components": {"schemas": schemas(&kinds, OpenApiVersion::V3)},
         });
-        Some((root(group, version), Document::new(JSON, value.to_string())))
+        Some((api_root(group, version), StaticDocument::new(JSON, value.to_string())))
     });
     documents.flatten().collect()
 });
@@ -76,7 +77,7 @@ fn v2_value() -> Value {
     json!({
         "swagger": "2.0",
         "info": info(),
-        "paths": paths::of(&kinds, OpenApiVersion::V2),
+        "paths": paths::openapi_paths(&kinds, OpenApiVersion::V2),
         "definitions": schemas(&kinds, OpenApiVersion::V2),
     })
 }
@@ -96,11 +97,11 @@ fn schemas(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     for kind in ["DeleteOptions", "Status"] {
         schemas.add("", "v1", kind);
     }
-    schemas.all()
+    schemas.into_schemas()
 }
 
 /// `api/v1` or `apis/apps/v1`.
-fn root(group: &str, version: &str) -> String {
+fn api_root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 

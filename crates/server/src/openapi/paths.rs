@@ -2,21 +2,22 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{OpenApiVersion, root};
+use super::{OpenApiVersion, api_root};
 use crate::kinds::Kind;
 use crate::types;
 
-const ACCEPTED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const BODY_MEDIA_TYPES: &[&str] =
+    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 /// kubectl reads from these which patch types the server supports.
-const PATCHES: &[&str] = &[
+const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
 
-const LIST: &[(&str, &str)] = &[
+const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
     ("fieldSelector", "string"),
@@ -31,30 +32,30 @@ const LIST: &[(&str, &str)] = &[
 
 /// kubectl reads from `fieldValidation` that the server validates fields, and from `dryRun` that it supports
 /// dry runs.
-const WRITE: &[(&str, &str)] =
+const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
-const PATCH: &[(&str, &str)] =
+const PATCH_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
 
-const DELETE: &[(&str, &str)] = &[
+const DELETE_PARAMETERS: &[(&str, &str)] = &[
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 ];
 
-pub(super) fn of(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
-    let mut paths = Paths { version, found: Map::new() };
+pub(super) fn openapi_paths(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
+    let mut paths = PathsBuilder { version, paths: Map::new() };
     for kind in kinds {
-        paths.add(kind);
+        paths.add_kind(kind);
     }
-    paths.found
+    paths.paths
 }
 
-struct Paths {
+struct PathsBuilder {
     version: OpenApiVersion,
-    found: Map<String, Value>,
+    paths: Map<String, Value>,
 }
 
 /// One verb on one path.
@@ -67,42 +68,53 @@ struct OpenApiOperation<'a> {
     parameters: &'a [(&'a str, &'a str)],
     /// Group, version and kind of the request body, unless it is a patch.
     body: Option<(&'a str, &'a str, &'a str)>,
-    answer: String,
+    response: String,
 }
 
-impl Paths {
-    fn add(&mut self, kind: &Kind) {
+impl PathsBuilder {
+    fn add_kind(&mut self, kind: &Kind) {
         let own = (kind.group, kind.version, kind.kind);
-        let name = name_of(own);
+        let name = schema_name(own);
         let list = name.as_ref().map(|it| format!("{it}List")).unwrap_or_default();
         let name = name.unwrap_or_default();
         let namespaced = if kind.namespaced { "Namespaced" } else { "" };
-        let all = format!("/{}/{}", root(kind.group, kind.version), kind.plural);
+        let all = format!("/{}/{}", api_root(kind.group, kind.version), kind.plural);
         let collection = if kind.namespaced {
-            format!("/{}/namespaces/{{namespace}}/{}", root(kind.group, kind.version), kind.plural)
+            format!("/{}/namespaces/{{namespace}}/{}", api_root(kind.group, kind.version), kind.plural)
         } else {
             all.clone()
         };
         let object = format!("{collection}/{{name}}");
-        let group = camel(kind.group.split(".k8s.io").next().unwrap_or_default());
+        let group = upper_camel_case(kind.group.split(".k8s.io").next().unwrap_or_default());
         let group = if group.is_empty() { "Core".to_owned() } else { group };
-        let id = |verb: &str, rest: &str| format!("{verb}{group}{}{rest}", camel(kind.version));
+        let id = |verb: &str, rest: &str| format!("{verb}{group}{}{rest}", upper_camel_case(kind.version));
         let plain = |rest: &str| format!("{namespaced}{}{rest}", kind.kind);
         let options = ("", "v1", "DeleteOptions");
         let status = "io.k8s.apimachinery.pkg.apis.meta.v1.Status".to_owned();
         let can = |verb: &str| kind.verbs.contains(&verb);
         let mut put = |path: &str, method, action, id, parameters, body, answer| {
-            self.put(path, &OpenApiOperation { kind, method, action, id, parameters, body, answer });
+            self.add_operation(
+                path,
+                &OpenApiOperation { kind, method, action, id, parameters, body, response: answer },
+            );
         };
         if can("list") {
-            put(&collection, "get", "list", id("list", &plain("")), LIST, None, list.clone());
+            put(&collection, "get", "list", id("list", &plain("")), LIST_PARAMETERS, None, list.clone());
             if kind.namespaced {
                 let rest = format!("{}ForAllNamespaces", kind.kind);
-                put(&all, "get", "list", id("list", &rest), LIST, None, list);
+                put(&all, "get", "list", id("list", &rest), LIST_PARAMETERS, None, list);
             }
         }
         if can("create") {
-            put(&collection, "post", "post", id("create", &plain("")), WRITE, Some(own), name.clone());
+            put(
+                &collection,
+                "post",
+                "post",
+                id("create", &plain("")),
+                WRITE_PARAMETERS,
+                Some(own),
+                name.clone(),
+            );
         }
         if can("deletecollection") {
             let rest = format!("Collection{}", plain(""));
@@ -111,7 +123,7 @@ impl Paths {
                 "delete",
                 "deletecollection",
                 id("delete", &rest),
-                DELETE,
+                DELETE_PARAMETERS,
                 Some(options),
                 status.clone(),
             );
@@ -120,13 +132,21 @@ impl Paths {
             put(&object, "get", "get", id("read", &plain("")), &[], None, name.clone());
         }
         if can("update") {
-            put(&object, "put", "put", id("replace", &plain("")), WRITE, Some(own), name.clone());
+            put(&object, "put", "put", id("replace", &plain("")), WRITE_PARAMETERS, Some(own), name.clone());
         }
         if can("patch") {
-            put(&object, "patch", "patch", id("patch", &plain("")), PATCH, None, name.clone());
+            put(&object, "patch", "patch", id("patch", &plain("")), PATCH_PARAMETERS, None, name.clone());
         }
         if can("delete") {
-            put(&object, "delete", "delete", id("delete", &plain("")), DELETE, Some(options), status);
+            put(
+                &object,
+                "delete",
+                "delete",
+                id("delete", &plain("")),
+                DELETE_PARAMETERS,
+                Some(options),
+                status,
+            );
         }
         let of_status = ("status", own, &["get", "patch", "update"][..]);
         let parts = kind.subresources.iter().map(|it| (it.name, it.body.unwrap_or(own), it.verbs));
@@ -134,12 +154,12 @@ impl Paths {
             kind.has_status_subresource().then_some(of_status).into_iter().chain(parts)
         {
             let path = format!("{object}/{subresource}");
-            let answer = name_of(body).unwrap_or_default();
+            let answer = schema_name(body).unwrap_or_default();
             for verb in verbs {
                 let (method, action, word, parameters, body) = match *verb {
-                    "create" => ("post", "post", "create", WRITE, Some(body)),
-                    "update" => ("put", "put", "replace", WRITE, Some(body)),
-                    "patch" => ("patch", "patch", "patch", PATCH, None),
+                    "create" => ("post", "post", "create", WRITE_PARAMETERS, Some(body)),
+                    "update" => ("put", "put", "replace", WRITE_PARAMETERS, Some(body)),
+                    "patch" => ("patch", "patch", "patch", PATCH_PARAMETERS, None),
                     "get" => ("get", "get", "read", &[][..], None),
                     _ => continue,
                 };
@@ -147,7 +167,7 @@ impl Paths {
                     &path,
                     method,
                     action,
-                    id(word, &plain(&camel(subresource))),
+                    id(word, &plain(&upper_camel_case(subresource))),
                     parameters,
                     body,
                     answer.clone(),
@@ -156,8 +176,8 @@ impl Paths {
         }
     }
 
-    fn put(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
-        let item = self.found.entry(path).or_insert_with(|| {
+    fn add_operation(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
+        let item = self.paths.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
             let parameters = in_path.map(|it| parameter(self.version, it, "path", "string")).collect();
             with_parameters(json!({}), parameters)
@@ -171,14 +191,14 @@ fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
         it.parameters.iter().map(|(name, of)| parameter(version, name, "query", of)).collect();
     let is_patch = it.method == "patch";
     let body = match it.body {
-        Some(body) => name_of(body),
+        Some(body) => schema_name(body),
         None => None,
     };
     let code = if it.method == "post" { "201" } else { "200" };
     let mut answer = json!({"description": if it.method == "post" { "Created" } else { "OK" }});
     let mut value = json!({
         "operationId": it.id,
-        "tags": [tag(it.kind)],
+        "tags": [operation_tag(it.kind)],
         "x-kubernetes-action": it.action,
         "x-kubernetes-group-version-kind":
             {"group": it.kind.group, "version": it.kind.version, "kind": it.kind.kind},
@@ -192,11 +212,11 @@ fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
                 };
                 parameters
                     .insert(0, json!({"name": "body", "in": "body", "required": true, "schema": schema}));
-                value["consumes"] = if is_patch { PATCHES } else { ACCEPTED }.into();
+                value["consumes"] = if is_patch { PATCH_MEDIA_TYPES } else { BODY_MEDIA_TYPES }.into();
             }
             value["produces"] = vec!["application/json"].into();
-            if !it.answer.is_empty() {
-                answer["schema"] = json!({"$ref": format!("#/definitions/{}", it.answer)});
+            if !it.response.is_empty() {
+                answer["schema"] = json!({"$ref": format!("#/definitions/{}", it.response)});
             }
         }
         OpenApiVersion::V3 => {
@@ -205,14 +225,13 @@ fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
                 Value::Object(each.collect())
             };
             if is_patch {
-                value["requestBody"] =
-                    json!({"content": content(PATCHES, &json!({"type": "object"})), "required": true});
+                value["requestBody"] = json!({"content": content(PATCH_MEDIA_TYPES, &json!({"type": "object"})), "required": true});
             } else if let Some(name) = &body {
                 let schema = json!({"$ref": format!("#/components/schemas/{name}")});
                 value["requestBody"] = json!({"content": content(&["*/*"], &schema), "required": true});
             }
-            if !it.answer.is_empty() {
-                let schema = json!({"$ref": format!("#/components/schemas/{}", it.answer)});
+            if !it.response.is_empty() {
+                let schema = json!({"$ref": format!("#/components/schemas/{}", it.response)});
                 answer["content"] = content(&["application/json"], &schema);
             }
         }
@@ -245,24 +264,24 @@ fn parameter(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Valu
 }
 
 /// Name of the schema of a kind, if it has one.
-fn name_of((group, version, kind): (&str, &str, &str)) -> Option<String> {
-    types::of(group, version, kind).map(|it| it.name.to_owned())
+fn schema_name((group, version, kind): (&str, &str, &str)) -> Option<String> {
+    types::find_type(group, version, kind).map(|it| it.name.to_owned())
 }
 
 /// Tag of the operations of a kind, for example `apps_v1`.
-fn tag(kind: &Kind) -> String {
+fn operation_tag(kind: &Kind) -> String {
     let group =
         if kind.group.is_empty() { "core" } else { kind.group.split(".k8s.io").next().unwrap_or_default() };
-    format!("{}_{}", camel_low(group), kind.version)
+    format!("{}_{}", lower_camel_case(group), kind.version)
 }
 
 /// `rbac.authorization` becomes `RbacAuthorization`.
-fn camel(words: &str) -> String {
+fn upper_camel_case(words: &str) -> String {
     let word = |it: &str| it.get(..1).map(|first| first.to_uppercase() + &it[1..]).unwrap_or_default();
     words.split(['.', '-']).map(word).collect()
 }
 
-fn camel_low(words: &str) -> String {
-    let camel = camel(words);
+fn lower_camel_case(words: &str) -> String {
+    let camel = upper_camel_case(words);
     camel.get(..1).map(|first| first.to_lowercase() + &camel[1..]).unwrap_or_default()
 }

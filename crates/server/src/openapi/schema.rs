@@ -12,22 +12,22 @@ use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
 #[derive(Debug)]
 pub(super) struct Schemas {
     version: OpenApiVersion,
-    found: BTreeMap<&'static str, Value>,
-    lists: BTreeMap<String, Value>,
+    schemas: BTreeMap<&'static str, Value>,
+    list_schemas: BTreeMap<String, Value>,
 }
 
 impl Schemas {
     pub(super) fn new(version: OpenApiVersion) -> Self {
-        Self { version, found: BTreeMap::new(), lists: BTreeMap::new() }
+        Self { version, schemas: BTreeMap::new(), list_schemas: BTreeMap::new() }
     }
 
-    pub(super) fn all(self) -> Map<String, Value> {
-        let found = self.found.into_iter().map(|(name, schema)| (name.to_owned(), schema));
-        found.chain(self.lists).collect()
+    pub(super) fn into_schemas(self) -> Map<String, Value> {
+        let found = self.schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema));
+        found.chain(self.list_schemas).collect()
     }
 
     pub(super) fn add(&mut self, group: &str, version: &str, kind: &str) {
-        if let Some(of) = types::of(group, version, kind) {
+        if let Some(of) = types::find_type(group, version, kind) {
             self.add_type(of);
         }
     }
@@ -35,12 +35,12 @@ impl Schemas {
     /// Adds a kind, and its list if it can be listed.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.add(kind.group, kind.version, kind.kind);
-        let Some(of) = types::of(kind.group, kind.version, kind.kind) else { return };
+        let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
         if !kind.verbs.contains(&"list") {
             return;
         }
         self.add("meta.k8s.io", "v1", "ListMeta");
-        let item = self.refer(of.name);
+        let item = self.reference(of.name);
         let described = |name: &str| of.field(name).map_or("", |it| it.description);
         let schema = json!({
             "description": format!("{0}List is a list of {0} objects.", kind.kind),
@@ -49,25 +49,25 @@ impl Schemas {
             "properties": {
                 "apiVersion": {"type": "string", "description": described("apiVersion")},
                 "kind": {"type": "string", "description": described("kind")},
-                "metadata": self.refer("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
+                "metadata": self.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
                 "items": {"type": "array", "description": "Items is the list.", "items": item},
             },
             "x-kubernetes-group-version-kind": [
                 {"group": kind.group, "version": kind.version, "kind": format!("{}List", kind.kind)}
             ],
         });
-        self.lists.insert(format!("{}List", of.name), schema);
+        self.list_schemas.insert(format!("{}List", of.name), schema);
     }
 
     fn add_type(&mut self, of: &'static Type) {
-        if self.found.contains_key(of.name) {
+        if self.schemas.contains_key(of.name) {
             return;
         }
         // Inserted before its fields, since a type may contain itself.
-        self.found.insert(of.name, Value::Null);
+        self.schemas.insert(of.name, Value::Null);
         let mut schema = json!({"type": "object", "description": of.description});
         let properties: Map<String, Value> =
-            of.fields.iter().map(|it| (it.name.to_owned(), self.field(it))).collect();
+            of.fields.iter().map(|it| (it.name.to_owned(), self.field_schema(it))).collect();
         if !properties.is_empty() {
             schema["properties"] = properties.into();
         }
@@ -82,21 +82,21 @@ impl Schemas {
         if !kinds.is_empty() {
             schema["x-kubernetes-group-version-kind"] = kinds.into();
         }
-        self.found.insert(of.name, schema);
+        self.schemas.insert(of.name, schema);
     }
 
-    fn field(&mut self, field: &'static Field) -> Value {
-        let mut schema = self.shape(field.shape);
+    fn field_schema(&mut self, field: &'static Field) -> Value {
+        let mut schema = self.shape_schema(field.shape);
         let mut description = field.description.to_owned();
         let go_type = field.go_type.unwrap_or_default();
         match field.shape {
             Shape::List(..) => {
-                if let Some(values) = values::of(go_type.trim_start_matches("[]")) {
+                if let Some(values) = values::enum_values(go_type.trim_start_matches("[]")) {
                     schema["items"]["enum"] = values.into();
                 }
             }
             _ => {
-                if let Some(values) = values::of(go_type) {
+                if let Some(values) = values::enum_values(go_type) {
                     schema["enum"] = values.into();
                     let lines = values.iter().map(|it| format!("\n - `{it:?}`"));
                     description.extend(["\n\nPossible enum values:".to_owned()].into_iter().chain(lines));
@@ -108,7 +108,7 @@ impl Schemas {
         }
         if self.version == OpenApiVersion::V3 {
             // OpenAPI v2 does not allow a default beside a reference.
-            let zero = (field.presence == Presence::Always).then(|| zero(field.shape)).flatten();
+            let zero = (field.presence == Presence::Always).then(|| zero_default(field.shape)).flatten();
             let declared = field.default.and_then(|it| serde_json::from_str(it).ok());
             if let Some(default) = declared.or(zero) {
                 schema["default"] = default;
@@ -139,7 +139,7 @@ impl Schemas {
         schema
     }
 
-    fn shape(&mut self, shape: Shape) -> Value {
+    fn shape_schema(&mut self, shape: Shape) -> Value {
         match shape {
             Shape::Bool => json!({"type": "boolean"}),
             Shape::Int32 => json!({"type": "integer", "format": "int32"}),
@@ -148,23 +148,25 @@ impl Schemas {
             Shape::Bytes => json!({"type": "string", "format": "byte"}),
             Shape::Object(of) => {
                 self.add_type(of);
-                self.refer(of.name)
+                self.reference(of.name)
             }
-            Shape::List(items, _) => json!({"type": "array", "items": self.within(*items)}),
-            Shape::Map(values, _) => json!({"type": "object", "additionalProperties": self.within(*values)}),
+            Shape::List(items, _) => json!({"type": "array", "items": self.item_schema(*items)}),
+            Shape::Map(values, _) => {
+                json!({"type": "object", "additionalProperties": self.item_schema(*values)})
+            }
             Shape::Time
             | Shape::MicroTime
             | Shape::Quantity
             | Shape::IntOrString
             | Shape::Any
-            | Shape::FieldsV1 => self.special(shape),
+            | Shape::FieldsV1 => self.special_schema(shape),
         }
     }
 
     /// The schema of list items or map values.
-    fn within(&mut self, shape: Shape) -> Value {
-        let mut schema = self.shape(shape);
-        match (self.version, zero(shape)) {
+    fn item_schema(&mut self, shape: Shape) -> Value {
+        let mut schema = self.shape_schema(shape);
+        match (self.version, zero_default(shape)) {
             (OpenApiVersion::V2, _) => schema,
             (OpenApiVersion::V3, Some(zero)) => {
                 schema["default"] = zero;
@@ -175,8 +177,8 @@ impl Schemas {
         }
     }
 
-    fn special(&mut self, shape: Shape) -> Value {
-        let Some((name, description)) = shape.special() else { return json!({}) };
+    fn special_schema(&mut self, shape: Shape) -> Value {
+        let Some((name, description)) = shape.special_type_name_and_description() else { return json!({}) };
         let v3 = self.version == OpenApiVersion::V3;
         let mut schema = match shape {
             Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
@@ -189,11 +191,11 @@ impl Schemas {
             _ => json!({"type": "object"}),
         };
         schema["description"] = description.into();
-        self.found.insert(name, schema);
-        self.refer(name)
+        self.schemas.insert(name, schema);
+        self.reference(name)
     }
 
-    fn refer(&self, name: &str) -> Value {
+    fn reference(&self, name: &str) -> Value {
         match self.version {
             OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
             // Nothing may be beside a reference, so `allOf` wraps it: a description will be added.
@@ -203,7 +205,7 @@ impl Schemas {
 }
 
 /// Go's zero value as an OpenAPI default, for the shapes that have one there.
-fn zero(shape: Shape) -> Option<Value> {
+fn zero_default(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
         Shape::Int32 | Shape::Int64 => Some(0.into()),
@@ -217,7 +219,7 @@ fn group_version_kinds(of: &'static Type) -> Vec<Value> {
     let named =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut found = Vec::new();
-    for (group, version, kind, it) in types::kinds() {
+    for (group, version, kind, it) in types::all_kinds() {
         match (*group, *kind) {
             _ if !std::ptr::eq(*it, of) => {}
             // DeleteOptions are registered in every group.

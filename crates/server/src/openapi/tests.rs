@@ -4,7 +4,7 @@ use super::*;
 use crate::unstructured;
 
 fn v3_of(group: &str, version: &str) -> Value {
-    serde_json::from_slice(&v3(group, version).expect("a known group").bytes).expect("JSON")
+    serde_json::from_slice(&v3_document(group, version).expect("a known group").bytes).expect("JSON")
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_schema_says_what_the_type_is_and_how_it_merges() {
         }
     "##]]
     .assert_eq(&format!("{port:#}\n"));
-    let v2: Value = serde_json::from_slice(&v2(JSON).bytes).expect("JSON");
+    let v2: Value = serde_json::from_slice(&v2_document(JSON).bytes).expect("JSON");
     let set = &v2["definitions"]["io.k8s.api.apps.v1.DaemonSet"];
     expect![[r##"
         {
@@ -109,7 +109,7 @@ fn every_reference_leads_somewhere() {
             _ => {}
         }
     }
-    let documents = V3.values().chain([v2(JSON)]);
+    let documents = V3_DOCUMENTS.values().chain([v2_document(JSON)]);
     for document in documents {
         let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
         let mut found = Vec::new();
@@ -128,7 +128,7 @@ fn what_can_be_asked_of_a_kind() {
     let lines = document["paths"].as_object().expect("paths").iter().flat_map(|(path, item)| {
         let methods = item.as_object().expect("methods").iter();
         methods.filter(|it| it.1.is_object()).map(move |(method, it)| {
-            let names = unstructured::list(it, "parameters").iter();
+            let names = unstructured::list_at(it, "parameters").iter();
             let names: Vec<_> = names.filter_map(|it| it["name"].as_str()).collect();
             let id = it["operationId"].as_str().unwrap_or_default();
             format!("{method} {path} {id}({})\n", names.join(" "))

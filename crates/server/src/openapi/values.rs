@@ -1,15 +1,15 @@
 //! Enum values of named string types, by Go's type name, for `kubectl explain`. The crates that the type table
 //! is generated from do not contain them.
 
-use crate::validation::authority::USAGES;
+use crate::validation::rbac_and_certificates::KEY_USAGES;
 use crate::validation::volume::HOST_PATH_TYPES;
 
-pub(super) fn of(go_type: &str) -> Option<&'static [&'static str]> {
-    let at = VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)).ok()?;
-    Some(VALUES[at].1)
+pub(super) fn enum_values(go_type: &str) -> Option<&'static [&'static str]> {
+    let at = ENUM_VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)).ok()?;
+    Some(ENUM_VALUES[at].1)
 }
 
-const VALUES: &[(&str, &[&str])] = &[
+const ENUM_VALUES: &[(&str, &[&str])] = &[
     ("v1.AddressType", &["FQDN", "IPv4", "IPv6"]),
     ("v1.AppArmorProfileType", &["Localhost", "RuntimeDefault", "Unconfined"]),
     ("v1.AzureDataDiskCachingMode", &["None", "ReadOnly", "ReadWrite"]),
@@ -19,7 +19,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("v1.HostPathType", HOST_PATH_TYPES),
     ("v1.IPFamily", &["", "IPv4", "IPv6"]),
     ("v1.IPFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"]),
-    ("v1.KeyUsage", USAGES),
+    ("v1.KeyUsage", KEY_USAGES),
     ("v1.MountPropagationMode", &["Bidirectional", "HostToContainer", "None"]),
     ("v1.NamespacePhase", &["Active", "Terminating"]),
     ("v1.NodeInclusionPolicy", &["Honor", "Ignore"]),

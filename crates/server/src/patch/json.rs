@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::decode::{self, VALUES_BYTES_MAX};
+use crate::decode::{self, DECODED_BYTES_MAX};
 
 /// Most operations of one patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
@@ -18,11 +18,11 @@ const DEPTH_MAX: usize = 1_000;
 
 /// The patch cannot be applied to the object. Upstream gives its clients no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DoesNotApply;
+pub(super) struct PatchDoesNotApply;
 
-pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), DoesNotApply> {
+pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), PatchDoesNotApply> {
     let mut limits = PatchLimits { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
-    operations.iter().try_for_each(|it| step(object, it, &mut limits))
+    operations.iter().try_for_each(|it| apply_operation(object, it, &mut limits))
 }
 
 struct PatchLimits {
@@ -33,31 +33,35 @@ struct PatchLimits {
 }
 
 impl PatchLimits {
-    fn nest(&mut self, path: &str) -> Result<(), DoesNotApply> {
+    fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
-        if self.depth <= DEPTH_MAX { Ok(()) } else { Err(DoesNotApply) }
+        if self.depth <= DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 
-    fn copy(&mut self, value: &Value) -> Result<(), DoesNotApply> {
+    fn charge_copy(&mut self, value: &Value) -> Result<(), PatchDoesNotApply> {
         self.copied_bytes += value.to_string().len();
-        self.copied_values_bytes += decode::values_bytes(value);
-        let is_small = self.copied_bytes <= COPIED_BYTES_MAX && self.copied_values_bytes <= VALUES_BYTES_MAX;
-        if is_small { Ok(()) } else { Err(DoesNotApply) }
+        self.copied_values_bytes += decode::estimated_bytes(value);
+        let is_small = self.copied_bytes <= COPIED_BYTES_MAX && self.copied_values_bytes <= DECODED_BYTES_MAX;
+        if is_small { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 }
 
-fn step(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Result<(), DoesNotApply> {
-    let text = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(DoesNotApply);
+fn apply_operation(
+    object: &mut Value,
+    operation: &Value,
+    limits: &mut PatchLimits,
+) -> Result<(), PatchDoesNotApply> {
+    let text = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(PatchDoesNotApply);
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     let path = text("path");
     match operation.get("op").and_then(Value::as_str) {
         Some("add") => {
             let (parent, key) = parent_of(object, path?)?;
-            add(parent, &key, value())
+            add_value(parent, &key, value())
         }
         Some("remove") => {
             let (parent, key) = parent_of(object, path?)?;
-            remove(parent, &key).map(drop)
+            remove_value(parent, &key).map(drop)
         }
         Some("replace") => match path? {
             "" => match value() {
@@ -65,7 +69,7 @@ fn step(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Resu
                     *object = value;
                     Ok(())
                 }
-                _ => Err(DoesNotApply),
+                _ => Err(PatchDoesNotApply),
             },
             path => match parent_of(object, path)? {
                 (Value::Object(entries), key) => {
@@ -73,63 +77,63 @@ fn step(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Resu
                     Ok(())
                 }
                 (Value::Array(items), key) => {
-                    let at = index(&key, items.len())?;
-                    *items.get_mut(at).ok_or(DoesNotApply)? = value();
+                    let at = parse_index(&key, items.len())?;
+                    *items.get_mut(at).ok_or(PatchDoesNotApply)? = value();
                     Ok(())
                 }
-                _ => Err(DoesNotApply),
+                _ => Err(PatchDoesNotApply),
             },
         },
         Some("move") => {
             let (parent, key) = parent_of(object, text("from")?)?;
-            let moved = remove(parent, &key)?;
-            limits.nest(path?)?;
+            let moved = remove_value(parent, &key)?;
+            limits.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
-            add(parent, &key, moved)
+            add_value(parent, &key, moved)
         }
         Some("copy") => {
             let (parent, key) = parent_of(object, text("from")?)?;
-            let found = get(parent, &key)?;
-            limits.copy(found)?;
+            let found = get_value(parent, &key)?;
+            limits.charge_copy(found)?;
             let copied = found.clone();
-            limits.nest(path?)?;
+            limits.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
-            add(parent, &key, copied)
+            add_value(parent, &key, copied)
         }
         Some("test") => {
             let is_equal = match path? {
                 "" => *object == value(),
                 path => {
                     let (parent, key) = parent_of(object, path)?;
-                    *get(parent, &key)? == value()
+                    *get_value(parent, &key)? == value()
                 }
             };
-            if is_equal { Ok(()) } else { Err(DoesNotApply) }
+            if is_equal { Ok(()) } else { Err(PatchDoesNotApply) }
         }
-        _ => Err(DoesNotApply),
+        _ => Err(PatchDoesNotApply),
     }
 }
 
 /// Returns the parent of the value at the path, and the last path segment. Anything before the first slash is
 /// ignored.
-fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), DoesNotApply> {
-    let (_, path) = path.split_once('/').ok_or(DoesNotApply)?;
+fn parent_of<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchDoesNotApply> {
+    let (_, path) = path.split_once('/').ok_or(PatchDoesNotApply)?;
     let (parents, key) = path.rsplit_once('/').map_or((None, path), |(parents, key)| (Some(parents), key));
     let mut at = object;
     for part in parents.into_iter().flat_map(|it| it.split('/')) {
         at = match at {
-            Value::Object(entries) => entries.get_mut(&unescaped(part)).ok_or(DoesNotApply)?,
+            Value::Object(entries) => entries.get_mut(&unescape_segment(part)).ok_or(PatchDoesNotApply)?,
             Value::Array(items) => {
-                let at = index(&unescaped(part), items.len())?;
-                items.get_mut(at).ok_or(DoesNotApply)?
+                let at = parse_index(&unescape_segment(part), items.len())?;
+                items.get_mut(at).ok_or(PatchDoesNotApply)?
             }
-            _ => return Err(DoesNotApply),
+            _ => return Err(PatchDoesNotApply),
         };
     }
-    if at.is_object() || at.is_array() { Ok((at, unescaped(key))) } else { Err(DoesNotApply) }
+    if at.is_object() || at.is_array() { Ok((at, unescape_segment(key))) } else { Err(PatchDoesNotApply) }
 }
 
-fn unescaped(part: &str) -> String {
+fn unescape_segment(part: &str) -> String {
     // In one pass, so that `~01` becomes `~1` and not a slash.
     let mut parts = part.split('~');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -149,50 +153,50 @@ fn unescaped(part: &str) -> String {
 }
 
 /// Parses a list index; a negative one counts from the end.
-fn index(key: &str, len: usize) -> Result<usize, DoesNotApply> {
-    let at: i64 = key.parse().map_err(|_| DoesNotApply)?;
-    let len = i64::try_from(len).map_err(|_| DoesNotApply)?;
+fn parse_index(key: &str, len: usize) -> Result<usize, PatchDoesNotApply> {
+    let at: i64 = key.parse().map_err(|_| PatchDoesNotApply)?;
+    let len = i64::try_from(len).map_err(|_| PatchDoesNotApply)?;
     let at = if at < 0 { at.checked_add(len) } else { Some(at) };
-    at.and_then(|it| usize::try_from(it).ok()).ok_or(DoesNotApply)
+    at.and_then(|it| usize::try_from(it).ok()).ok_or(PatchDoesNotApply)
 }
 
-fn get<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, DoesNotApply> {
+fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => Ok(entries.get(key).unwrap_or(&Value::Null)),
-        Value::Array(items) => items.get(index(key, items.len())?).ok_or(DoesNotApply),
-        _ => Err(DoesNotApply),
+        Value::Array(items) => items.get(parse_index(key, items.len())?).ok_or(PatchDoesNotApply),
+        _ => Err(PatchDoesNotApply),
     }
 }
 
-fn add(parent: &mut Value, key: &str, value: Value) -> Result<(), DoesNotApply> {
+fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => drop(entries.insert(key.to_owned(), value)),
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
-            let at = index(key, items.len() + 1)?;
+            let at = parse_index(key, items.len() + 1)?;
             if items.len() < at {
-                return Err(DoesNotApply);
+                return Err(PatchDoesNotApply);
             }
             items.insert(at, value);
         }
-        _ => return Err(DoesNotApply),
+        _ => return Err(PatchDoesNotApply),
     }
     Ok(())
 }
 
-fn remove(parent: &mut Value, key: &str) -> Result<Value, DoesNotApply> {
+fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotApply> {
     match parent {
-        Value::Object(entries) => entries.remove(key).ok_or(DoesNotApply),
+        Value::Object(entries) => entries.remove(key).ok_or(PatchDoesNotApply),
         Value::Array(items) => {
-            let at = index(key, items.len())?;
-            if at < items.len() { Ok(items.remove(at)) } else { Err(DoesNotApply) }
+            let at = parse_index(key, items.len())?;
+            if at < items.len() { Ok(items.remove(at)) } else { Err(PatchDoesNotApply) }
         }
-        _ => Err(DoesNotApply),
+        _ => Err(PatchDoesNotApply),
     }
 }
 
 /// Returns strict decoding errors for unknown fields of operations.
-pub(super) fn unknown_fields(operations: &[Value]) -> Vec<String> {
+pub(super) fn unknown_field_errors(operations: &[Value]) -> Vec<String> {
     let unknown = |(at, operation): (usize, &Map<String, Value>)| {
         operation
             .keys()

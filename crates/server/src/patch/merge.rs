@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-pub(super) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         if value.is_null() {
             target.remove(&name);
             continue;
         }
         match (target.get_mut(&name), value) {
-            (Some(Value::Object(target)), Value::Object(patch)) => merge(target, patch),
+            (Some(Value::Object(target)), Value::Object(patch)) => merge_patch(target, patch),
             // Nulls in a value that replaces an object stay, wherever they are.
             (Some(Value::Object(_)), value) => drop(target.insert(name, value)),
             (_, mut value) => {

@@ -23,21 +23,21 @@ pub(crate) enum PatchType {
 }
 
 /// Strict decoding errors of a patch, for example duplicate fields.
-type Complaints = Vec<String>;
+type StrictErrors = Vec<String>;
 
 impl PatchType {
-    pub(crate) fn of(content_type: &str) -> Result<Self, ApiError> {
+    pub(crate) fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(ApiError::unsupported_patch()),
+            _ => Err(ApiError::unsupported_patch_type()),
         }
     }
 
     /// Only an apply requires a field manager, and only an apply may be forced.
-    pub(crate) fn refuse_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
+    pub(crate) fn validate_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
                 FieldError::required("fieldManager", "is required for apply patch")
@@ -56,12 +56,13 @@ impl PatchType {
         of: GroupVersionKind<'_>,
         object: &Value,
         body: &[u8],
-    ) -> Result<(Value, Complaints), ApiError> {
+    ) -> Result<(Value, StrictErrors), ApiError> {
         let mut object = object.clone();
-        let (patch, mut complaints) = decode::patch(body).map_err(|error| self.undecodable(&error))?;
+        let (patch, mut complaints) =
+            decode::decode_patch(body).map_err(|error| self.decode_error(&error))?;
         let mismatch = |patch: &Value, expected: &str| {
             let got = go_format::json_type_of(patch);
-            self.undecodable(&format!("json: cannot unmarshal {got} into Go value of type {expected}"))
+            self.decode_error(&format!("json: cannot unmarshal {got} into Go value of type {expected}"))
         };
         match (self, patch) {
             (Self::Json, Value::Null) => {}
@@ -76,25 +77,25 @@ impl PatchType {
                         operations.len()
                     )));
                 }
-                complaints.extend(json::unknown_fields(&operations));
+                complaints.extend(json::unknown_field_errors(&operations));
                 complaints.iter_mut().for_each(|it| it.insert_str(0, "json patch "));
-                json::apply(&mut object, &operations)
-                    .map_err(|json::DoesNotApply| ApiError::unprocessable())?;
+                json::apply_operations(&mut object, &operations)
+                    .map_err(|json::PatchDoesNotApply| ApiError::unprocessable())?;
             }
             (Self::Json, other) => return Err(mismatch(&other, "[]handlers.jsonPatchOp")),
             (Self::Merge, Value::Null) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             (Self::Merge, Value::Object(patch)) => {
                 if let Some(object) = object.as_object_mut() {
-                    merge::merge(object, patch);
+                    merge::merge_patch(object, patch);
                 }
             }
             (Self::Strategic, Value::Null) => {}
             (Self::Strategic, Value::Object(patch)) => {
                 let original = object.as_object_mut().map(std::mem::take).unwrap_or_default();
-                let shape = types::of(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
-                object = Value::Object(strategic::merge(original, patch.clone(), shape)?);
-                if let Some(why) = strategic::misfit(shape, &object) {
-                    let patch = Value::String(go_format::text(&Value::Object(patch)));
+                let shape = types::find_type(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
+                object = Value::Object(strategic::merge_objects(original, patch.clone(), shape)?);
+                if let Some(why) = strategic::conversion_error(shape, &object) {
+                    let patch = Value::String(go_format::format_value(&Value::Object(patch)));
                     return Err(ApiError::invalid_patch(FieldError::invalid("patch", &patch, &why)));
                 }
             }
@@ -106,7 +107,7 @@ impl PatchType {
         Ok((object, complaints))
     }
 
-    fn undecodable(self, why: &str) -> ApiError {
+    fn decode_error(self, why: &str) -> ApiError {
         match self {
             Self::Strategic => ApiError::bad_request(why),
             _ => ApiError::bad_request(format!("error decoding patch: {why}")),

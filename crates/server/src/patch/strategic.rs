@@ -8,15 +8,15 @@ use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, Patch, Shape};
 
-const DIRECTIVE: &str = "$patch";
+const PATCH_DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_VALUES: &str = "$deleteFromPrimitiveList";
-const ORDER: &str = "$setElementOrder";
+const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
+const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-type Entries = Map<String, Value>;
+type JsonObject = Map<String, Value>;
 
 #[derive(Debug)]
-pub(super) enum Error {
+pub(super) enum StrategicPatchError {
     /// The patch violates the patch format.
     Malformed(&'static str),
     ListOfLists,
@@ -24,35 +24,47 @@ pub(super) enum Error {
     Other(String),
 }
 
-const BAD_DELETE_VALUES: Error = Error::Malformed("invalid patch format of primitive list");
-const BAD_RETAIN_KEYS: Error = Error::Malformed("invalid patch format of retainKeys");
-const BAD_ORDER: Error = Error::Malformed("invalid patch format of setElementOrder list");
+const MALFORMED_PRIMITIVE_LIST: StrategicPatchError =
+    StrategicPatchError::Malformed("invalid patch format of primitive list");
+const MALFORMED_RETAIN_KEYS: StrategicPatchError =
+    StrategicPatchError::Malformed("invalid patch format of retainKeys");
+const MALFORMED_ELEMENT_ORDER: StrategicPatchError =
+    StrategicPatchError::Malformed("invalid patch format of setElementOrder list");
 
-impl From<Error> for ApiError {
-    fn from(error: Error) -> Self {
+impl From<StrategicPatchError> for ApiError {
+    fn from(error: StrategicPatchError) -> Self {
         match error {
-            Error::Malformed(why) => Self::bad_request(why),
-            Error::ListOfLists => Self::unprocessable(),
-            Error::Other(why) => Self::failed(why),
+            StrategicPatchError::Malformed(why) => Self::bad_request(why),
+            StrategicPatchError::ListOfLists => Self::unprocessable(),
+            StrategicPatchError::Other(why) => Self::internal_without_reason(why),
         }
     }
 }
 
-pub(super) fn merge(mut original: Entries, mut patch: Entries, shape: Shape) -> Result<Entries, Error> {
-    match patch.get(DIRECTIVE) {
+pub(super) fn merge_objects(
+    mut original: JsonObject,
+    mut patch: JsonObject,
+    shape: Shape,
+) -> Result<JsonObject, StrategicPatchError> {
+    match patch.get(PATCH_DIRECTIVE) {
         None => {}
         Some(directive) if directive == "replace" => {
-            patch.remove(DIRECTIVE);
+            patch.remove(PATCH_DIRECTIVE);
             return Ok(patch);
         }
-        Some(directive) if directive == "delete" => return Ok(Entries::new()),
+        Some(directive) if directive == "delete" => return Ok(JsonObject::new()),
         Some(directive) => return Err(unknown_directive(directive, &patch)),
     }
-    retain_keys(&mut original, &mut patch)?;
-    merge_ordered(&mut original, &mut patch, shape)?;
+    apply_retain_keys(&mut original, &mut patch)?;
+    merge_ordered_lists(&mut original, &mut patch, shape)?;
     for (name, value) in patch {
-        let (name, is_deletion) = match name.starts_with(DELETE_VALUES) {
-            true => (list_named(&name, DELETE_VALUES).ok_or(BAD_DELETE_VALUES)?.to_owned(), true),
+        let (name, is_deletion) = match name.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
+            true => (
+                directive_field(&name, DELETE_FROM_PRIMITIVE_LIST)
+                    .ok_or(MALFORMED_PRIMITIVE_LIST)?
+                    .to_owned(),
+                true,
+            ),
             false => (name, false),
         };
         if value.is_null() {
@@ -62,14 +74,14 @@ pub(super) fn merge(mut original: Entries, mut patch: Entries, shape: Shape) -> 
         let merged = match (original.remove(&name), value) {
             (None, _) if is_deletion => continue,
             (Some(Value::Object(old)), Value::Object(patch)) => {
-                let field = field_of(shape, &name)?;
+                let field = find_field(shape, &name)?;
                 match field.patch {
                     Patch::Replace => Value::Object(patch),
-                    _ => Value::Object(merge(old, patch, field.shape)?),
+                    _ => Value::Object(merge_objects(old, patch, field.shape)?),
                 }
             }
             (Some(Value::Array(old)), Value::Array(patch)) => {
-                let (of, strategy) = items_of(shape, &name)?;
+                let (of, strategy) = list_field(shape, &name)?;
                 Value::Array(merge_lists(old, patch, of, strategy, is_deletion)?)
             }
             (Some(old), _) if is_deletion => old,
@@ -86,52 +98,59 @@ pub(super) fn merge(mut original: Entries, mut patch: Entries, shape: Shape) -> 
     Ok(original)
 }
 
-fn unknown_directive(directive: &Value, patch: &Entries) -> Error {
-    let patch = go_format::text(&Value::Object(patch.clone()));
+fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchError {
+    let patch = go_format::format_value(&Value::Object(patch.clone()));
     let directive = match directive.as_str() {
         Some(text) => text.to_owned(),
         None if directive.is_null() => "%!s(<nil>)".to_owned(),
-        None => format!("%!s({}={})", go_format::type_of(directive), go_format::text(directive)),
+        None => format!("%!s({}={})", go_format::go_type_of(directive), go_format::format_value(directive)),
     };
-    Error::Other(format!("unknown patch type: {directive} in map: {patch}"))
+    StrategicPatchError::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
 /// Applies `$retainKeys`, which lists every field that may stay, and so every field that the patch may set.
-fn retain_keys(original: &mut Entries, patch: &mut Entries) -> Result<(), Error> {
+fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let Value::Array(retained) = retained else { return Err(BAD_RETAIN_KEYS) };
+    let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
     let is_retained = |name: &String| retained.iter().any(|it| it == name);
     let is_allowed = |(name, value): (&String, &Value)| {
-        value.is_null() || name.starts_with(DELETE_VALUES) || name.starts_with(ORDER) || is_retained(name)
+        value.is_null()
+            || name.starts_with(DELETE_FROM_PRIMITIVE_LIST)
+            || name.starts_with(SET_ELEMENT_ORDER)
+            || is_retained(name)
     };
     if !patch.iter().all(is_allowed) {
-        return Err(BAD_RETAIN_KEYS);
+        return Err(MALFORMED_RETAIN_KEYS);
     }
     original.retain(|name, _| is_retained(name));
     Ok(())
 }
 
 /// Merges the lists whose order the patch sets, and removes them from the patch.
-fn merge_ordered(original: &mut Entries, patch: &mut Entries, shape: Shape) -> Result<(), Error> {
-    let orders: Vec<_> = patch.keys().filter(|it| it.starts_with(ORDER)).cloned().collect();
+fn merge_ordered_lists(
+    original: &mut JsonObject,
+    patch: &mut JsonObject,
+    shape: Shape,
+) -> Result<(), StrategicPatchError> {
+    let orders: Vec<_> = patch.keys().filter(|it| it.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
     for directive in orders {
         let order = patch.remove(&directive).unwrap_or_default();
-        let Value::Array(order) = order else { return Err(bad_type("[]interface {}", &order)) };
-        let name = list_named(&directive, ORDER).ok_or(BAD_ORDER)?;
+        let Value::Array(order) = order else { return Err(type_error("[]interface {}", &order)) };
+        let name = directive_field(&directive, SET_ELEMENT_ORDER).ok_or(MALFORMED_ELEMENT_ORDER)?;
         let as_list = |it: Option<&Value>| match it {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items.clone())),
-            Some(other) => Err(bad_type("[]interface {}", other)),
+            Some(other) => Err(type_error("[]interface {}", other)),
         };
         let (old, new) = (as_list(original.get(name))?, as_list(patch.get(name))?);
-        let (of, strategy) = items_of(shape, name)?;
+        let (of, strategy) = list_field(shape, name)?;
         let key = strategy.key;
-        refuse_other_order(new.as_deref().unwrap_or_default(), &order, key)?;
+        check_element_order(new.as_deref().unwrap_or_default(), &order, key)?;
         let is_map = match (&old, &new) {
             (None, None) => continue,
             (old, new) => {
                 let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
-                are_maps(old, new)?
+                are_objects(old, new)?
             }
         };
         let mut live = old.clone().unwrap_or_default();
@@ -140,41 +159,46 @@ fn merge_ordered(original: &mut Entries, patch: &mut Entries, shape: Shape) -> R
             (None, Some(new)) => new.into_iter().filter_map(without_directives).collect(),
             (Some(old), Some(new)) => {
                 if let (true, true, Some(key)) = (is_map, strategy.merges, key) {
-                    live = overwritten(live, &new, key);
+                    live = live_order_after_merge(live, &new, key);
                 }
                 merge_lists(old, new, of, strategy, false)?
             }
             (None, None) => continue,
         };
-        original.insert(name.to_owned(), Value::Array(in_order(merged, &order, &live, key, is_map)?));
+        original.insert(name.to_owned(), Value::Array(sort_items(merged, &order, &live, key, is_map)?));
         patch.remove(name);
     }
     Ok(())
 }
 
 /// Checks that the items of the patch are in the order that the patch sets.
-fn refuse_other_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Error> {
+fn check_element_order(
+    patch: &[Value],
+    order: &[Value],
+    key: Option<&str>,
+) -> Result<(), StrategicPatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut items: Vec<&Value> = Vec::new();
     for item in patch {
         match item {
-            Value::Object(entries) if key.is_some() && entries.get(DIRECTIVE) == Some(&"delete".into()) => {}
+            Value::Object(entries)
+                if key.is_some() && entries.get(PATCH_DIRECTIVE) == Some(&"delete".into()) => {}
             Value::Object(_) => items.push(item),
-            other if key.is_some() => return Err(bad_type("map[string]interface {}", other)),
+            other if key.is_some() => return Err(type_error("map[string]interface {}", other)),
             _ => items.push(item),
         }
     }
     let (mut at, mut order_at) = (0, 0);
     while at < items.len() && order_at < order.len() {
-        if items[at].get(DIRECTIVE).is_some() {
+        if items[at].get(PATCH_DIRECTIVE).is_some() {
             at += 1;
             continue;
         }
         let is_same = match key {
             None => items[at] == &order[order_at],
-            Some(key) => key_of(items[at], key)? == key_of(&order[order_at], key)?,
+            Some(key) => merge_key_value(items[at], key)? == merge_key_value(&order[order_at], key)?,
         };
         if is_same {
             at += 1;
@@ -182,10 +206,10 @@ fn refuse_other_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Re
         order_at += 1;
     }
     if at < items.len() && order.len() <= order_at {
-        return Err(Error::Other(format!(
-            "The order in patch list:\n{}\n doesn't match {ORDER} list:\n{}\n",
-            go_format::text(&Value::Array(patch.to_vec())),
-            go_format::text(&Value::Array(order.to_vec()))
+        return Err(StrategicPatchError::Other(format!(
+            "The order in patch list:\n{}\n doesn't match {SET_ELEMENT_ORDER} list:\n{}\n",
+            go_format::format_value(&Value::Array(patch.to_vec())),
+            go_format::format_value(&Value::Array(order.to_vec()))
         )));
     }
     Ok(())
@@ -193,7 +217,7 @@ fn refuse_other_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Re
 
 /// How the items of a list are merged.
 #[derive(Debug, Clone, Copy)]
-struct Strategy {
+struct ListMergeStrategy {
     merges: bool,
     key: Option<&'static str>,
 }
@@ -202,16 +226,16 @@ fn merge_lists(
     old: Vec<Value>,
     patch: Vec<Value>,
     of: Shape,
-    strategy: Strategy,
+    strategy: ListMergeStrategy,
     is_deletion: bool,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, StrategicPatchError> {
     if !strategy.merges && !is_deletion {
         return Ok(patch);
     }
     if old.is_empty() && patch.is_empty() {
         return Ok(old);
     }
-    if !are_maps(&old, &patch)? {
+    if !are_objects(&old, &patch)? {
         if is_deletion {
             return Ok(old.into_iter().filter(|it| !patch.contains(it)).collect());
         }
@@ -221,53 +245,58 @@ fn merge_lists(
                 both.push(value.clone());
             }
         }
-        return in_order(both, &patch, &old, strategy.key, false);
+        return sort_items(both, &patch, &old, strategy.key, false);
     }
     let Some(key) = strategy.key else {
-        return Err(Error::Other(format!("cannot merge lists without merge key for {}", go_kind(of))));
+        return Err(StrategicPatchError::Other(format!(
+            "cannot merge lists without merge key for {}",
+            go_kind(of)
+        )));
     };
-    let (mut old, patch) = follow_directives(old, patch, key)?;
+    let (mut old, patch) = apply_list_directives(old, patch, key)?;
     let live = old.clone();
     for item in &patch {
-        let name = key_of(item, key)?;
-        match position(&old, key, name)? {
+        let name = merge_key_value(item, key)?;
+        match find_item(&old, key, name)? {
             Some(at) => {
                 let (Value::Object(original), Value::Object(item)) = (old[at].take(), item.clone()) else {
-                    return Err(bad_type("map[string]interface {}", item));
+                    return Err(type_error("map[string]interface {}", item));
                 };
-                old[at] = Value::Object(merge(original, item, of)?);
+                old[at] = Value::Object(merge_objects(original, item, of)?);
             }
             None => old.push(item.clone()),
         }
     }
-    in_order(old, &patch, &live, Some(key), true)
+    sort_items(old, &patch, &live, Some(key), true)
 }
 
 /// Applies the list items that are directives. Returns the remaining list and the items to merge.
-fn follow_directives(
+fn apply_list_directives(
     mut old: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-) -> Result<(Vec<Value>, Vec<Value>), Error> {
+) -> Result<(Vec<Value>, Vec<Value>), StrategicPatchError> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut is_replaced = false;
     for item in patch {
-        let Some(directive) = item.get(DIRECTIVE) else {
+        let Some(directive) = item.get(PATCH_DIRECTIVE) else {
             plain.push(item);
             continue;
         };
         match directive.as_str() {
             Some("delete") => {
-                let name = key_of(&item, key)?;
-                while let Some(at) = position(&old, key, name)? {
+                let name = merge_key_value(&item, key)?;
+                while let Some(at) = find_item(&old, key, name)? {
                     old.remove(at);
                 }
             }
             Some("replace") => is_replaced = true,
             Some("merge") => {
-                return Err(Error::Other("merging lists cannot yet be specified in the patch".to_owned()));
+                return Err(StrategicPatchError::Other(
+                    "merging lists cannot yet be specified in the patch".to_owned(),
+                ));
             }
-            _ => return Err(unknown_directive(directive, item.as_object().unwrap_or(&Entries::new()))),
+            _ => return Err(unknown_directive(directive, item.as_object().unwrap_or(&JsonObject::new()))),
         }
     }
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
@@ -276,10 +305,10 @@ fn follow_directives(
 /// Reproduces the order that upstream uses as the live one after it has merged a list: upstream deletes and
 /// appends in the memory of the live list, so that the last item is there twice after a deletion until an
 /// appended item overwrites it.
-fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
+fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
-    let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
+    let says = |item: &Value, directive: &str| item.get(PATCH_DIRECTIVE).is_some_and(|it| it == directive);
     for name in patch.iter().filter(|it| says(it, "delete")).filter_map(|it| it.get(key)) {
         while let Some(at) = live[..len].iter().position(|it| is(it, name)) {
             let last = live[len - 1].clone();
@@ -289,7 +318,7 @@ fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
         }
     }
     let is_replaced = patch.iter().any(|it| says(it, "replace"));
-    for item in patch.iter().filter(|it| it.get(DIRECTIVE).is_none() && !is_replaced) {
+    for item in patch.iter().filter(|it| it.get(PATCH_DIRECTIVE).is_none() && !is_replaced) {
         let is_new = item.get(key).is_some_and(|name| !live[..len].iter().any(|it| is(it, name)));
         if is_new && len < live.len() {
             live[len] = item.clone();
@@ -301,15 +330,15 @@ fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
 
 /// Sorts the items that `order` names into that order. The other items, unknown to the author of the patch,
 /// keep their order relative to the live list.
-fn in_order(
+fn sort_items(
     merged: Vec<Value>,
     order: &[Value],
     live: &[Value],
     key: Option<&str>,
     is_map: bool,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, StrategicPatchError> {
     if let (true, Some(key)) = (is_map, key) {
-        merged.iter().chain(order).chain(live).try_for_each(|it| key_of(it, key).map(drop))?;
+        merged.iter().chain(order).chain(live).try_for_each(|it| merge_key_value(it, key).map(drop))?;
     }
     let same = |left: &Value, right: &Value| match key {
         Some(key) => left.get(key) == right.get(key),
@@ -349,10 +378,10 @@ fn in_order(
     Ok(all)
 }
 
-fn position(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, Error> {
+fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, StrategicPatchError> {
     for (at, item) in items.iter().enumerate() {
         if !item.is_object() {
-            return Err(Error::Other(format!("value for key {at} is not a map")));
+            return Err(StrategicPatchError::Other(format!("value for key {at} is not a map")));
         }
         if item.get(key) == Some(name) {
             return Ok(Some(at));
@@ -361,80 +390,89 @@ fn position(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, E
     Ok(None)
 }
 
-fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Error> {
-    let Value::Object(entries) = item else { return Err(bad_type("map[string]interface {}", item)) };
-    let missing =
-        || Error::Other(format!("map: {} does not contain declared merge key: {key}", go_format::text(item)));
+fn merge_key_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StrategicPatchError> {
+    let Value::Object(entries) = item else { return Err(type_error("map[string]interface {}", item)) };
+    let missing = || {
+        StrategicPatchError::Other(format!(
+            "map: {} does not contain declared merge key: {key}",
+            go_format::format_value(item)
+        ))
+    };
     entries.get(key).ok_or_else(missing)
 }
 
 /// Whether the items are objects. All items must have the same type, and none may be a list.
-fn are_maps(old: &[Value], patch: &[Value]) -> Result<bool, Error> {
-    let mut kinds = old.iter().chain(patch).map(go_format::type_of);
+fn are_objects(old: &[Value], patch: &[Value]) -> Result<bool, StrategicPatchError> {
+    let mut kinds = old.iter().chain(patch).map(go_format::go_type_of);
     let Some(first) = kinds.next() else {
-        return Err(Error::Other("no elements in any of the given slices".to_owned()));
+        return Err(StrategicPatchError::Other("no elements in any of the given slices".to_owned()));
     };
     if first == "[]interface {}" {
-        return Err(Error::ListOfLists);
+        return Err(StrategicPatchError::ListOfLists);
     }
     if kinds.any(|it| it != first) {
         let (old, patch) = (Value::Array(old.to_vec()), Value::Array(patch.to_vec()));
-        return Err(Error::Other(format!(
+        return Err(StrategicPatchError::Other(format!(
             "list element types are not identical: [{} {}]",
-            go_format::text(&old),
-            go_format::text(&patch)
+            go_format::format_value(&old),
+            go_format::format_value(&patch)
         )));
     }
     Ok(first == "map[string]interface {}")
 }
 
-fn bad_type(expected: &str, got: &Value) -> Error {
-    let got = if got.is_null() { "%!s(<nil>)" } else { go_format::type_of(got) };
-    Error::Other(format!("expected a {expected}, but received a {got}"))
+fn type_error(expected: &str, got: &Value) -> StrategicPatchError {
+    let got = if got.is_null() { "%!s(<nil>)" } else { go_format::go_type_of(got) };
+    StrategicPatchError::Other(format!("expected a {expected}, but received a {got}"))
 }
 
 /// Returns the field that a directive is about: `containers` for `$setElementOrder/containers`.
-fn list_named<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
+fn directive_field<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.split_once('/').filter(|(it, _)| *it == prefix).map(|(_, name)| name)
 }
 
-fn field_of(shape: Shape, name: &str) -> Result<&'static Field, Error> {
+fn find_field(shape: Shape, name: &str) -> Result<&'static Field, StrategicPatchError> {
     let Shape::Object(of) = shape else {
         let why = match go_kind(shape) {
             "struct" => {
-                format!("unable to find api field in struct {} for the json field {name:?}", go_name(shape))
+                format!(
+                    "unable to find api field in struct {} for the json field {name:?}",
+                    go_type_name(shape)
+                )
             }
             kind => format!("merging an object in json but data type is not struct, instead is: {kind}"),
         };
-        return Err(Error::Other(why));
+        return Err(StrategicPatchError::Other(why));
     };
     let in_any_case = || of.fields.iter().find(|it| it.name.eq_ignore_ascii_case(name));
     of.field(name).or_else(in_any_case).ok_or_else(|| {
-        let name_of_type = go_name(shape);
-        Error::Other(format!("unable to find api field in struct {name_of_type} for the json field {name:?}"))
+        let name_of_type = go_type_name(shape);
+        StrategicPatchError::Other(format!(
+            "unable to find api field in struct {name_of_type} for the json field {name:?}"
+        ))
     })
 }
 
-fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
-    let field = field_of(shape, name)?;
+fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), StrategicPatchError> {
+    let field = find_field(shape, name)?;
     let Shape::List(of, _) = field.shape else {
-        return Err(Error::Other("expected slice or array type, but got: struct".to_owned()));
+        return Err(StrategicPatchError::Other("expected slice or array type, but got: struct".to_owned()));
     };
     if matches!(of, Shape::List(..)) {
-        return Err(Error::Other("unexpected slice of slice".to_owned()));
+        return Err(StrategicPatchError::Other("unexpected slice of slice".to_owned()));
     }
     let strategy = match field.patch {
-        Patch::Merge(key) => Strategy { merges: true, key },
-        Patch::MergeRetainKeys(key) => Strategy { merges: true, key: Some(key) },
-        Patch::Plain | Patch::Replace => Strategy { merges: false, key: None },
+        Patch::Merge(key) => ListMergeStrategy { merges: true, key },
+        Patch::MergeRetainKeys(key) => ListMergeStrategy { merges: true, key: Some(key) },
+        Patch::Plain | Patch::Replace => ListMergeStrategy { merges: false, key: None },
     };
     Ok((*of, strategy))
 }
 
 /// Returns Go's error if the merged value does not fit the shape. For this patch type upstream converts values
 /// instead of decoding JSON, with error messages of its own.
-pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
-    let kind = match go_format::type_of(value) {
+pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
+    let kind = match go_format::go_type_of(value) {
         "map[string]interface {}" => "map",
         "[]interface {}" => "slice",
         plain => plain,
@@ -443,12 +481,14 @@ pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
     match (shape, value) {
         (_, Value::Null) => None,
         (Shape::Object(of), Value::Object(entries)) => {
-            entries.iter().find_map(|(name, it)| misfit(of.field(name)?.shape, it))
+            entries.iter().find_map(|(name, it)| conversion_error(of.field(name)?.shape, it))
         }
         (Shape::Object(_), _) => Some(format!("cannot restore struct from: {kind}")),
-        (Shape::Map(of, _), Value::Object(entries)) => entries.values().find_map(|it| misfit(*of, it)),
+        (Shape::Map(of, _), Value::Object(entries)) => {
+            entries.values().find_map(|it| conversion_error(*of, it))
+        }
         (Shape::Map(..), _) => Some(format!("cannot restore map from {kind}")),
-        (Shape::List(of, _), Value::Array(items)) => items.iter().find_map(|it| misfit(*of, it)),
+        (Shape::List(of, _), Value::Array(items)) => items.iter().find_map(|it| conversion_error(*of, it)),
         (Shape::List(..), _) => Some(format!("cannot restore slice from {kind}")),
         (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
         (Shape::String, Value::Number(it)) if !it.is_f64() => Some(format!("cannot convert int64 to {want}")),
@@ -477,7 +517,7 @@ fn go_kind(shape: Shape) -> &'static str {
     }
 }
 
-fn go_name(shape: Shape) -> &'static str {
+fn go_type_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Object(it) => it.name.rsplit('.').next().unwrap_or_default(),
         Shape::Time => "Time",
@@ -504,7 +544,7 @@ fn discard_nulls(value: &mut Value) {
 /// meaning.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
-        Value::Object(entries) if entries.contains_key(DIRECTIVE) => None,
+        Value::Object(entries) if entries.contains_key(PATCH_DIRECTIVE) => None,
         Value::Object(entries) => {
             let kept = entries.into_iter().filter_map(|(name, it)| Some((name, without_directives(it)?)));
             Some(Value::Object(kept.collect()))

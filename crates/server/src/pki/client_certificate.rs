@@ -4,39 +4,39 @@ use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{ISSUE_TIME, read_issue_time};
-use crate::request::{AUTHENTICATED, CREDENTIAL, ClientCertificate, User};
+use super::{ISSUE_TIME_OID, decode_issue_time};
+use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, ClientCertificate, User};
 
 /// The user of a connection's client certificate, and the certificate's expiration.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PeerCertificate {
     user: User,
-    until: Timestamp,
+    not_after: Timestamp,
 }
 
-impl Peer {
+impl PeerCertificate {
     /// Parses the client certificate of a connection.
-    pub(crate) fn of(der: &[u8]) -> Option<Self> {
+    pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
-        Some(Self { user: user(der)?, until })
+        Some(Self { user: user_from_der(der)?, not_after: until })
     }
 
     /// A certificate of the user that never expires.
     #[cfg(test)]
-    pub(crate) fn of_user(user: User) -> Self {
-        Self { user, until: Timestamp::MAX }
+    pub(crate) fn for_user(user: User) -> Self {
+        Self { user, not_after: Timestamp::MAX }
     }
 
     /// The user, unless the certificate has expired: a connection may outlive it.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
-        (now <= self.until).then_some(&self.user)
+        (now <= self.not_after).then_some(&self.user)
     }
 }
 
 /// The user of a client certificate: the common name is the user name, each organization is a group. TLS has already
 /// verified the certificate.
-pub(crate) fn user(der: &[u8]) -> Option<User> {
+pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let text = |it: &x509_parser::x509::AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
@@ -45,14 +45,14 @@ pub(crate) fn user(der: &[u8]) -> Option<User> {
         return None;
     }
     let mut groups: Vec<String> = subject.iter_organization().filter_map(text).collect();
-    groups.push(AUTHENTICATED.to_owned());
+    groups.push(AUTHENTICATED_GROUP.to_owned());
     let mut user = User::new(name, groups);
     let fingerprint: String = digest(&SHA256, der).as_ref().iter().map(|it| format!("{it:02x}")).collect();
     user.client_certificate = Some(ClientCertificate {
-        serial: serial_of(certificate.raw_serial()).into(),
+        serial: format_serial(certificate.raw_serial()).into(),
         issued_at: issued_at(&certificate)?,
     });
-    user.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={fingerprint}")]);
+    user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![format!("X509SHA256={fingerprint}")]);
     Some(user)
 }
 
@@ -60,14 +60,14 @@ pub(crate) fn user(der: &[u8]) -> Option<User> {
 /// a certificate is from an earlier version of the server, or was signed by other means.
 fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     let has_oid = |it: &&x509_parser::extensions::X509Extension<'_>| {
-        it.oid.iter().is_some_and(|it| it.eq(ISSUE_TIME.iter().copied()))
+        it.oid.iter().is_some_and(|it| it.eq(ISSUE_TIME_OID.iter().copied()))
     };
-    let issue_time = certificate.extensions().iter().find(has_oid).and_then(|it| read_issue_time(it.value));
+    let issue_time = certificate.extensions().iter().find(has_oid).and_then(|it| decode_issue_time(it.value));
     issue_time.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
 }
 
 /// Formats a serial number as in revocations: lowercase hexadecimal digits without leading zeros.
-pub(crate) fn serial_of(bytes: &[u8]) -> String {
+pub(crate) fn format_serial(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
     match digits.trim_start_matches('0') {
         "" => "0".to_owned(),

@@ -18,7 +18,7 @@ use crate::unstructured::str_at;
 
 /// Why a certificate signing request is invalid.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RequestError {
+pub(crate) enum CertificateRequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
     #[error("the request is malformed: {0}")]
@@ -29,18 +29,18 @@ pub(crate) enum RequestError {
 
 /// A parsed PKCS #10 request whose signature was verified with its own public key.
 #[derive(Debug, Default)]
-pub(crate) struct Request {
+pub(crate) struct CertificateRequest {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
     /// Subject alternative names, by type; of email addresses and URIs only the number.
-    pub(crate) dns: Vec<String>,
-    pub(crate) ips: Vec<IpAddr>,
-    pub(crate) emails: usize,
-    pub(crate) uris: usize,
+    pub(crate) dns_names: Vec<String>,
+    pub(crate) ip_addresses: Vec<IpAddr>,
+    pub(crate) email_count: usize,
+    pub(crate) uri_count: usize,
     /// DER encodings that are copied to the certificate.
-    subject: Vec<u8>,
-    key: Vec<u8>,
-    alternative_names: Option<Vec<u8>>,
+    subject_der: Vec<u8>,
+    public_key_der: Vec<u8>,
+    subject_alt_names_der: Option<Vec<u8>>,
 }
 
 /// A usage of a certificate's key.
@@ -52,36 +52,40 @@ pub(crate) enum KeyUsage {
     ClientAuth,
 }
 
-impl Request {
+impl CertificateRequest {
     /// Parses the request in a CertificateSigningRequest.
-    pub(crate) fn of_object(object: &Value) -> Result<Self, RequestError> {
-        let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| RequestError::Pem)?;
+    pub(crate) fn from_object(object: &Value) -> Result<Self, CertificateRequestError> {
+        let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| CertificateRequestError::Pem)?;
         Self::parse(&pem)
     }
 
     /// Parses a request in PEM and verifies its signature.
-    pub(crate) fn parse(pem: &[u8]) -> Result<Self, RequestError> {
-        let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
-        let (_, rest) = text.split_once("-----BEGIN CERTIFICATE REQUEST-----").ok_or(RequestError::Pem)?;
-        let (base64, _) = rest.split_once("-----END CERTIFICATE REQUEST-----").ok_or(RequestError::Pem)?;
+    pub(crate) fn parse(pem: &[u8]) -> Result<Self, CertificateRequestError> {
+        let text = std::str::from_utf8(pem).map_err(|_| CertificateRequestError::Pem)?;
+        let (_, rest) =
+            text.split_once("-----BEGIN CERTIFICATE REQUEST-----").ok_or(CertificateRequestError::Pem)?;
+        let (base64, _) =
+            rest.split_once("-----END CERTIFICATE REQUEST-----").ok_or(CertificateRequestError::Pem)?;
         let base64: String = base64.split_whitespace().collect();
-        let der = BASE64.decode(base64).map_err(|_| RequestError::Pem)?;
-        let malformed = |it: &dyn std::fmt::Display| RequestError::Malformed(it.to_string());
+        let der = BASE64.decode(base64).map_err(|_| CertificateRequestError::Pem)?;
+        let malformed = |it: &dyn std::fmt::Display| CertificateRequestError::Malformed(it.to_string());
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|it| malformed(&it))?;
-        parsed.verify_signature().map_err(|_| RequestError::Signature)?;
+        parsed.verify_signature().map_err(|_| CertificateRequestError::Signature)?;
 
         let info = &parsed.certification_request_info;
         let text = |it: &x509_parser::x509::AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
         // The subject is copied to the certificate, so every name in it must be readable by the checks.
         let mut names = info.subject.iter_common_name().chain(info.subject.iter_organization());
         if names.any(|it| it.as_str().is_err()) {
-            return Err(RequestError::Malformed("a name in the subject is not a string".to_owned()));
+            return Err(CertificateRequestError::Malformed(
+                "a name in the subject is not a string".to_owned(),
+            ));
         }
         let mut request = Self {
             common_name: info.subject.iter_common_name().last().and_then(text).unwrap_or_default(),
             organizations: info.subject.iter_organization().filter_map(text).collect(),
-            subject: info.subject.as_raw().to_vec(),
-            key: info.subject_pki.raw.to_vec(),
+            subject_der: info.subject.as_raw().to_vec(),
+            public_key_der: info.subject_pki.raw.to_vec(),
             ..Self::default()
         };
         for attribute in info.iter_attributes() {
@@ -96,18 +100,18 @@ impl Request {
                 };
                 for name in &names.general_names {
                     match name {
-                        GeneralName::DNSName(it) => request.dns.push((*it).to_owned()),
-                        GeneralName::IPAddress(it) => request.ips.push(address(it)?),
-                        GeneralName::RFC822Name(_) => request.emails += 1,
-                        GeneralName::URI(_) => request.uris += 1,
+                        GeneralName::DNSName(it) => request.dns_names.push((*it).to_owned()),
+                        GeneralName::IPAddress(it) => request.ip_addresses.push(parse_ip(it)?),
+                        GeneralName::RFC822Name(_) => request.email_count += 1,
+                        GeneralName::URI(_) => request.uri_count += 1,
                         other => {
-                            return Err(RequestError::Malformed(format!(
+                            return Err(CertificateRequestError::Malformed(format!(
                                 "unsupported subject alternative name: {other}"
                             )));
                         }
                     }
                 }
-                request.alternative_names = Some(extension.value.to_vec());
+                request.subject_alt_names_der = Some(extension.value.to_vec());
             }
         }
         Ok(request)
@@ -115,25 +119,25 @@ impl Request {
 }
 
 /// Parses an IP address of four or sixteen bytes.
-fn address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
+fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
     let (v4, v6) = (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes));
     let parsed = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
-    parsed.map_err(|_| RequestError::Malformed(format!("an IP address of {} bytes", bytes.len())))
+    parsed.map_err(|_| CertificateRequestError::Malformed(format!("an IP address of {} bytes", bytes.len())))
 }
 
 impl Pki {
     /// Issues a certificate for a request, in PEM. `now` is the issue time; `from` may be earlier.
     /// Rule: serving certificates of nodes are signed by a CA of their own, so that clients that trust the cluster CA
     /// never take a node for the API server, whatever names its certificate has.
-    pub(crate) fn certify(
+    pub(crate) fn issue_certificate(
         &self,
-        request: &Request,
+        request: &CertificateRequest,
         usages: &[KeyUsage],
         (from, until): (Timestamp, Timestamp),
         now: Timestamp,
     ) -> Result<String, PkiError> {
-        let authority = if usages.contains(&KeyUsage::ServerAuth) { &self.nodes } else { &self.ca };
-        let unusable = |it: String| authority.unusable(it.into());
+        let authority = if usages.contains(&KeyUsage::ServerAuth) { &self.node_serving_ca } else { &self.ca };
+        let unusable = |it: String| authority.unusable_error(it.into());
         let (_, pem) = x509_parser::pem::parse_x509_pem(authority.pem.as_bytes())
             .map_err(|it| unusable(it.to_string()))?;
         let (_, ca) = X509Certificate::from_der(&pem.contents).map_err(|it| unusable(it.to_string()))?;
@@ -146,38 +150,43 @@ impl Pki {
         let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
         let until = until.min(end);
         let mut extensions = vec![
-            extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),
+            encode_extension(&[0x55, 0x1d, 0x25], false, &encode_extended_key_usage(usages)),
             // Basic constraints: not a CA.
-            extension(&[0x55, 0x1d, 0x13], true, &sequence(&[])),
-            extension(&[0x55, 0x1d, 0x10], false, &issue_time(now)),
+            encode_extension(&[0x55, 0x1d, 0x13], true, &encode_sequence(&[])),
+            encode_extension(&[0x55, 0x1d, 0x10], false, &encode_issue_time(now)),
         ];
-        extensions.extend(key_usage(usages).map(|it| extension(&[0x55, 0x1d, 0x0f], true, &it)));
+        extensions
+            .extend(encode_key_usage(usages).map(|it| encode_extension(&[0x55, 0x1d, 0x0f], true, &it)));
         if let Some(id) = authority_key {
-            extensions.push(extension(&[0x55, 0x1d, 0x23], false, &sequence(&[tlv(0x80, &id)])));
+            extensions.push(encode_extension(
+                &[0x55, 0x1d, 0x23],
+                false,
+                &encode_sequence(&[tlv(0x80, &id)]),
+            ));
         }
-        if let Some(names) = &request.alternative_names {
-            extensions.push(extension(&[0x55, 0x1d, 0x11], false, names));
+        if let Some(names) = &request.subject_alt_names_der {
+            extensions.push(encode_extension(&[0x55, 0x1d, 0x11], false, names));
         }
         // ecdsa-with-SHA256: the CA's key is on the curve P-256.
-        let algorithm = sequence(&[tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
-        let tbs = sequence(&[
+        let algorithm = encode_sequence(&[tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
+        let tbs = encode_sequence(&[
             tlv(0xa0, &tlv(0x02, &[2])),
-            tlv(0x02, &serial()),
+            tlv(0x02, &random_serial()),
             algorithm.clone(),
             ca.subject().as_raw().to_vec(),
-            sequence(&[time(from), time(until)]),
-            request.subject.clone(),
-            request.key.clone(),
-            tlv(0xa3, &sequence(&extensions)),
+            encode_sequence(&[encode_time(from), encode_time(until)]),
+            request.subject_der.clone(),
+            request.public_key_der.clone(),
+            tlv(0xa3, &encode_sequence(&extensions)),
         ]);
         let mut signature = vec![0];
         signature.extend(authority.issuer.key().sign(&tbs)?);
-        Ok(pem_of(&sequence(&[tbs, algorithm, tlv(0x03, &signature)])))
+        Ok(to_pem(&encode_sequence(&[tbs, algorithm, tlv(0x03, &signature)])))
     }
 }
 
 /// Encodes a certificate in PEM.
-fn pem_of(der: &[u8]) -> String {
+fn to_pem(der: &[u8]) -> String {
     let base64 = BASE64.encode(der);
     let lines: Vec<_> =
         base64.as_bytes().chunks(64).map(|it| std::str::from_utf8(it).expect("base64 is ASCII")).collect();
@@ -185,14 +194,14 @@ fn pem_of(der: &[u8]) -> String {
 }
 
 /// A random serial number: positive, and practically unique.
-fn serial() -> [u8; 16] {
+fn random_serial() -> [u8; 16] {
     let mut serial = Uuid::new_v4().into_bytes();
     serial[0] = (serial[0] & 0x7f) | 0x40;
     serial
 }
 
 /// The key usage extension; `None` if no bit is set, because an empty one is not allowed.
-fn key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
+fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
     let unused = u8::try_from(bits.trailing_zeros()).expect("at most eight");
@@ -200,28 +209,28 @@ fn key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
 }
 
 /// The extended key usage extension.
-fn extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
+fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
         KeyUsage::ServerAuth => Some(purpose(1)),
         KeyUsage::ClientAuth => Some(purpose(2)),
         KeyUsage::DigitalSignature | KeyUsage::KeyEncipherment => None,
     });
-    sequence(&purposes.collect::<Vec<_>>())
+    encode_sequence(&purposes.collect::<Vec<_>>())
 }
 
 /// Object identifier of the extension that holds the issue time: privateKeyUsagePeriod of RFC 3280.
-pub(crate) const ISSUE_TIME: &[u64] = &[2, 5, 29, 16];
+pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 
 /// Encodes the issue time as the start of a privateKeyUsagePeriod, because `notBefore` is backdated. OpenSSL prints the
 /// extension, and TLS libraries ignore it.
-pub(super) fn issue_time(at: Timestamp) -> Vec<u8> {
+pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
-    sequence(&[tlv(0x80, text.as_bytes())])
+    encode_sequence(&[tlv(0x80, text.as_bytes())])
 }
 
 /// Decodes the value that [`encode_issue_time`] encodes.
-pub(crate) fn read_issue_time(value: &[u8]) -> Option<Timestamp> {
+pub(crate) fn decode_issue_time(value: &[u8]) -> Option<Timestamp> {
     let text = value.strip_prefix(&[0x30, 0x11, 0x80, 0x0f])?;
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let at = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
@@ -229,17 +238,17 @@ pub(crate) fn read_issue_time(value: &[u8]) -> Option<Timestamp> {
 }
 
 /// Encodes an X.509 extension.
-fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     let mut parts = vec![tlv(0x06, oid)];
     if critical {
         parts.push(tlv(0x01, &[0xff]));
     }
     parts.push(tlv(0x04, value));
-    sequence(&parts)
+    encode_sequence(&parts)
 }
 
 /// Encodes a time: with a two-digit year up to 2049, and a four-digit year from 2050 on.
-fn time(at: Timestamp) -> Vec<u8> {
+fn encode_time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     if at.year() < 2050 {
         tlv(0x17, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes())
@@ -249,7 +258,7 @@ fn time(at: Timestamp) -> Vec<u8> {
 }
 
 /// Encodes an ASN.1 SEQUENCE.
-fn sequence(parts: &[Vec<u8>]) -> Vec<u8> {
+fn encode_sequence(parts: &[Vec<u8>]) -> Vec<u8> {
     tlv(0x30, &parts.concat())
 }
 

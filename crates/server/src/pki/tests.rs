@@ -31,7 +31,7 @@ pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
     let mut params = leaf_params(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth, 1).unwrap();
     params.distinguished_name.push(DnType::OrganizationName, group);
     params.distinguished_name.push(DnType::CommonName, name);
-    let identity = pki.nodes.issue(&params).unwrap();
+    let identity = pki.node_serving_ca.issue(&params).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pki.ca.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());
@@ -45,7 +45,7 @@ pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
         .unwrap()
 }
 
-fn shown(serving: &Serving) -> Vec<u8> {
+fn shown(serving: &ServingCertificate) -> Vec<u8> {
     serving.current().cert[0].to_vec()
 }
 
@@ -54,7 +54,7 @@ fn the_certificate_is_replaced_while_it_serves_and_not_before() {
     let dir = Dir::new();
     let pki = Arc::new(Pki::open(&dir.0).unwrap());
     let now: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
-    let serving = Serving::new(pki, vec![Ipv4Addr::LOCALHOST.into()], now).unwrap();
+    let serving = ServingCertificate::new(pki, vec![Ipv4Addr::LOCALHOST.into()], now).unwrap();
     let first = shown(&serving);
 
     assert!(!serving.renew_if_due("2026-09-14T23:59:59Z".parse().unwrap()).unwrap());
@@ -105,7 +105,7 @@ fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
         Arc::new(roots),
         Arc::new(ring::default_provider()),
     );
-    let shown = after.serving(&[]).unwrap();
+    let shown = after.issue_serving_certificate(&[]).unwrap();
     let verified = tokio_rustls::rustls::client::danger::ServerCertVerifier::verify_server_cert(
         verifier.build().unwrap().as_ref(),
         &shown.cert[0],
@@ -121,7 +121,7 @@ fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
 fn secrets_are_not_in_what_is_printed() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
-    let printed = format!("{pki:?} {:?}", pki.client(Who::Admin).unwrap());
+    let printed = format!("{pki:?} {:?}", pki.issue_client_certificate(BuiltinUser::Admin).unwrap());
     assert!(!printed.contains("PRIVATE KEY"), "{printed}");
 }
 
@@ -151,11 +151,11 @@ fn a_signing_request_gets_its_subject_key_and_names() {
     params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "two");
     params.distinguished_name.push(DnType::CommonName, "me");
     let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-    let request = Request::parse(pem.as_bytes()).unwrap();
+    let request = CertificateRequest::parse(pem.as_bytes()).unwrap();
     let from: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
     let until: Timestamp = "2051-01-15T00:00:00Z".parse().unwrap();
     let pem = pki
-        .certify(&request, &[KeyUsage::DigitalSignature, KeyUsage::ClientAuth], (from, until), from)
+        .issue_certificate(&request, &[KeyUsage::DigitalSignature, KeyUsage::ClientAuth], (from, until), from)
         .unwrap();
 
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
@@ -197,7 +197,7 @@ fn a_request_that_is_none_is_refused() {
     let forged = format!("{}{letter}{}", &pem[..at], &pem[at + 1..]);
     let said: Vec<_> =
         ["", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", &forged]
-            .map(|it| Request::parse(it.as_bytes()).is_err())
+            .map(|it| CertificateRequest::parse(it.as_bytes()).is_err())
             .into();
     assert_eq!(said, [true, true, true]);
 }
@@ -212,11 +212,11 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
     // A node that is called as the server is, and says that it has its address.
     let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
-    let request = Request::parse(pem.as_bytes()).unwrap();
+    let request = CertificateRequest::parse(pem.as_bytes()).unwrap();
     let now = Timestamp::now();
     let until = now + jiff::SignedDuration::from_hours(1);
     let pem = pki
-        .certify(&request, &[KeyUsage::DigitalSignature, KeyUsage::ServerAuth], (now, until), now)
+        .issue_certificate(&request, &[KeyUsage::DigitalSignature, KeyUsage::ServerAuth], (now, until), now)
         .unwrap();
     let shown = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let believes = |authority: &str, name: &str| {
@@ -229,7 +229,7 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
         verifier.verify_server_cert(&shown, &[], &name, &[], UnixTime::now()).is_ok()
     };
     for name in ["localhost", "127.0.0.1"] {
-        assert!(believes(&pki.nodes.pem, name), "the server, of its nodes: {name}");
+        assert!(believes(&pki.node_serving_ca.pem, name), "the server, of its nodes: {name}");
         assert!(!believes(pki.ca_pem(), name), "a client: {name}");
     }
 }
@@ -240,20 +240,24 @@ fn a_client_certificate_carries_its_issue_time() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
     let request = BASE64.decode(signing_request("me", "us")).unwrap();
-    let request = Request::parse(&request).unwrap();
+    let request = CertificateRequest::parse(&request).unwrap();
     let now: Timestamp = "2026-01-15T12:34:56.7Z".parse().unwrap();
     let from = now - jiff::SignedDuration::from_mins(5);
     let until = now + jiff::SignedDuration::from_hours(24);
-    let pem = pki.certify(&request, &[KeyUsage::ClientAuth], (from, until), now).unwrap();
-    pki.note_issued(&pem);
+    let pem = pki.issue_certificate(&request, &[KeyUsage::ClientAuth], (from, until), now).unwrap();
+    pki.queue_issued(&pem);
     let before = Timestamp::now();
-    pki.kubeconfig("https://localhost", Who::Admin).unwrap();
+    pki.kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
     let [signed, admin] = &pki.take_issued()[..] else { panic!("two were issued") };
-    assert_eq!(signed.at.to_string(), "2026-01-15T12:34:56Z");
-    assert!(before.as_second() <= admin.at.as_second() && admin.at <= Timestamp::now(), "{}", admin.at);
+    assert_eq!(signed.issued_at.to_string(), "2026-01-15T12:34:56Z");
+    assert!(
+        before.as_second() <= admin.issued_at.as_second() && admin.issued_at <= Timestamp::now(),
+        "{}",
+        admin.issued_at
+    );
     for wrong in
         [&b""[..], b"\x30\x00", b"\x30\x11\x80\x0f2026-01-15T1234", b"\x30\x11\x80\x0f20261332000000Z"]
     {
-        assert_eq!(read_issue_time(wrong), None, "{wrong:?}");
+        assert_eq!(decode_issue_time(wrong), None, "{wrong:?}");
     }
 }

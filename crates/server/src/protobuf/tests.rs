@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::{self, arbitrary};
-use crate::request::Context;
+use crate::request::RequestContext;
 use crate::types;
 
 fn number(field: u32, value: u64) -> Vec<u8> {
@@ -29,12 +29,12 @@ fn encoded(mut value: u64) -> Vec<u8> {
 
 fn body(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
     let type_meta = [bytes(1, api_version), bytes(2, kind)].concat();
-    [MAGIC.to_vec(), bytes(1, type_meta), bytes(2, object), bytes(3, ""), bytes(4, "")].concat()
+    [PROTOBUF_MAGIC.to_vec(), bytes(1, type_meta), bytes(2, object), bytes(3, ""), bytes(4, "")].concat()
 }
 
 fn check(group: &str, version: &str, kind: &str, object: &[u8], golden: &Expect) {
-    let of = types::of(group, version, kind).expect("a known kind");
-    let told = match self::object(&body("v1", kind, object), of) {
+    let of = types::find_type(group, version, kind).expect("a known kind");
+    let told = match self::decode_object(&body("v1", kind, object), of) {
         Ok((said, object)) => format!("{} {}: {object}", said.api_version, said.kind),
         Err(why) => why,
     };
@@ -153,7 +153,7 @@ fn times_numbers_and_raw_json() {
 
 #[test]
 fn broken_bodies_are_refused() {
-    let of = types::of("", "v1", "ConfigMap").expect("a known kind");
+    let of = types::find_type("", "v1", "ConfigMap").expect("a known kind");
     let broken: [&[u8]; 7] = [
         b"",
         b"{}",
@@ -163,7 +163,7 @@ fn broken_bodies_are_refused() {
         b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         &body("v1", "ConfigMap", &number(2, 5)),
     ];
-    let lines = broken.map(|it| match object(it, of) {
+    let lines = broken.map(|it| match decode_object(it, of) {
         Ok((_, object)) => format!("{object}\n"),
         Err(why) => format!("{why}\n"),
     });
@@ -231,16 +231,16 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
 }
 
 fn read(media_type: &str, kind: crate::types::GroupVersionKind<'_>, body: &[u8]) -> Result<Value, Value> {
-    let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
-    decode::object(&context, kind, media_type, body).map_err(|it| it.status())
+    let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
+    decode::decode_object(&context, kind, media_type, body).map_err(|it| it.status())
 }
 
 // More cases are run with the environment variable PROPTEST_CASES.
 proptest! {
     #[test]
-    fn an_object_is_the_same_in_protobuf_and_in_json((kind, it) in arbitrary::right()) {
+    fn an_object_is_the_same_in_protobuf_and_in_json((kind, it) in arbitrary::valid_objects()) {
         let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
-        let of = types::of(kind.group, kind.version, kind.kind).expect("a known kind");
+        let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
         let said = crate::kinds::group_version(kind.group, kind.version);
         let body = body(&said, kind.kind, &message_of(of, &in_json));
         prop_assert_eq!(Ok(in_json), read("application/vnd.kubernetes.protobuf", kind, &body));
@@ -248,15 +248,15 @@ proptest! {
 
     #[test]
     fn almost_any_message_is_read_or_refused(
-        (kind, bytes) in arbitrary::right().prop_flat_map(|(kind, it)| {
-            let of = types::of(kind.group, kind.version, kind.kind).expect("a known kind");
+        (kind, bytes) in arbitrary::valid_objects().prop_flat_map(|(kind, it)| {
+            let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
             let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
-            (Just(kind), arbitrary::mutated(body("", "", &message_of(of, &in_json))))
+            (Just(kind), arbitrary::mutated_bytes(body("", "", &message_of(of, &in_json))))
         }),
         noise in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let _ = read("application/vnd.kubernetes.protobuf", kind, &bytes);
         let _ = read("application/vnd.kubernetes.protobuf", kind, &body("", "", &noise));
-        let _ = read("application/vnd.kubernetes.protobuf", kind, &[MAGIC, &noise].concat());
+        let _ = read("application/vnd.kubernetes.protobuf", kind, &[PROTOBUF_MAGIC, &noise].concat());
     }
 }

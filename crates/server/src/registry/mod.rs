@@ -18,17 +18,17 @@ use futures::future::BoxFuture;
 use muster_store::{Db, Limits, LogError, OnFailure, Options, Window};
 use serde_json::Value;
 
-use crate::admission::{Admission, QuotaAccessor};
-use crate::auth::{Access, Tokens};
+use crate::admission::{AdmissionChain, QuotaAccessor};
+use crate::auth::{AccessControl, TokenSigner};
 use crate::error::ApiError;
-use crate::metrics::Metrics;
-use crate::request::{Context, Target};
+use crate::metrics::ServerMetrics;
+use crate::request::{RequestContext, RequestTarget};
 use crate::storage::ObjectStorage;
 use crate::unstructured::str_at;
-use crate::validation::Write;
+use crate::validation::ValidatedWrite;
 
-pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
-pub(crate) use self::update::Written;
+pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
+pub(crate) use self::update::WriteOutcome;
 
 /// Most attempts of a write that loses against concurrent writes. Each time another write succeeded, so a write
 /// that loses this often competes with more writes than can be served in time.
@@ -38,9 +38,9 @@ const ATTEMPTS_MAX: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) storage: Arc<ObjectStorage>,
-    pub(crate) access: Arc<Access>,
-    pub(crate) admission: Admission,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access: Arc<AccessControl>,
+    pub(crate) admission: AdmissionChain,
+    pub(crate) metrics: Arc<ServerMetrics>,
 }
 
 impl Registry {
@@ -50,26 +50,26 @@ impl Registry {
         window: Window,
         limits: Limits,
         on_failure: OnFailure,
-        tokens: Tokens,
+        tokens: TokenSigner,
     ) -> Result<Self, LogError> {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(ServerMetrics::default());
         let storage = Arc::new(ObjectStorage::open(open, window, limits, on_failure, metrics.clone())?);
-        let access = Arc::new(Access::new(storage.clone(), tokens));
-        let admission = Admission::new(storage.clone(), access.clone(), metrics.clone());
+        let access = Arc::new(AccessControl::new(storage.clone(), tokens));
+        let admission = AdmissionChain::new(storage.clone(), access.clone(), metrics.clone());
         Ok(Self { storage, access, admission, metrics })
     }
 
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = Window { events_max: history_max, bytes_max: usize::MAX };
-        Self::of_test(window, Limits::NONE)
+        Self::for_test(window, Limits::NONE)
     }
 
     /// An in-memory registry with its own token key.
     #[cfg(test)]
-    pub(crate) fn of_test(window: Window, limits: Limits) -> Self {
+    pub(crate) fn for_test(window: Window, limits: Limits) -> Self {
         let open = |options| Db::open(muster_store::MemoryLog, options);
-        let opened = Self::open(open, window, limits, Box::new(|_| ()), Tokens::of_test());
+        let opened = Self::open(open, window, limits, Box::new(|_| ()), TokenSigner::with_generated_key());
         opened.expect("an empty log is opened")
     }
 }
@@ -77,8 +77,8 @@ impl Registry {
 impl QuotaAccessor for Registry {
     fn update_status<'a>(
         &'a self,
-        context: &'a Context,
-        quota: &'a Target,
+        context: &'a RequestContext,
+        quota: &'a RequestTarget,
         change: &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Sync),
     ) -> BoxFuture<'a, Result<Bytes, ApiError>> {
         self.update(context, quota, change).boxed()
@@ -86,7 +86,7 @@ impl QuotaAccessor for Registry {
 }
 
 /// Removes duplicate owner references, with a warning.
-fn dedup_owners(context: &Context, object: &mut Value) {
+fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
         return;
     };
@@ -113,13 +113,18 @@ fn dedup_owners(context: &Context, object: &mut Value) {
 }
 
 /// Validates the object and adds its warnings to the response.
-fn check(context: &Context, target: &Target, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
-    let write = Write { new, old, subresource: target.subresource };
+fn validate_object(
+    context: &RequestContext,
+    target: &RequestTarget,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let write = ValidatedWrite { new, old, subresource: target.subresource };
     let causes = target.kind.validate(&write);
     if !causes.is_empty() {
         return Err(ApiError::invalid(target.kind, &target.name, &causes));
     }
-    for warning in (target.kind.warn)(&write) {
+    for warning in (target.kind.warnings)(&write) {
         context.warn(warning);
     }
     Ok(())

@@ -7,22 +7,22 @@ use bytes::Bytes;
 use muster_store::{Expect, Record};
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Registry, check, create, dedup_owners};
-use crate::admission::{AdmissionAttributes, Charge, Operation};
+use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};
+use crate::admission::{AdmissionAttributes, AdmissionOperation, QuotaCharge};
 use crate::error::ApiError;
-use crate::request::{Context, RequestAttributes, ResourceAttributes, Target};
-use crate::storage::Commit;
+use crate::request::{RequestAttributes, RequestContext, RequestTarget, ResourceAttributes};
+use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 use crate::{auth, decode, server_side_apply};
 
-const MODIFIED: &str =
+const MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// The stored object after the write.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     Created(Bytes),
     Updated(Bytes),
 }
@@ -31,52 +31,56 @@ impl Registry {
     /// PUT: replaces the object by `object`.
     pub(crate) async fn replace(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         mut object: Value,
-    ) -> Result<Written, ApiError> {
-        dedup_owners(context, &mut object);
-        (target.kind.default)(&mut object);
+    ) -> Result<WriteOutcome, ApiError> {
+        dedup_owner_references(context, &mut object);
+        (target.kind.apply_defaults)(&mut object);
         let change = |old: Option<&Value>| {
             let uid = &object["metadata"]["uid"];
             if let Some(old) = old.filter(|old| is_set(uid) && old["metadata"]["uid"] != *uid) {
-                return Err(other_uid(target, str_at(&object, "metadata.uid"), str_at(old, "metadata.uid")));
+                return Err(uid_mismatch_error(
+                    target,
+                    str_at(&object, "metadata.uid"),
+                    str_at(old, "metadata.uid"),
+                ));
             }
             let mut new = object.clone();
-            server_side_apply::updated(context, target, &mut new, old);
+            server_side_apply::track_update(context, target, &mut new, old);
             Ok(new)
         };
-        self.write(context, target, target.kind.put_creates, change).await
+        self.create_or_update(context, target, target.kind.allows_create_on_update, change).await
     }
 
     /// Updates the object to the result of `change`.
     pub(crate) async fn update(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         change: impl Fn(&Value) -> Result<Value, ApiError> + Sync,
     ) -> Result<Bytes, ApiError> {
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| target.not_found())?;
             let mut new = change(old)?;
-            (target.kind.default)(&mut new);
-            server_side_apply::updated(context, target, &mut new, Some(old));
+            (target.kind.apply_defaults)(&mut new);
+            server_side_apply::track_update(context, target, &mut new, Some(old));
             Ok(new)
         };
-        match self.write(context, target, false, change).await? {
-            Written::Created(object) | Written::Updated(object) => Ok(object),
+        match self.create_or_update(context, target, false, change).await? {
+            WriteOutcome::Created(object) | WriteOutcome::Updated(object) => Ok(object),
         }
     }
 
     /// Server-side apply, which creates an absent object.
     pub(crate) async fn apply(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         applied: &Value,
         force: bool,
         check: impl Fn(&mut Value) -> Result<(), ApiError> + Sync,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let uid = str_at(applied, "metadata.uid");
         let change = |old: Option<&Value>| {
             if old.is_none() && !uid.is_empty() {
@@ -85,21 +89,21 @@ impl Registry {
                 );
                 return Err(ApiError::conflict(target.kind, &target.name, &why));
             }
-            let new = server_side_apply::applied(context, target, applied, force, old)?;
-            let mut new = decode::merged(target.kind.gvk(), &new, applied)?;
+            let new = server_side_apply::apply_configuration(context, target, applied, force, old)?;
+            let mut new = decode::decode_apply_result(target.kind.gvk(), &new, applied)?;
             check(&mut new)?;
             let mut new = target.kind.to_storage_version(new);
-            (target.kind.default)(&mut new);
+            (target.kind.apply_defaults)(&mut new);
             Ok(new)
         };
-        self.write(context, target, true, change).await
+        self.create_or_update(context, target, true, change).await
     }
 
     /// Binds an unbound pod to a node, for a scheduler.
     pub(crate) async fn bind(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         binding: &Value,
     ) -> Result<(), ApiError> {
         if str_at(binding, "metadata.name") != target.name {
@@ -126,15 +130,15 @@ impl Registry {
             }
             pod["spec"]["nodeName"] = json!(node);
             if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
-                map_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
+                map_at_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
             }
             let scheduled = json!({
                 "type": "PodScheduled",
                 "status": "True",
                 "lastProbeTime": null,
-                "lastTransitionTime": unstructured::time(context.now),
+                "lastTransitionTime": unstructured::format_time(context.now),
             });
-            let mut conditions = list(&pod["status"], "conditions").to_vec();
+            let mut conditions = list_at(&pod["status"], "conditions").to_vec();
             conditions.retain(|it| it["type"] != "PodScheduled");
             conditions.push(scheduled);
             pod["status"]["conditions"] = Value::Array(conditions);
@@ -146,33 +150,33 @@ impl Registry {
         };
         let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found())?);
         // Managed fields stay as they are: the server writes on behalf of the scheduler.
-        self.write(context, target, false, bind).await.map(drop)
+        self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
     /// `change` is called again after a concurrent write, so that an update without a resourceVersion never
     /// fails with a conflict.
-    async fn write(
+    async fn create_or_update(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         may_create: bool,
         change: impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.storage.stored(target) {
+            match self.storage.record(target) {
                 Ok(record) => {
                     if let Some(updated) = self.try_update(context, target, &record, &change).await? {
-                        return Ok(Written::Updated(updated));
+                        return Ok(WriteOutcome::Updated(updated));
                     }
                 }
                 Err(_) if may_create && target.subresource == Subresource::Whole => {
-                    may_create_too(self, context, target)?;
+                    authorize_create(self, context, target)?;
                     let mut new = change(None)?;
-                    create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
-                    match self.create_new(context, &mut target.clone(), new).await {
-                        Ok(created) => return Ok(Written::Created(created)),
+                    create::normalize_new_metadata(target.kind, target.namespace.as_deref(), &mut new)?;
+                    match self.admit_and_create(context, &mut target.clone(), new).await {
+                        Ok(created) => return Ok(WriteOutcome::Created(created)),
                         // Another client has created it: continue with an update.
-                        Err(it) if it.is_exists() => {}
+                        Err(it) if it.is_already_exists() => {}
                         Err(it) => return Err(it),
                     }
                 }
@@ -185,39 +189,43 @@ impl Registry {
     /// Returns `None` if a concurrent write came first.
     async fn try_update(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         record: &Arc<Record>,
         change: &(impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync),
     ) -> Result<Option<Bytes>, ApiError> {
-        let old = unstructured::parse(&record.value);
+        let old = unstructured::parse_stored(&record.value);
         let mut new = change(Some(&old))?;
-        let attributes = AdmissionAttributes { target, operation: Operation::Update { old: &old } };
+        let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Update { old: &old } };
         self.admission.mutate(context, attributes, &mut new).await?;
-        dedup_owners(context, &mut new);
-        refuse_stale(target, &new, &old)?;
+        dedup_owner_references(context, &mut new);
+        check_resource_version(target, &new, &old)?;
         target.kind.prepare_for_update(target.subresource, &mut new, &old);
-        check(context, target, &new, Some(&old))?;
+        validate_object(context, target, &new, Some(&old))?;
         let charge = self.admission.validate(self, context, attributes, &new).await?;
-        if is_same(&new, &old) {
+        if is_unchanged(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
         if context.dry_run {
-            return Ok(Some(unstructured::bytes(&new)));
+            return Ok(Some(unstructured::to_bytes(&new)));
         }
         let is_gone = should_delete_during_update(target, &new, &old);
         // Watches get the last stored object; the writer gets the object that it sent.
-        let commit = if is_gone { Commit::Delete } else { Commit::Put(&new) };
+        let commit = if is_gone { ObjectCommit::Delete } else { ObjectCommit::Update(&new) };
         let written = self.storage.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
-            charge.into_iter().for_each(Charge::spent);
+            charge.into_iter().for_each(QuotaCharge::commit);
         }
-        Ok(if is_gone { written.map(|_| unstructured::bytes(&new)) } else { written })
+        Ok(if is_gone { written.map(|_| unstructured::to_bytes(&new)) } else { written })
     }
 }
 
 /// Permission to update does not imply permission to create.
-fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Result<(), ApiError> {
+fn authorize_create(
+    registry: &Registry,
+    context: &RequestContext,
+    target: &RequestTarget,
+) -> Result<(), ApiError> {
     let resource = ResourceAttributes {
         group: target.kind.group.to_owned(),
         version: target.kind.version.to_owned(),
@@ -226,23 +234,28 @@ fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Re
         name: target.name.clone(),
         ..ResourceAttributes::default()
     };
-    auth::allow(&registry.access, &context.user, &RequestAttributes::resource("create", resource)).map(drop)
+    auth::require_authorized(
+        &registry.access,
+        &context.user,
+        &RequestAttributes::resource("create", resource),
+    )
+    .map(drop)
 }
 
 /// Checks the resourceVersion of an update, which some kinds require.
-fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), ApiError> {
+fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
-        "" | "0" if target.kind.version_required => {
-            Err(ApiError::version_required(target.kind, &target.name))
+        "" | "0" if target.kind.requires_resource_version => {
+            Err(ApiError::resource_version_required(target.kind, &target.name))
         }
         "" | "0" => Ok(()),
         _ if new == old => Ok(()),
-        _ => Err(ApiError::conflict(target.kind, &target.name, MODIFIED)),
+        _ => Err(ApiError::conflict(target.kind, &target.name, MODIFIED_MESSAGE)),
     }
 }
 
-fn other_uid(target: &Target, wanted: &str, found: &str) -> ApiError {
+fn uid_mismatch_error(target: &RequestTarget, wanted: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
     let why = format!(
@@ -252,19 +265,20 @@ fn other_uid(target: &Target, wanted: &str, found: &str) -> ApiError {
 }
 
 /// Whether a write changes nothing, apart from timestamps in managed fields.
-fn is_same(new: &Value, old: &Value) -> bool {
-    fn same_but(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
+fn is_unchanged(new: &Value, old: &Value) -> bool {
+    fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
         new.len() == old.len()
             && new.iter().all(|(at, new)| {
                 old.get(at).is_some_and(|old| if at == name { same(new, old) } else { new == old })
             })
     }
-    same_but(new, old, "metadata", |new, old| {
-        same_but(new, old, "managedFields", |new, old| match (new.as_array(), old.as_array()) {
+    is_equal_except(new, old, "metadata", |new, old| {
+        is_equal_except(new, old, "managedFields", |new, old| match (new.as_array(), old.as_array()) {
             (Some(new), Some(old)) => {
                 let mut pairs = new.iter().zip(old);
-                new.len() == old.len() && pairs.all(|(new, old)| same_but(new, old, "time", |_, _| true))
+                new.len() == old.len()
+                    && pairs.all(|(new, old)| is_equal_except(new, old, "time", |_, _| true))
             }
             _ => new == old,
         })
@@ -273,9 +287,9 @@ fn is_same(new: &Value, old: &Value) -> bool {
 
 /// Whether an object that is being deleted is removed by this write, because nothing delays its deletion any
 /// more.
-fn should_delete_during_update(target: &Target, new: &Value, old: &Value) -> bool {
+fn should_delete_during_update(target: &RequestTarget, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
-        && list(&new["metadata"], "finalizers").is_empty()
+        && list_at(&new["metadata"], "finalizers").is_empty()
         && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
-        && !(target.kind.holds_others && is_set(&new["spec"]["finalizers"]))
+        && !(target.kind.has_spec_finalizers && is_set(&new["spec"]["finalizers"]))
 }

@@ -13,7 +13,7 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestAttributes {
     pub(crate) verb: Cow<'static, str>,
-    pub(crate) on: AccessTarget,
+    pub(crate) target: AccessTarget,
 }
 
 /// What a request accesses.
@@ -32,7 +32,7 @@ pub(crate) struct ResourceAttributes {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// The node whose pods a field selector restricts the request to, if any.
-    pub(crate) node: String,
+    pub(crate) node_name: String,
 }
 
 impl RequestAttributes {
@@ -40,10 +40,10 @@ impl RequestAttributes {
     /// field selector for a name is authorized for that name only.
     /// Upstream: `NewRequestInfo`. The path segments are those that the route is parsed from, so that both mean
     /// the same object.
-    pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn from_request(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let other = || Self {
             verb: method.as_str().to_lowercase().into(),
-            on: AccessTarget::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
+            target: AccessTarget::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
         };
         let segments: Result<Vec<_>, _> =
             path_segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
@@ -74,7 +74,7 @@ impl RequestAttributes {
             name: at(1),
             subresource: at(2),
             namespace: namespace.to_owned(),
-            node: String::new(),
+            node_name: String::new(),
         };
         let is_collection = on.name.is_empty();
         let verb = match *method {
@@ -86,22 +86,22 @@ impl RequestAttributes {
             Method::DELETE => "delete",
             Method::GET | Method::HEAD if is_collection => {
                 let selector = query("fieldSelector").unwrap_or_default();
-                on.name = required(&selector, "metadata.name");
-                on.node = required(&selector, "spec.nodeName");
+                on.name = required_field_value(&selector, "metadata.name");
+                on.node_name = required_field_value(&selector, "spec.nodeName");
                 if query("watch").is_some_and(|it| is_true(&it)) { "watch" } else { "list" }
             }
             Method::GET | Method::HEAD => "get",
             _ => "",
         };
-        Self { verb: verb.into(), on: AccessTarget::Resource(on) }
+        Self { verb: verb.into(), target: AccessTarget::Resource(on) }
     }
 
     pub(crate) fn resource(verb: &str, resource: ResourceAttributes) -> Self {
-        Self { verb: verb.to_owned().into(), on: AccessTarget::Resource(resource) }
+        Self { verb: verb.to_owned().into(), target: AccessTarget::Resource(resource) }
     }
 
     pub(crate) fn namespace(&self) -> &str {
-        match &self.on {
+        match &self.target {
             AccessTarget::Resource(it) => &it.namespace,
             AccessTarget::Path(_) => "",
         }
@@ -112,10 +112,15 @@ impl RequestAttributes {
 impl fmt::Display for RequestAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = &self.verb;
-        match &self.on {
+        match &self.target {
             AccessTarget::Path(path) => write!(f, "cannot {verb} path {path:?}"),
             AccessTarget::Resource(it) => {
-                write!(f, "cannot {verb} resource {:?} in API group {:?}", it.whole(), it.group)?;
+                write!(
+                    f,
+                    "cannot {verb} resource {:?} in API group {:?}",
+                    it.resource_and_subresource(),
+                    it.group
+                )?;
                 if it.namespace.is_empty() {
                     write!(f, " at the cluster scope")
                 } else {
@@ -128,7 +133,7 @@ impl fmt::Display for RequestAttributes {
 
 impl ResourceAttributes {
     /// `pods`, or `pods/status` with a subresource.
-    pub(crate) fn whole(&self) -> String {
+    pub(crate) fn resource_and_subresource(&self) -> String {
         if self.subresource.is_empty() {
             self.plural.clone()
         } else {
@@ -139,7 +144,7 @@ impl ResourceAttributes {
 
 /// Returns the value that a field selector requires of a field. A selector with escapes is ignored, which
 /// authorizes less.
-fn required(selector: &str, field: &str) -> String {
+fn required_field_value(selector: &str, field: &str) -> String {
     let value = |term: &str| {
         let rest = term.strip_prefix(field)?;
         let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
@@ -175,12 +180,12 @@ mod tests {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
             found.map(|(_, value)| value.into_owned())
         };
-        let attributes = RequestAttributes::of(&method.parse().unwrap(), path, get);
-        let said = match &attributes.on {
+        let attributes = RequestAttributes::from_request(&method.parse().unwrap(), path, get);
+        let said = match &attributes.target {
             AccessTarget::Path(path) => format!("{} {path}", attributes.verb),
             AccessTarget::Resource(it) => {
-                let mut said = format!("{} {}.{}", attributes.verb, it.whole(), it.group);
-                for (what, value) in [("in", &it.namespace), ("named", &it.name), ("on", &it.node)] {
+                let mut said = format!("{} {}.{}", attributes.verb, it.resource_and_subresource(), it.group);
+                for (what, value) in [("in", &it.namespace), ("named", &it.name), ("on", &it.node_name)] {
                     if !value.is_empty() {
                         said = format!("{said} {what} {value}");
                     }

@@ -13,19 +13,20 @@ use jiff::Timestamp;
 pub(crate) use self::attributes::{
     AccessTarget, RequestAttributes, ResourceAttributes, is_true, path_segments,
 };
-pub(crate) use self::target::Target;
+pub(crate) use self::target::RequestTarget;
 pub(crate) use self::user::{
-    AUTHENTICATED, CONTROLLER, CREDENTIAL, ClientCertificate, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR,
-    MASTERS, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES, TrustLevel, UNAUTHENTICATED, User, account_groups,
-    account_name, account_of, node_name,
+    AUTHENTICATED_GROUP, CONTROLLER_USER, CREDENTIAL_ID_KEY, ClientCertificate, DISRUPTION_USER,
+    ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, MASTERS_GROUP, NODE_LIFECYCLE_USER, SCHEDULER_USER,
+    SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name, parse_service_account,
+    service_account_groups, service_account_user_name,
 };
 
 /// Most bytes of a field manager's name; a longer user agent is truncated.
-pub(crate) const MANAGER_BYTES_MAX: usize = 128;
+pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// User, verb, time and options of one request.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct RequestContext {
     pub(crate) user: User,
     /// The verb of authorization: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
     /// `deletecollection`.
@@ -53,7 +54,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-impl Context {
+impl RequestContext {
     pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
         Self {
             user,
@@ -69,12 +70,12 @@ impl Context {
     }
 
     /// The context of a write by the server itself.
-    pub(crate) fn of_server(verb: &'static str, now: Timestamp) -> Self {
+    pub(crate) fn for_server(verb: &'static str, now: Timestamp) -> Self {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
     /// The field manager: the client's `fieldManager`, or its user agent up to the first slash.
-    pub(crate) fn manager(&self) -> Cow<'_, str> {
+    pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);
         }
@@ -84,8 +85,8 @@ impl Context {
         } else {
             name.into()
         };
-        if MANAGER_BYTES_MAX < name.len() {
-            name = name[..name.floor_char_boundary(MANAGER_BYTES_MAX)].to_owned().into();
+        if FIELD_MANAGER_BYTES_MAX < name.len() {
+            name = name[..name.floor_char_boundary(FIELD_MANAGER_BYTES_MAX)].to_owned().into();
         }
         name
     }

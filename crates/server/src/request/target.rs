@@ -6,14 +6,14 @@ use crate::subresource::Subresource;
 
 /// One object, or a subresource of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct RequestTarget {
     pub(crate) kind: &'static Kind,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) subresource: Subresource,
 }
 
-impl Target {
+impl RequestTarget {
     /// The key under which the object is stored.
     pub(crate) fn key(&self) -> String {
         self.kind.key(self.namespace.as_deref(), &self.name)

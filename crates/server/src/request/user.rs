@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 use crate::validation::names;
 
 /// Groups of all authenticated and of all unauthenticated users.
-pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-pub(crate) const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const AUTHENTICATED_GROUP: &str = "system:authenticated";
+pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
 
 /// The group that is authorized for everything regardless of roles, so that a locked-out administrator can
 /// recover.
-pub(crate) const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
-pub(crate) const NODES: &str = "system:nodes";
-const NODE_PREFIX: &str = "system:node:";
-const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+pub(crate) const NODES_GROUP: &str = "system:nodes";
+const NODE_USER_PREFIX: &str = "system:node:";
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// Users of Muster's components. None of them is an administrator.
-pub(crate) const CONTROLLER: &str = "system:muster-controller";
-pub(crate) const DISRUPTION: &str = "system:muster-disruption";
-pub(crate) const ENDPOINTS: &str = "system:muster-endpoints";
-pub(crate) const GARBAGE_COLLECTOR: &str = "system:muster-garbage-collector";
-pub(crate) const NODE_LIFECYCLE: &str = "system:muster-node-lifecycle";
-pub(crate) const SCHEDULER: &str = "system:muster-scheduler";
-pub(crate) const SIMULATED_NODES: &str = "system:muster-simulated-nodes";
+pub(crate) const CONTROLLER_USER: &str = "system:muster-controller";
+pub(crate) const DISRUPTION_USER: &str = "system:muster-disruption";
+pub(crate) const ENDPOINTS_USER: &str = "system:muster-endpoints";
+pub(crate) const GARBAGE_COLLECTOR_USER: &str = "system:muster-garbage-collector";
+pub(crate) const NODE_LIFECYCLE_USER: &str = "system:muster-node-lifecycle";
+pub(crate) const SCHEDULER_USER: &str = "system:muster-scheduler";
+pub(crate) const SIMULATED_NODES_USER: &str = "system:muster-simulated-nodes";
 
 /// The key in a user's `extra` that identifies the certificate or token of the request.
-pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+pub(crate) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
 /// An authenticated or anonymous user. Upstream: `user.Info`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,44 +71,44 @@ impl User {
 
     /// The anonymous user, who may access public endpoints only.
     pub(crate) fn anonymous() -> Self {
-        Self::new(ANONYMOUS, [UNAUTHENTICATED])
+        Self::new(ANONYMOUS_USER, [UNAUTHENTICATED_GROUP])
     }
 
     /// The server itself, for its own writes.
     pub(crate) fn server() -> Self {
-        Self::new("system:apiserver", [MASTERS, AUTHENTICATED])
+        Self::new("system:apiserver", [MASTERS_GROUP, AUTHENTICATED_GROUP])
     }
 
-    pub(crate) fn account(namespace: &str, name: &str) -> Self {
-        Self::new(account_name(namespace, name), account_groups(namespace))
+    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+        Self::new(service_account_user_name(namespace, name), service_account_groups(namespace))
     }
 
-    pub(crate) fn is_in(&self, group: &str) -> bool {
+    pub(crate) fn is_in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|it| it == group)
     }
 
     pub(crate) fn is_anonymous(&self) -> bool {
-        self.name == ANONYMOUS
+        self.name == ANONYMOUS_USER
     }
 
     /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` followed by a
     /// valid Node name.
     /// Upstream: `NodeIdentity`.
-    pub(crate) fn node(&self) -> Option<&str> {
-        node_name(&self.name).filter(|_| self.is_in(NODES))
+    pub(crate) fn node_name(&self) -> Option<&str> {
+        parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
     }
 
     /// Whether the user is in the group of nodes without being a node. It has no rights of a node and may not
     /// write.
     pub(crate) fn is_unknown_node(&self) -> bool {
-        self.is_in(NODES) && self.node().is_none()
+        self.is_in_group(NODES_GROUP) && self.node_name().is_none()
     }
 
     /// The trust level, which selects the usage limits.
-    pub(crate) fn trust(&self) -> TrustLevel {
-        if self.is_in(MASTERS) || self.is_component() {
+    pub(crate) fn trust_level(&self) -> TrustLevel {
+        if self.is_in_group(MASTERS_GROUP) || self.is_component() {
             TrustLevel::Trusted
-        } else if self.node().is_some() {
+        } else if self.node_name().is_some() {
             TrustLevel::Node
         } else {
             TrustLevel::Ordinary
@@ -121,7 +121,7 @@ impl User {
     }
 
     /// `UserInfo` as in reviews, signing requests and the audit log.
-    pub(crate) fn info(&self) -> Value {
+    pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {
             info["uid"] = json!(self.uid);
@@ -137,21 +137,21 @@ impl User {
 }
 
 /// Returns the node of a user name: `NAME` of `system:node:NAME`, if it is a DNS subdomain.
-pub(crate) fn node_name(user_name: &str) -> Option<&str> {
-    user_name.strip_prefix(NODE_PREFIX).filter(|it| names::dns_subdomain(it).is_empty())
+pub(crate) fn parse_node_name(user_name: &str) -> Option<&str> {
+    user_name.strip_prefix(NODE_USER_PREFIX).filter(|it| names::dns_subdomain_errors(it).is_empty())
 }
 
-pub(crate) fn account_name(namespace: &str, name: &str) -> String {
-    format!("{ACCOUNT_PREFIX}{namespace}:{name}")
+pub(crate) fn service_account_user_name(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
-pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
+pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
 /// Returns namespace and name of the service account with this user name.
-pub(crate) fn account_of(user_name: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user_name.strip_prefix(ACCOUNT_PREFIX)?.split_once(':')?;
+pub(crate) fn parse_service_account(user_name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_node_has_a_name() {
-        let node = |name: &str| User::new(name, [NODES]).node().map(str::to_owned);
+        let node = |name: &str| User::new(name, [NODES_GROUP]).node_name().map(str::to_owned);
         assert_eq!(node("system:node:n1").as_deref(), Some("n1"));
         assert_eq!(node("system:node:a.b-c").as_deref(), Some("a.b-c"));
         for name in [
@@ -177,9 +177,9 @@ mod tests {
             "system:node:a,spec.x=y",
         ] {
             assert_eq!(node(name), None, "{name}");
-            assert!(User::new(name, [NODES]).is_unknown_node(), "{name}");
+            assert!(User::new(name, [NODES_GROUP]).is_unknown_node(), "{name}");
         }
-        assert_eq!(User::new("system:node:n1", ["other"]).node(), None);
+        assert_eq!(User::new("system:node:n1", ["other"]).node_name(), None);
         assert!(!User::new("n1", ["other"]).is_unknown_node());
     }
 
@@ -187,14 +187,14 @@ mod tests {
         /// Whatever a user is called, the node that it is has a name that a Node object can have.
         #[test]
         fn the_name_of_a_node_is_a_dns_name(prefix in "(system:node:|system:node|system:)?", rest in ".{0,20}|[a-z0-9.-]{0,20}", is_in in any::<bool>()) {
-            let groups = if is_in { vec![NODES] } else { vec!["other"] };
+            let groups = if is_in { vec![NODES_GROUP] } else { vec!["other"] };
             let user = User::new(format!("{prefix}{rest}"), groups);
-            if let Some(node) = user.node() {
+            if let Some(node) = user.node_name() {
                 prop_assert!(is_in);
-                prop_assert!(!node.is_empty() && names::dns_subdomain(node).is_empty(), "{node:?}");
+                prop_assert!(!node.is_empty() && names::dns_subdomain_errors(node).is_empty(), "{node:?}");
                 prop_assert_eq!(format!("system:node:{node}"), user.name.clone());
             }
-            prop_assert_eq!(user.is_unknown_node(), is_in && user.node().is_none());
+            prop_assert_eq!(user.is_unknown_node(), is_in && user.node_name().is_none());
         }
     }
 }

@@ -5,56 +5,57 @@ use crate::validation::{FieldError, names};
 
 /// One requirement of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Label {
+pub(super) struct SelectorRequirement {
     pub(super) key: String,
-    must: Must,
+    operator: SelectorOperator,
 }
 
 /// The operator of a requirement with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Must {
-    Exist,
-    NotExist,
-    BeIn(Vec<String>),
-    NotBeIn(Vec<String>),
-    BeMoreThan(i64),
-    BeLessThan(i64),
+enum SelectorOperator {
+    Exists,
+    DoesNotExist,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    GreaterThan(i64),
+    LessThan(i64),
 }
 
-impl Label {
+impl SelectorRequirement {
     pub(super) fn matches(&self, value: Option<&str>) -> bool {
         let among = |values: &[String]| value.is_some_and(|value| values.iter().any(|it| it == value));
         let number = || value.and_then(|it| it.parse::<i64>().ok());
-        match &self.must {
-            Must::Exist => value.is_some(),
-            Must::NotExist => value.is_none(),
-            Must::BeIn(values) => among(values),
+        match &self.operator {
+            SelectorOperator::Exists => value.is_some(),
+            SelectorOperator::DoesNotExist => value.is_none(),
+            SelectorOperator::In(values) => among(values),
             // An absent label also satisfies `notin`.
-            Must::NotBeIn(values) => !among(values),
-            Must::BeMoreThan(bound) => number().is_some_and(|it| *bound < it),
-            Must::BeLessThan(bound) => number().is_some_and(|it| it < *bound),
+            SelectorOperator::NotIn(values) => !among(values),
+            SelectorOperator::GreaterThan(bound) => number().is_some_and(|it| *bound < it),
+            SelectorOperator::LessThan(bound) => number().is_some_and(|it| it < *bound),
         }
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Label>, String> {
-    let mut tokens = SelectorLexer { tokens: scan(text), at: 0 };
+pub(super) fn parse_label_selector(text: &str) -> Result<Vec<SelectorRequirement>, String> {
+    let mut tokens = SelectorLexer { tokens: tokenize(text), position: 0 };
     let mut labels = Vec::new();
     loop {
         match tokens.peek() {
-            Token::End => return Ok(labels),
-            Token::Word(_) | Token::Symbol("!") => {
+            SelectorToken::End => return Ok(labels),
+            SelectorToken::Word(_) | SelectorToken::Symbol("!") => {
                 labels.push(
-                    requirement(&mut tokens).map_err(|it| format!("unable to parse requirement: {it}"))?,
+                    parse_requirement(&mut tokens)
+                        .map_err(|it| format!("unable to parse requirement: {it}"))?,
                 );
             }
             other => return Err(format!("found '{other}', expected: !, identifier, or 'end of string'")),
         }
         match tokens.next() {
-            Token::End => return Ok(labels),
-            Token::Symbol(",") => {
+            SelectorToken::End => return Ok(labels),
+            SelectorToken::Symbol(",") => {
                 let next = tokens.peek();
-                if !matches!(next, Token::Word(_) | Token::Symbol("!")) {
+                if !matches!(next, SelectorToken::Word(_) | SelectorToken::Symbol("!")) {
                     return Err(format!("found '{next}', expected: identifier after ','"));
                 }
             }
@@ -63,31 +64,37 @@ pub(super) fn parse(text: &str) -> Result<Vec<Label>, String> {
     }
 }
 
-fn requirement(tokens: &mut SelectorLexer) -> Result<Label, String> {
+fn parse_requirement(tokens: &mut SelectorLexer) -> Result<SelectorRequirement, String> {
     let mut token = tokens.next();
-    let is_negated = token == Token::Symbol("!");
+    let is_negated = token == SelectorToken::Symbol("!");
     if is_negated {
         token = tokens.next();
     }
-    let Token::Word(key) = token else { return Err(format!("found '{token}', expected: identifier")) };
-    let wrong = names::qualified(&key);
+    let SelectorToken::Word(key) = token else {
+        return Err(format!("found '{token}', expected: identifier"));
+    };
+    let wrong = names::qualified_name_errors(&key);
     if !wrong.is_empty() {
-        return Err(joined(&[FieldError::invalid("<nil>", &*key, &wrong.join("; "))]));
+        return Err(join_errors(&[FieldError::invalid("<nil>", &*key, &wrong.join("; "))]));
     }
     if is_negated {
-        return Ok(Label { key, must: Must::NotExist });
+        return Ok(SelectorRequirement { key, operator: SelectorOperator::DoesNotExist });
     }
-    if matches!(tokens.peek(), Token::End | Token::Symbol(",")) {
-        return Ok(Label { key, must: Must::Exist });
+    if matches!(tokens.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
+        return Ok(SelectorRequirement { key, operator: SelectorOperator::Exists });
     }
     let operator = tokens.next();
     let operator = match &operator {
-        Token::Symbol(it @ ("=" | "==" | "!=" | ">" | "<")) => *it,
-        Token::Word(it) if it == "in" => "in",
-        Token::Word(it) if it == "notin" => "notin",
+        SelectorToken::Symbol(it @ ("=" | "==" | "!=" | ">" | "<")) => *it,
+        SelectorToken::Word(it) if it == "in" => "in",
+        SelectorToken::Word(it) if it == "notin" => "notin",
         other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
     };
-    let values = if matches!(operator, "in" | "notin") { set(tokens)? } else { vec![exact(tokens)?] };
+    let values = if matches!(operator, "in" | "notin") {
+        parse_value_set(tokens)?
+    } else {
+        vec![parse_exact_value(tokens)?]
+    };
     let mut causes = Vec::new();
     let bound = values.first().and_then(|it| it.parse::<i64>().ok());
     if matches!(operator, "<" | ">") && bound.is_none() {
@@ -95,50 +102,50 @@ fn requirement(tokens: &mut SelectorLexer) -> Result<Label, String> {
         causes.push(FieldError::invalid("values[0]", values.first().map_or("", String::as_str), why));
     }
     for (at, value) in values.iter().enumerate() {
-        let wrong = names::label_value(value);
+        let wrong = names::label_value_errors(value);
         if !wrong.is_empty() {
             causes.push(FieldError::invalid(format!("values[{at}][{key}]"), &**value, &wrong.join("; ")));
         }
     }
     if !causes.is_empty() {
-        return Err(joined(&causes));
+        return Err(join_errors(&causes));
     }
     let must = match (operator, bound) {
-        ("!=" | "notin", _) => Must::NotBeIn(values),
-        (">", Some(bound)) => Must::BeMoreThan(bound),
-        ("<", Some(bound)) => Must::BeLessThan(bound),
-        _ => Must::BeIn(values),
+        ("!=" | "notin", _) => SelectorOperator::NotIn(values),
+        (">", Some(bound)) => SelectorOperator::GreaterThan(bound),
+        ("<", Some(bound)) => SelectorOperator::LessThan(bound),
+        _ => SelectorOperator::In(values),
     };
-    Ok(Label { key, must })
+    Ok(SelectorRequirement { key, operator: must })
 }
 
-fn joined(causes: &[FieldError]) -> String {
+fn join_errors(causes: &[FieldError]) -> String {
     let messages: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) }
 }
 
 /// Parses `(a,b)`, where an empty item is the empty value.
-fn set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
+fn parse_value_set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
-    if open != Token::Symbol("(") {
+    if open != SelectorToken::Symbol("(") {
         return Err(format!("found '{open}' expected: '('"));
     }
     let mut values = Vec::new();
     match tokens.peek() {
-        Token::Symbol(")") => values.push(String::new()),
-        Token::Word(_) | Token::Symbol(",") => loop {
+        SelectorToken::Symbol(")") => values.push(String::new()),
+        SelectorToken::Word(_) | SelectorToken::Symbol(",") => loop {
             match tokens.next() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     values.push(value);
                     match tokens.peek() {
-                        Token::Symbol(",") => {}
-                        Token::Symbol(")") => break,
+                        SelectorToken::Symbol(",") => {}
+                        SelectorToken::Symbol(")") => break,
                         other => return Err(format!("found '{other}', expected: ',' or ')'")),
                     }
                 }
-                Token::Symbol(",") => {
-                    let is_last = tokens.peek() == Token::Symbol(")");
-                    if values.is_empty() || is_last || tokens.peek() == Token::Symbol(",") {
+                SelectorToken::Symbol(",") => {
+                    let is_last = tokens.peek() == SelectorToken::Symbol(")");
+                    if values.is_empty() || is_last || tokens.peek() == SelectorToken::Symbol(",") {
                         values.push(String::new());
                     }
                     if is_last {
@@ -157,25 +164,25 @@ fn set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-fn exact(tokens: &mut SelectorLexer) -> Result<String, String> {
-    if matches!(tokens.peek(), Token::End | Token::Symbol(",")) {
+fn parse_exact_value(tokens: &mut SelectorLexer) -> Result<String, String> {
+    if matches!(tokens.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
         return Ok(String::new());
     }
     match tokens.next() {
-        Token::Word(value) => Ok(value),
+        SelectorToken::Word(value) => Ok(value),
         other => Err(format!("found '{other}', expected: identifier")),
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum SelectorToken {
     /// A key, a value, or a word such as `in`.
     Word(String),
     Symbol(&'static str),
     End,
 }
 
-impl std::fmt::Display for Token {
+impl std::fmt::Display for SelectorToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Word(it) => f.write_str(it),
@@ -187,23 +194,23 @@ impl std::fmt::Display for Token {
 
 /// The tokens of a selector, with the position of the parser.
 struct SelectorLexer {
-    tokens: Vec<Token>,
-    at: usize,
+    tokens: Vec<SelectorToken>,
+    position: usize,
 }
 
 impl SelectorLexer {
-    fn peek(&self) -> Token {
-        self.tokens.get(self.at).cloned().unwrap_or(Token::End)
+    fn peek(&self) -> SelectorToken {
+        self.tokens.get(self.position).cloned().unwrap_or(SelectorToken::End)
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> SelectorToken {
         let token = self.peek();
-        self.at += 1;
+        self.position += 1;
         token
     }
 }
 
-fn scan(text: &str) -> Vec<Token> {
+fn tokenize(text: &str) -> Vec<SelectorToken> {
     const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
     let mut tokens = Vec::new();
     let is_symbol = |it: char| matches!(it, '=' | '!' | '(' | ')' | ',' | '>' | '<');
@@ -215,12 +222,12 @@ fn scan(text: &str) -> Vec<Token> {
             return tokens;
         }
         if let Some(symbol) = SYMBOLS.into_iter().find(|it| rest.starts_with(it)) {
-            tokens.push(Token::Symbol(symbol));
+            tokens.push(SelectorToken::Symbol(symbol));
             rest = &rest[symbol.len()..];
             continue;
         }
         let end = rest.find(|it| is_symbol(it) || is_space(it) || it == '\0').unwrap_or(rest.len());
-        tokens.push(Token::Word(rest[..end].to_owned()));
+        tokens.push(SelectorToken::Word(rest[..end].to_owned()));
         rest = &rest[end..];
     }
 }

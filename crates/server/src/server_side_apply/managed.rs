@@ -5,33 +5,33 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::path::write_json;
-use super::set::Set;
+use super::set::FieldSet;
 use super::typed::Comparison;
 
 /// Most entries with the operation Update: the oldest ones are merged. Upstream: `DefaultMaxUpdateManagers`.
-const UPDATERS_MAX: usize = 10;
+const UPDATE_ENTRIES_MAX: usize = 10;
 
 /// The manager of the merged oldest entries, as upstream names it.
-const ANCIENT: &str = "ancient-changes";
+const ANCIENT_CHANGES_MANAGER: &str = "ancient-changes";
 
 /// The decoded `managedFields` of an object.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
+pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 
 /// One entry of `managedFields`.
 #[derive(Debug, Clone)]
-pub(super) struct Entry<'a> {
-    pub(super) who: FieldManager<'a>,
+pub(super) struct ManagedFieldsEntry<'a> {
+    pub(super) field_manager: FieldManager<'a>,
     pub(super) version: Cow<'a, str>,
     /// As text: entries are sorted by it.
     pub(super) time: Option<Cow<'a, str>>,
-    pub(super) fields: Set<'a>,
+    pub(super) fields: FieldSet<'a>,
 }
 
 /// Identity of an entry. A manager that updates in two versions has two entries; one that applies has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {
-    pub(super) manager: Cow<'a, str>,
+    pub(super) name: Cow<'a, str>,
     pub(super) operation: ManagedOperation<'a>,
     pub(super) subresource: Cow<'a, str>,
 }
@@ -44,27 +44,31 @@ pub(super) enum ManagedOperation<'a> {
 
 /// Fields of another manager that an apply would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Conflict<'a> {
-    pub(super) who: FieldManager<'a>,
-    pub(super) fields: Set<'a>,
+pub(super) struct FieldConflict<'a> {
+    pub(super) field_manager: FieldManager<'a>,
+    pub(super) fields: FieldSet<'a>,
 }
 
 impl<'a> FieldManager<'a> {
-    pub(super) fn updates(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
+    pub(super) fn for_update(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
         let operation = ManagedOperation::Update { version: version.into() };
-        Self { manager: named(manager), operation, subresource: subresource.into() }
+        Self { name: name_or_unknown(manager), operation, subresource: subresource.into() }
     }
 
-    pub(super) fn applies(manager: &'a str, subresource: &'a str) -> Self {
-        Self { manager: named(manager), operation: ManagedOperation::Apply, subresource: subresource.into() }
+    pub(super) fn for_apply(manager: &'a str, subresource: &'a str) -> Self {
+        Self {
+            name: name_or_unknown(manager),
+            operation: ManagedOperation::Apply,
+            subresource: subresource.into(),
+        }
     }
 
-    fn is_updater(&self) -> bool {
+    fn is_update(&self) -> bool {
         self.operation != ManagedOperation::Apply
     }
 
     /// Upstream's identifier of a manager, by which managers are sorted.
-    pub(super) fn id(&self) -> String {
+    pub(super) fn sort_key(&self) -> String {
         let mut id = String::from("{");
         let mut put = |name: &str, value: &str| {
             if !value.is_empty() {
@@ -74,7 +78,7 @@ impl<'a> FieldManager<'a> {
                 write_json(&mut id, &json!(value));
             }
         };
-        put("manager", &self.manager);
+        put("manager", &self.name);
         match &self.operation {
             ManagedOperation::Apply => put("operation", "Apply"),
             ManagedOperation::Update { version } => {
@@ -88,8 +92,8 @@ impl<'a> FieldManager<'a> {
     }
 
     /// The manager as conflict messages name it.
-    pub(super) fn text(&self) -> String {
-        let mut text = format!("{:?}", self.manager);
+    pub(super) fn conflict_text(&self) -> String {
+        let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
             text.push_str(&format!(" with subresource {:?}", self.subresource));
         }
@@ -100,11 +104,11 @@ impl<'a> FieldManager<'a> {
     }
 }
 
-fn named(manager: &str) -> Cow<'_, str> {
+fn name_or_unknown(manager: &str) -> Cow<'_, str> {
     if manager.is_empty() { "unknown".into() } else { manager.into() }
 }
 
-impl<'a> Managed<'a> {
+impl<'a> ManagedFields<'a> {
     /// Returns `None` if an entry is invalid.
     pub(super) fn decode(entries: &'a Value) -> Option<Self> {
         let mut all = Self::default();
@@ -119,54 +123,56 @@ impl<'a> Managed<'a> {
             if version.is_empty() || text("fieldsType") != "FieldsV1" {
                 return None;
             }
-            let fields = Set::of_json(&entry["fieldsV1"]).ok()?;
-            let who = FieldManager { manager: text("manager"), operation, subresource: text("subresource") };
+            let fields = FieldSet::from_json(&entry["fieldsV1"]).ok()?;
+            let who = FieldManager { name: text("manager"), operation, subresource: text("subresource") };
             let time = entry["time"].as_str().map(Cow::Borrowed);
             all.remove(&who);
-            all.0.push(Entry { who, version, time, fields });
+            all.0.push(ManagedFieldsEntry { field_manager: who, version, time, fields });
         }
         Some(all)
     }
 
     pub(super) fn encode(mut self) -> Value {
-        let operation = |it: &Entry<'_>| it.who.is_updater();
+        let operation = |it: &ManagedFieldsEntry<'_>| it.field_manager.is_update();
         self.0.sort_by(|left, right| {
             operation(left)
                 .cmp(&operation(right))
                 .then_with(|| left.time.cmp(&right.time))
-                .then_with(|| left.who.manager.cmp(&right.who.manager))
+                .then_with(|| left.field_manager.name.cmp(&right.field_manager.name))
                 .then_with(|| left.version.cmp(&right.version))
-                .then_with(|| left.who.subresource.cmp(&right.who.subresource))
+                .then_with(|| left.field_manager.subresource.cmp(&right.field_manager.subresource))
         });
-        self.0.iter().map(Entry::encode).collect()
+        self.0.iter().map(ManagedFieldsEntry::encode).collect()
     }
 
-    pub(super) fn get(&self, who: &FieldManager<'_>) -> Option<&Entry<'a>> {
-        self.0.iter().find(|it| it.who == *who)
+    pub(super) fn get(&self, who: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
+        self.0.iter().find(|it| it.field_manager == *who)
     }
 
-    pub(super) fn remove(&mut self, who: &FieldManager<'_>) -> Option<Entry<'a>> {
-        let at = self.0.iter().position(|it| it.who == *who)?;
+    pub(super) fn remove(&mut self, who: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
+        let at = self.0.iter().position(|it| it.field_manager == *who)?;
         Some(self.0.remove(at))
     }
 
     /// The union of all managers' fields.
-    pub(super) fn fields(&self) -> Set<'a> {
-        self.0.iter().fold(Set::default(), |all, it| all.union(&it.fields))
+    pub(super) fn all_fields(&self) -> FieldSet<'a> {
+        self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
 
     /// Removes the changed fields from all managers except `who`. Without `force` it returns conflicts instead.
-    pub(super) fn take(
+    pub(super) fn transfer_ownership(
         &mut self,
         changes: &Comparison<'a>,
         who: Option<&FieldManager<'_>>,
         force: bool,
-    ) -> Result<(), Vec<Conflict<'a>>> {
+    ) -> Result<(), Vec<FieldConflict<'a>>> {
         let changed = changes.modified.union(&changes.added);
-        let is_other = |it: &Entry<'_>| who != Some(&it.who);
+        let is_other = |it: &ManagedFieldsEntry<'_>| who != Some(&it.field_manager);
         if !force {
-            let conflict =
-                |it: &Entry<'a>| Conflict { who: it.who.clone(), fields: it.fields.intersection(&changed) };
+            let conflict = |it: &ManagedFieldsEntry<'a>| FieldConflict {
+                field_manager: it.field_manager.clone(),
+                fields: it.fields.intersection(&changed),
+            };
             let mut conflicts: Vec<_> = self.0.iter().filter(|it| is_other(it)).map(conflict).collect();
             conflicts.retain(|it| !it.fields.is_empty());
             if !conflicts.is_empty() {
@@ -183,10 +189,14 @@ impl<'a> Managed<'a> {
 
     /// Rule: an object has at most ten entries with the operation Update; the oldest ones are merged into one.
     /// Upstream: `capUpdateManagers`.
-    pub(super) fn cap_updaters(&mut self) {
-        let mut updaters: Vec<_> =
-            self.0.iter().filter(|it| it.who.is_updater()).map(|it| (it.time.clone(), it.who.id())).collect();
-        let Some(mut surplus) = updaters.len().checked_sub(UPDATERS_MAX).filter(|it| *it != 0) else {
+    pub(super) fn cap_update_entries(&mut self) {
+        let mut updaters: Vec<_> = self
+            .0
+            .iter()
+            .filter(|it| it.field_manager.is_update())
+            .map(|it| (it.time.clone(), it.field_manager.sort_key()))
+            .collect();
+        let Some(mut surplus) = updaters.len().checked_sub(UPDATE_ENTRIES_MAX).filter(|it| *it != 0) else {
             return;
         };
         updaters.sort();
@@ -196,7 +206,9 @@ impl<'a> Managed<'a> {
             if surplus == 0 {
                 break;
             }
-            let find = |all: &[Entry<'_>], id: &str| all.iter().position(|it| it.who.id() == id);
+            let find = |all: &[ManagedFieldsEntry<'_>], id: &str| {
+                all.iter().position(|it| it.field_manager.sort_key() == id)
+            };
             let at = find(&self.0, &id).expect("the entry was just listed");
             let (fields, version, time) =
                 (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
@@ -205,15 +217,15 @@ impl<'a> Managed<'a> {
                 continue;
             };
             let bucket = FieldManager {
-                manager: ANCIENT.into(),
+                name: ANCIENT_CHANGES_MANAGER.into(),
                 operation: ManagedOperation::Update { version: version.clone() },
                 subresource: "".into(),
             };
             if self.get(&bucket).is_none() {
                 let first = find(&self.0, first).expect("the first entry is still there");
-                self.0[first].who = bucket.clone();
+                self.0[first].field_manager = bucket.clone();
             }
-            let bucket = self.0.iter_mut().find(|it| it.who == bucket).expect("the bucket exists");
+            let bucket = self.0.iter_mut().find(|it| it.field_manager == bucket).expect("the bucket exists");
             bucket.fields = fields.union(&bucket.fields);
             bucket.time = time;
             let at = find(&self.0, &id).expect("the entry is still there");
@@ -223,19 +235,19 @@ impl<'a> Managed<'a> {
     }
 }
 
-impl Entry<'_> {
+impl ManagedFieldsEntry<'_> {
     fn encode(&self) -> Value {
         let mut out = Map::new();
         let mut put = |name: &str, value: Value| drop(out.insert(name.to_owned(), value));
         put("apiVersion", json!(self.version));
         put("fieldsType", json!("FieldsV1"));
         put("fieldsV1", Value::Object(self.fields.to_json()));
-        if !self.who.manager.is_empty() {
-            put("manager", json!(self.who.manager));
+        if !self.field_manager.name.is_empty() {
+            put("manager", json!(self.field_manager.name));
         }
-        put("operation", json!(if self.who.is_updater() { "Update" } else { "Apply" }));
-        if !self.who.subresource.is_empty() {
-            put("subresource", json!(self.who.subresource));
+        put("operation", json!(if self.field_manager.is_update() { "Update" } else { "Apply" }));
+        if !self.field_manager.subresource.is_empty() {
+            put("subresource", json!(self.field_manager.subresource));
         }
         if let Some(time) = &self.time {
             put("time", json!(time));

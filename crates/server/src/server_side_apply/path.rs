@@ -8,58 +8,58 @@ use serde_json::{Map, Value};
 
 /// One element of a field path. The order of the variants is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Element<'a> {
+pub(super) enum PathElement<'a> {
     /// A field of an object, or an entry of a map.
     Field(Cow<'a, str>),
     /// The item of an associative list whose key fields, ordered by name, have these values.
-    Key(Vec<(Cow<'a, str>, Item<'a>)>),
+    Key(Vec<(Cow<'a, str>, ElementValue<'a>)>),
     /// The item of a set with this value.
-    Value(Item<'a>),
+    Value(ElementValue<'a>),
     Index(i64),
 }
 
 /// A JSON value with upstream's ordering.
 #[derive(Debug, Clone)]
-pub(super) struct Item<'a>(pub(super) Cow<'a, Value>);
+pub(super) struct ElementValue<'a>(pub(super) Cow<'a, Value>);
 
 /// A name in `fieldsV1` that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadElement;
+pub(super) struct InvalidPathElement;
 
-impl<'a> Element<'a> {
+impl<'a> PathElement<'a> {
     /// Parses a name in `fieldsV1`. Returns `None` for an unknown kind of element, which a later version may
     /// have added.
-    pub(super) fn parse(text: &'a str) -> Result<Option<Self>, BadElement> {
-        let Some((kind, rest)) = text.split_at_checked(2) else { return Err(BadElement) };
+    pub(super) fn parse(text: &'a str) -> Result<Option<Self>, InvalidPathElement> {
+        let Some((kind, rest)) = text.split_at_checked(2) else { return Err(InvalidPathElement) };
         match kind {
             "f:" => Ok(Some(Self::Field(Cow::Borrowed(rest)))),
             "k:" => {
-                let Value::Object(fields) = json(rest)? else { return Err(BadElement) };
-                let item = |(name, value)| (Cow::Owned(name), Item(Cow::Owned(value)));
+                let Value::Object(fields) = parse_json(rest)? else { return Err(InvalidPathElement) };
+                let item = |(name, value)| (Cow::Owned(name), ElementValue(Cow::Owned(value)));
                 Ok(Some(Self::Key(fields.into_iter().map(item).collect())))
             }
-            "v:" => Ok(Some(Self::Value(Item(Cow::Owned(json(rest)?))))),
-            "i:" => rest.parse().map(|it| Some(Self::Index(it))).map_err(|_| BadElement),
+            "v:" => Ok(Some(Self::Value(ElementValue(Cow::Owned(parse_json(rest)?))))),
+            "i:" => rest.parse().map(|it| Some(Self::Index(it))).map_err(|_| InvalidPathElement),
             _ if kind.ends_with(':') => Ok(None),
-            _ => Err(BadElement),
+            _ => Err(InvalidPathElement),
         }
     }
 
-    pub(super) fn into_owned(self) -> Element<'static> {
-        let own = |it: Item<'_>| Item(Cow::Owned(it.0.into_owned()));
+    pub(super) fn into_owned(self) -> PathElement<'static> {
+        let own = |it: ElementValue<'_>| ElementValue(Cow::Owned(it.0.into_owned()));
         match self {
-            Self::Field(name) => Element::Field(Cow::Owned(name.into_owned())),
+            Self::Field(name) => PathElement::Field(Cow::Owned(name.into_owned())),
             Self::Key(fields) => {
                 let fields = fields.into_iter();
-                Element::Key(fields.map(|(name, it)| (Cow::Owned(name.into_owned()), own(it))).collect())
+                PathElement::Key(fields.map(|(name, it)| (Cow::Owned(name.into_owned()), own(it))).collect())
             }
-            Self::Value(it) => Element::Value(own(it)),
-            Self::Index(at) => Element::Index(at),
+            Self::Value(it) => PathElement::Value(own(it)),
+            Self::Index(at) => PathElement::Index(at),
         }
     }
 
     /// The name in `fieldsV1`.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn to_fields_v1(&self) -> String {
         match self {
             Self::Field(name) => {
                 let mut out = String::with_capacity(2 + name.len());
@@ -73,7 +73,7 @@ impl<'a> Element<'a> {
                     if at != 0 {
                         out.push(',');
                     }
-                    write_text(&mut out, name);
+                    write_json_string(&mut out, name);
                     out.push(':');
                     write_json(&mut out, &item.0);
                 }
@@ -91,7 +91,7 @@ impl<'a> Element<'a> {
 }
 
 /// Text in conflict messages: `.spec.containers[name="c"].image`.
-impl fmt::Display for Element<'_> {
+impl fmt::Display for PathElement<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(out, ".{name}"),
@@ -107,7 +107,7 @@ impl fmt::Display for Element<'_> {
     }
 }
 
-impl fmt::Display for Item<'_> {
+impl fmt::Display for ElementValue<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Value::String(text) => write!(out, "{text:?}"),
@@ -118,40 +118,40 @@ impl fmt::Display for Item<'_> {
             Value::Array(items) => {
                 write!(out, "[")?;
                 for (at, item) in items.iter().enumerate() {
-                    write!(out, "{}{}", if at == 0 { "" } else { "," }, Item(Cow::Borrowed(item)))?;
+                    write!(out, "{}{}", if at == 0 { "" } else { "," }, ElementValue(Cow::Borrowed(item)))?;
                 }
                 write!(out, "]")
             }
-            Value::Object(fields) => {
-                fields.iter().try_for_each(|(name, it)| write!(out, "{name}={}", Item(Cow::Borrowed(it))))
-            }
+            Value::Object(fields) => fields
+                .iter()
+                .try_for_each(|(name, it)| write!(out, "{name}={}", ElementValue(Cow::Borrowed(it)))),
             other => write!(out, "{other}"),
         }
     }
 }
 
-impl Ord for Item<'_> {
+impl Ord for ElementValue<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        order(&self.0, &other.0)
+        compare_values(&self.0, &other.0)
     }
 }
 
-impl PartialOrd for Item<'_> {
+impl PartialOrd for ElementValue<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Item<'_> {
+impl PartialEq for ElementValue<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Item<'_> {}
+impl Eq for ElementValue<'_> {}
 
 /// Compares values of any type in upstream's order, in which `1` and `1.0` are equal.
-pub(super) fn order(left: &Value, right: &Value) -> Ordering {
+pub(super) fn compare_values(left: &Value, right: &Value) -> Ordering {
     let rank = |it: &Value| match it {
         Value::Number(it) if it.is_f64() => 0,
         Value::Number(_) => 1,
@@ -169,32 +169,33 @@ pub(super) fn order(left: &Value, right: &Value) -> Ordering {
         (Value::String(left), Value::String(right)) => left.cmp(right),
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
         (Value::Array(left), Value::Array(right)) => {
-            let first = left.iter().zip(right).map(|(left, right)| order(left, right)).find(|it| it.is_ne());
+            let first =
+                left.iter().zip(right).map(|(left, right)| compare_values(left, right)).find(|it| it.is_ne());
             first.unwrap_or_else(|| left.len().cmp(&right.len()))
         }
-        (Value::Object(left), Value::Object(right)) => order_maps(left, right),
+        (Value::Object(left), Value::Object(right)) => compare_maps(left, right),
         _ => rank(left).cmp(&rank(right)),
     }
 }
 
-fn order_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering {
+fn compare_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering {
     let by_name_and_value = |(left, right): ((&String, &Value), (&String, &Value))| {
-        left.0.cmp(right.0).then_with(|| order(left.1, right.1))
+        left.0.cmp(right.0).then_with(|| compare_values(left.1, right.1))
     };
     let first = left.iter().zip(right).map(by_name_and_value).find(|it| it.is_ne());
     first.unwrap_or_else(|| left.len().cmp(&right.len()))
 }
 
 /// Parses JSON. Trailing text is ignored, as upstream does.
-fn json(text: &str) -> Result<Value, BadElement> {
+fn parse_json(text: &str) -> Result<Value, InvalidPathElement> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
-    values.next().and_then(Result::ok).ok_or(BadElement)
+    values.next().and_then(Result::ok).ok_or(InvalidPathElement)
 }
 
 /// Writes JSON as Go's `encoding/json` does.
 pub(super) fn write_json(out: &mut String, value: &Value) {
     match value {
-        Value::String(text) => write_text(out, text),
+        Value::String(text) => write_json_string(out, text),
         // Go decodes numbers as floats, and writes whole ones without a decimal point.
         Value::Number(number) => match number.as_f64() {
             Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e15 => {
@@ -218,7 +219,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
                 if at != 0 {
                     out.push(',');
                 }
-                write_text(out, name);
+                write_json_string(out, name);
                 out.push(':');
                 write_json(out, item);
             }
@@ -229,7 +230,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
 }
 
 /// Go escapes characters that are special in HTML.
-fn write_text(out: &mut String, text: &str) {
+fn write_json_string(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {
         match char {

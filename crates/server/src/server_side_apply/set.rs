@@ -5,105 +5,107 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::path::{BadElement, Element};
-use super::typed::Grain;
+use super::path::{InvalidPathElement, PathElement};
+use super::typed::Granularity;
 use crate::types::Shape;
 
 /// A set of field paths. Upstream: `fieldpath.Set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Set<'a> {
+pub(super) struct FieldSet<'a> {
     /// Sorted by element; no node is empty.
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<FieldSetNode<'a>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Node<'a> {
-    element: Element<'a>,
+struct FieldSetNode<'a> {
+    element: PathElement<'a>,
     /// Whether the field itself is in the set, and not only a field below it.
     is_member: bool,
-    below: Set<'a>,
+    children: FieldSet<'a>,
 }
 
-impl<'a> Set<'a> {
+impl<'a> FieldSet<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// Appends an element that is greater than all elements in the set.
-    pub(super) fn push(&mut self, element: Element<'a>, is_member: bool, below: Set<'a>) {
+    pub(super) fn push(&mut self, element: PathElement<'a>, is_member: bool, below: FieldSet<'a>) {
         if is_member || !below.is_empty() {
             debug_assert!(self.nodes.last().is_none_or(|it| it.element < element), "out of order");
-            self.nodes.push(Node { element, is_member, below });
+            self.nodes.push(FieldSetNode { element, is_member, children: below });
         }
     }
 
     /// Adds the field at this path of names.
     pub(super) fn insert(&mut self, path: &[&'a str]) {
         let [name, rest @ ..] = path else { return };
-        let element = Element::Field((*name).into());
+        let element = PathElement::Field((*name).into());
         let at = self.nodes.binary_search_by(|it| it.element.cmp(&element)).unwrap_or_else(|at| {
-            self.nodes.insert(at, Node { element, is_member: false, below: Set::default() });
+            self.nodes.insert(at, FieldSetNode { element, is_member: false, children: FieldSet::default() });
             at
         });
         self.nodes[at].is_member |= rest.is_empty();
-        self.nodes[at].below.insert(rest);
+        self.nodes[at].children.insert(rest);
     }
 
-    pub(super) fn has(&self, element: &Element<'_>) -> bool {
+    pub(super) fn contains(&self, element: &PathElement<'_>) -> bool {
         self.find(element).is_some_and(|it| it.is_member)
     }
 
     /// The subset below this element.
-    pub(super) fn below(&self, element: &Element<'_>) -> Option<&Set<'a>> {
-        self.find(element).map(|it| &it.below).filter(|it| !it.is_empty())
+    pub(super) fn children(&self, element: &PathElement<'_>) -> Option<&FieldSet<'a>> {
+        self.find(element).map(|it| &it.children).filter(|it| !it.is_empty())
     }
 
-    fn find(&self, element: &Element<'_>) -> Option<&Node<'a>> {
+    fn find(&self, element: &PathElement<'_>) -> Option<&FieldSetNode<'a>> {
         let at = self.nodes.binary_search_by(|it| it.element.cmp(element)).ok()?;
         Some(&self.nodes[at])
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
-        self.combine(other, |left, right| match (left, right) {
+        self.zip_with(other, |left, right| match (left, right) {
             (Some(left), Some(right)) => {
-                Some((left.is_member || right.is_member, left.below.union(&right.below)))
+                Some((left.is_member || right.is_member, left.children.union(&right.children)))
             }
-            (Some(one), None) | (None, Some(one)) => Some((one.is_member, one.below.clone())),
+            (Some(one), None) | (None, Some(one)) => Some((one.is_member, one.children.clone())),
             (None, None) => None,
         })
     }
 
     pub(super) fn intersection(&self, other: &Self) -> Self {
-        self.combine(other, |left, right| {
+        self.zip_with(other, |left, right| {
             let (left, right) = (left?, right?);
-            Some((left.is_member && right.is_member, left.below.intersection(&right.below)))
+            Some((left.is_member && right.is_member, left.children.intersection(&right.children)))
         })
     }
 
     /// Removes the fields of `other`. Fields below or above a removed field stay.
     pub(super) fn difference(&self, other: &Self) -> Self {
-        self.combine(other, |left, right| match (left?, right) {
-            (left, None) => Some((left.is_member, left.below.clone())),
+        self.zip_with(other, |left, right| match (left?, right) {
+            (left, None) => Some((left.is_member, left.children.clone())),
             (left, Some(right)) => {
-                Some((left.is_member && !right.is_member, left.below.difference(&right.below)))
+                Some((left.is_member && !right.is_member, left.children.difference(&right.children)))
             }
         })
     }
 
     /// Removes the fields of `other` and everything below them.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
-        self.combine(other, |left, right| match (left?, right) {
-            (left, None) => Some((left.is_member, left.below.clone())),
+        self.zip_with(other, |left, right| match (left?, right) {
+            (left, None) => Some((left.is_member, left.children.clone())),
             (_, Some(right)) if right.is_member => None,
-            (left, Some(right)) => Some((left.is_member, left.below.recursive_difference(&right.below))),
+            (left, Some(right)) => {
+                Some((left.is_member, left.children.recursive_difference(&right.children)))
+            }
         })
     }
 
     /// Walks both sets in order and keeps what `of` returns for each element.
-    fn combine(
+    fn zip_with(
         &self,
         other: &Self,
-        of: impl Fn(Option<&Node<'a>>, Option<&Node<'a>>) -> Option<(bool, Self)>,
+        of: impl Fn(Option<&FieldSetNode<'a>>, Option<&FieldSetNode<'a>>) -> Option<(bool, Self)>,
     ) -> Self {
         let mut all = Self::default();
         let (mut left, mut right) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
@@ -125,58 +127,58 @@ impl<'a> Set<'a> {
 
     /// Adds every named field on the path to a member as a member. Map entries and list items are not named by
     /// the type and stay as they are. Upstream: `EnsureNamedFieldsAreMembers`.
-    pub(super) fn with_named_fields(&self, shape: Option<Shape>) -> Self {
-        let grain = shape.map(Grain::of);
-        let with_named = |it: &Node<'a>| {
-            let shape_below = grain.and_then(|grain| grain.below(&it.element));
+    pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
+        let grain = shape.map(Granularity::from_shape);
+        let with_named = |it: &FieldSetNode<'a>| {
+            let shape_below = grain.and_then(|grain| grain.child_shape(&it.element));
             let is_named = match (&it.element, grain) {
-                (Element::Field(name), Some(grain)) => grain.names(name),
+                (PathElement::Field(name), Some(grain)) => grain.has_field(name),
                 _ => false,
             };
-            Node {
+            FieldSetNode {
                 element: it.element.clone(),
-                is_member: it.is_member || is_named && !it.below.is_empty(),
-                below: it.below.with_named_fields(shape_below),
+                is_member: it.is_member || is_named && !it.children.is_empty(),
+                children: it.children.ensure_named_fields(shape_below),
             }
         };
         Self { nodes: self.nodes.iter().map(with_named).collect() }
     }
 
     /// Replaces fields below an atomic value by the value itself. Upstream: `ReconcileFieldSetWithSchema`.
-    pub(super) fn fitted(self, shape: Shape) -> Self {
-        let grain = Grain::of(shape);
-        let fit = |it: Node<'a>| match grain.below(&it.element) {
-            Some(shape) if Grain::of(shape).is_whole() && !it.below.is_empty() => {
-                Node { is_member: true, below: Self::default(), ..it }
+    pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
+        let grain = Granularity::from_shape(shape);
+        let fit = |it: FieldSetNode<'a>| match grain.child_shape(&it.element) {
+            Some(shape) if Granularity::from_shape(shape).is_atomic() && !it.children.is_empty() => {
+                FieldSetNode { is_member: true, children: Self::default(), ..it }
             }
-            Some(shape) => Node { below: it.below.fitted(shape), ..it },
+            Some(shape) => FieldSetNode { children: it.children.reconcile_with_schema(shape), ..it },
             None => it,
         };
         Self { nodes: self.nodes.into_iter().map(fit).collect() }
     }
 
-    pub(super) fn into_owned(self) -> Set<'static> {
-        let own = |it: Node<'_>| Node {
+    pub(super) fn into_owned(self) -> FieldSet<'static> {
+        let own = |it: FieldSetNode<'_>| FieldSetNode {
             element: it.element.into_owned(),
             is_member: it.is_member,
-            below: it.below.into_owned(),
+            children: it.children.into_owned(),
         };
-        Set { nodes: self.nodes.into_iter().map(own).collect() }
+        FieldSet { nodes: self.nodes.into_iter().map(own).collect() }
     }
 
     /// The paths of all members as conflict messages name them, shorter ones first.
-    pub(super) fn paths(&self) -> Vec<String> {
+    pub(super) fn member_paths(&self) -> Vec<String> {
         let mut all = Vec::new();
-        self.write_paths(&mut String::new(), &mut all);
+        self.collect_paths(&mut String::new(), &mut all);
         all
     }
 
-    fn write_paths(&self, prefix: &mut String, all: &mut Vec<String>) {
+    fn collect_paths(&self, prefix: &mut String, all: &mut Vec<String>) {
         all.extend(self.nodes.iter().filter(|it| it.is_member).map(|it| format!("{prefix}{}", it.element)));
         for node in &self.nodes {
             let end = prefix.len();
             write!(prefix, "{}", node.element).expect("writing to a String cannot fail");
-            node.below.write_paths(prefix, all);
+            node.children.collect_paths(prefix, all);
             prefix.truncate(end);
         }
     }
@@ -186,28 +188,28 @@ impl<'a> Set<'a> {
         self.nodes
             .iter()
             .map(|it| {
-                let mut below = it.below.to_json();
+                let mut below = it.children.to_json();
                 if it.is_member && !below.is_empty() {
                     below.insert(".".to_owned(), Value::Object(Map::new()));
                 }
-                (it.element.text(), Value::Object(below))
+                (it.element.to_fields_v1(), Value::Object(below))
             })
             .collect()
     }
 
     /// Decodes a set from `fieldsV1`.
-    pub(super) fn of_json(fields: &'a Value) -> Result<Self, BadElement> {
+    pub(super) fn from_json(fields: &'a Value) -> Result<Self, InvalidPathElement> {
         let fields = match fields {
             Value::Null => return Ok(Self::default()),
             Value::Object(fields) => fields,
-            _ => return Err(BadElement),
+            _ => return Err(InvalidPathElement),
         };
         let mut nodes = Vec::with_capacity(fields.len());
         for (name, value) in fields.iter().filter(|(name, _)| *name != ".") {
-            let Some(element) = Element::parse(name)? else { continue };
-            let below = Self::of_json(value)?;
+            let Some(element) = PathElement::parse(name)? else { continue };
+            let below = Self::from_json(value)?;
             let is_member = below.is_empty() || value.get(".").is_some();
-            nodes.push(Node { element, is_member, below });
+            nodes.push(FieldSetNode { element, is_member, children: below });
         }
         nodes.sort_by(|left, right| left.element.cmp(&right.element));
         // Two spellings of the same element are one element; the later one wins.

@@ -30,18 +30,18 @@ impl Story {
         let body: Value = serde_json::from_str(body).unwrap();
         self.second += 1;
         let now = jiff::Timestamp::from_second(1_767_225_600 + self.second).unwrap();
-        let mut context = Context::new(User::server(), "patch", now);
+        let mut context = RequestContext::new(User::server(), "patch", now);
         context.field_manager = manager.to_owned();
         let subresource = if verb.contains("status") { Subresource::Status } else { Subresource::Whole };
-        let target = Target { kind: self.kind, namespace: None, name: "x".into(), subresource };
+        let target = RequestTarget { kind: self.kind, namespace: None, name: "x".into(), subresource };
         let mut made = match verb {
             "put" | "status" => {
                 let mut new = body;
-                updated(&context, &target, &mut new, self.object.as_ref());
+                track_update(&context, &target, &mut new, self.object.as_ref());
                 new
             }
             "apply" | "force" | "apply/status" => {
-                match applied(&context, &target, &body, verb == "force", self.object.as_ref()) {
+                match apply_configuration(&context, &target, &body, verb == "force", self.object.as_ref()) {
                     Ok(new) => new,
                     Err(refusal) => {
                         let status = refusal.status();
@@ -309,9 +309,9 @@ fn sets() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn sets_obey_their_laws(a in sets(), b in sets()) {
-        let (a, b) = (Set::of_json(&a).unwrap(), Set::of_json(&b).unwrap());
+        let (a, b) = (FieldSet::from_json(&a).unwrap(), FieldSet::from_json(&b).unwrap());
         let written = Value::Object(a.to_json());
-        prop_assert_eq!(&Set::of_json(&written).unwrap(), &a);
+        prop_assert_eq!(&FieldSet::from_json(&written).unwrap(), &a);
         prop_assert_eq!(a.union(&b), b.union(&a));
         prop_assert_eq!(a.intersection(&b), b.intersection(&a));
         prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());

@@ -9,49 +9,49 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::path::{Element, Item, order};
-use super::set::Set;
+use super::path::{ElementValue, PathElement, compare_values};
+use super::set::FieldSet;
 use crate::go_format;
 use crate::types::{Field, Keys, MapKind, Presence, Shape, Type};
 
 /// Granularity of ownership of a shape.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Grain {
+pub(super) enum Granularity {
     Scalar,
     /// An object, map or list that is owned as one value.
-    Whole,
+    Atomic,
     Fields(&'static Type),
     Entries(Shape),
     /// A list whose items are owned separately; its `Keys` are not atomic.
     Items(Shape, Keys),
 }
 
-impl Grain {
-    pub(super) fn of(shape: Shape) -> Self {
+impl Granularity {
+    pub(super) fn from_shape(shape: Shape) -> Self {
         match shape {
-            Shape::Object(it) if it.atomic => Self::Whole,
+            Shape::Object(it) if it.atomic => Self::Atomic,
             Shape::Object(it) => Self::Fields(it),
-            Shape::Map(_, MapKind::Atomic) | Shape::List(_, Keys::Atomic) => Self::Whole,
+            Shape::Map(_, MapKind::Atomic) | Shape::List(_, Keys::Atomic) => Self::Atomic,
             Shape::Map(of, MapKind::Granular) => Self::Entries(*of),
             Shape::List(of, keys) => Self::Items(*of, keys),
             _ => Self::Scalar,
         }
     }
 
-    pub(super) fn is_whole(self) -> bool {
-        matches!(self, Self::Whole)
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::Atomic)
     }
 
     /// Whether the type has a field of this name.
-    pub(super) fn names(self, name: &str) -> bool {
+    pub(super) fn has_field(self, name: &str) -> bool {
         matches!(self, Self::Fields(it) if it.field(name).is_some())
     }
 
     /// The shape of the value at this element.
-    pub(super) fn below(self, element: &Element<'_>) -> Option<Shape> {
+    pub(super) fn child_shape(self, element: &PathElement<'_>) -> Option<Shape> {
         match (self, element) {
-            (Self::Fields(it), Element::Field(name)) => it.field(name).map(|it| it.shape),
-            (Self::Entries(of), Element::Field(_)) | (Self::Items(of, _), _) => Some(of),
+            (Self::Fields(it), PathElement::Field(name)) => it.field(name).map(|it| it.shape),
+            (Self::Entries(of), PathElement::Field(_)) | (Self::Items(of, _), _) => Some(of),
             _ => None,
         }
     }
@@ -59,10 +59,10 @@ impl Grain {
 
 /// A value does not fit its type: path and reason.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misfit(pub(super) String);
+pub(super) struct SchemaError(pub(super) String);
 
 /// The value that Go serializes for an unset field.
-pub(super) fn zero(shape: Shape) -> Value {
+pub(super) fn go_zero_value(shape: Shape) -> Value {
     match shape {
         Shape::Bool => Value::Bool(false),
         Shape::Int32 | Shape::Int64 | Shape::IntOrString => 0.into(),
@@ -71,7 +71,7 @@ pub(super) fn zero(shape: Shape) -> Value {
         Shape::Object(it) => {
             let value = |field: &Field| match field.presence {
                 Presence::NotEmpty | Presence::Set => None,
-                Presence::Always => Some((field.name.to_owned(), zero(field.shape))),
+                Presence::Always => Some((field.name.to_owned(), go_zero_value(field.shape))),
                 Presence::OrNull => Some((field.name.to_owned(), Value::Null)),
             };
             Value::Object(it.fields.iter().filter_map(value).collect())
@@ -81,23 +81,23 @@ pub(super) fn zero(shape: Shape) -> Value {
 }
 
 /// Returns the set of all fields of a value, with list items and map entries.
-pub(super) fn fields_of(shape: Shape, value: &Value) -> Result<Set<'_>, Misfit> {
-    let mut all = Set::default();
-    match (Grain::of(shape), value) {
-        (grain @ (Grain::Fields(_) | Grain::Entries(_)), Value::Object(entries)) => {
+pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
+    let mut all = FieldSet::default();
+    match (Granularity::from_shape(shape), value) {
+        (grain @ (Granularity::Fields(_) | Granularity::Entries(_)), Value::Object(entries)) => {
             for (name, value) in entries {
-                let element = Element::Field(name.as_str().into());
-                let shape = grain.below(&element).unwrap_or(Shape::Any);
+                let element = PathElement::Field(name.as_str().into());
+                let shape = grain.child_shape(&element).unwrap_or(Shape::Any);
                 let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-                let is_member = is_leaf(shape) || is_empty || !grain.names(name);
-                let below = fields_of(shape, value)?;
+                let is_member = is_leaf(shape) || is_empty || !grain.has_field(name);
+                let below = field_set(shape, value)?;
                 all.push(element, is_member, below);
             }
         }
-        (Grain::Items(of, keys), Value::Array(items)) => {
-            for (element, same) in by_element(of, keys, items)? {
+        (Granularity::Items(of, keys), Value::Array(items)) => {
+            for (element, same) in group_by_element(of, keys, items)? {
                 // Duplicate items are owned together.
-                let below = if let [one] = same[..] { fields_of(of, one)? } else { Set::default() };
+                let below = if let [one] = same[..] { field_set(of, one)? } else { FieldSet::default() };
                 all.push(element, true, below);
             }
         }
@@ -107,36 +107,36 @@ pub(super) fn fields_of(shape: Shape, value: &Value) -> Result<Set<'_>, Misfit> 
 }
 
 fn is_leaf(shape: Shape) -> bool {
-    matches!(Grain::of(shape), Grain::Scalar | Grain::Whole)
+    matches!(Granularity::from_shape(shape), Granularity::Scalar | Granularity::Atomic)
 }
 
 /// The fields that differ between two values. No field is in more than one of the three sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
-    pub(super) removed: Set<'a>,
-    pub(super) modified: Set<'a>,
-    pub(super) added: Set<'a>,
+    pub(super) removed: FieldSet<'a>,
+    pub(super) modified: FieldSet<'a>,
+    pub(super) added: FieldSet<'a>,
 }
 
 /// How the value itself differs, apart from everything below it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Fate {
+struct ValueChange {
     removed: bool,
     modified: bool,
     added: bool,
 }
 
-const KEPT: Fate = Fate { removed: false, modified: false, added: false };
-const REMOVED: Fate = Fate { removed: true, ..KEPT };
-const MODIFIED: Fate = Fate { modified: true, ..KEPT };
-const ADDED: Fate = Fate { added: true, ..KEPT };
+const UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
+const REMOVED: ValueChange = ValueChange { removed: true, ..UNCHANGED };
+const MODIFIED: ValueChange = ValueChange { modified: true, ..UNCHANGED };
+const ADDED: ValueChange = ValueChange { added: true, ..UNCHANGED };
 
 impl<'a> Comparison<'a> {
-    pub(super) fn of(shape: Shape, old: &'a Value, new: &'a Value) -> Result<Self, Misfit> {
+    pub(super) fn between(shape: Shape, old: &'a Value, new: &'a Value) -> Result<Self, SchemaError> {
         compare(shape, Some(old), Some(new)).map(|(below, _)| below)
     }
 
-    pub(super) fn without(self, fields: &Set<'a>) -> Self {
+    pub(super) fn without_fields(self, fields: &FieldSet<'a>) -> Self {
         if fields.is_empty() {
             return self;
         }
@@ -147,8 +147,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn push(&mut self, element: Element<'a>, (below, fate): (Self, Fate)) {
-        let put = |set: &mut Set<'a>, is_member: bool, below: Set<'a>| {
+    fn push_element(&mut self, element: PathElement<'a>, (below, fate): (Self, ValueChange)) {
+        let put = |set: &mut FieldSet<'a>, is_member: bool, below: FieldSet<'a>| {
             if is_member || !below.is_empty() {
                 set.push(element.clone(), is_member, below);
             }
@@ -163,27 +163,27 @@ fn compare<'a>(
     shape: Shape,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
-) -> Result<(Comparison<'a>, Fate), Misfit> {
+) -> Result<(Comparison<'a>, ValueChange), SchemaError> {
     let mut all = Comparison::default();
-    match Grain::of(shape) {
-        grain @ (Grain::Fields(_) | Grain::Entries(_)) => {
-            let (before, after) = (entries(old), entries(new));
+    match Granularity::from_shape(shape) {
+        grain @ (Granularity::Fields(_) | Granularity::Entries(_)) => {
+            let (before, after) = (object_entries(old), object_entries(new));
             if before.is_empty() && after.is_empty() {
-                return Ok((all, leaf_fate(old, new)));
+                return Ok((all, leaf_change(old, new)));
             }
-            for (name, old, new) in zip(before, after) {
-                let element = Element::Field(name.into());
-                let shape = grain.below(&element).unwrap_or(Shape::Any);
-                all.push(element, compare(shape, old, new)?);
+            for (name, old, new) in zip_entries(before, after) {
+                let element = PathElement::Field(name.into());
+                let shape = grain.child_shape(&element).unwrap_or(Shape::Any);
+                all.push_element(element, compare(shape, old, new)?);
             }
         }
-        Grain::Items(of, keys) => {
-            let (before, after) = (items(old), items(new));
+        Granularity::Items(of, keys) => {
+            let (before, after) = (array_items(old), array_items(new));
             if before.is_empty() && after.is_empty() {
-                return Ok((all, leaf_fate(old, new)));
+                return Ok((all, leaf_change(old, new)));
             }
-            let mut before = by_element(of, keys, before)?;
-            let mut pairs: BTreeMap<_, _> = by_element(of, keys, after)?
+            let mut before = group_by_element(of, keys, before)?;
+            let mut pairs: BTreeMap<_, _> = group_by_element(of, keys, after)?
                 .into_iter()
                 .map(|(element, after)| {
                     let before = before.remove(&element).unwrap_or_default();
@@ -192,24 +192,24 @@ fn compare<'a>(
                 .collect();
             pairs.extend(before.into_iter().map(|(element, before)| (element, (before, Vec::new()))));
             for (element, (before, after)) in pairs {
-                all.push(element, compare_same(of, &before, &after)?);
+                all.push_element(element, compare_items(of, &before, &after)?);
             }
         }
-        Grain::Scalar | Grain::Whole => return Ok((all, leaf_fate(old, new))),
+        Granularity::Scalar | Granularity::Atomic => return Ok((all, leaf_change(old, new))),
     }
     let fate = match (old, new) {
         (None, _) => ADDED,
         (_, None) => REMOVED,
-        _ => KEPT,
+        _ => UNCHANGED,
     };
     Ok((all, fate))
 }
 
-fn leaf_fate(old: Option<&Value>, new: Option<&Value>) -> Fate {
+fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
         (None, _) => ADDED,
         (_, None) => REMOVED,
-        (Some(old), Some(new)) if is_same(old, new) => KEPT,
+        (Some(old), Some(new)) if is_equal(old, new) => UNCHANGED,
         _ => MODIFIED,
     }
 }
@@ -217,87 +217,91 @@ fn leaf_fate(old: Option<&Value>, new: Option<&Value>) -> Fate {
 /// Compares the items of two lists that have the same key: usually one in each. Duplicates are owned together,
 /// so where one item replaces several or several replace one, all old ones are removed and all new ones are
 /// added.
-fn compare_same<'a>(
+fn compare_items<'a>(
     shape: Shape,
     old: &[&'a Value],
     new: &[&'a Value],
-) -> Result<(Comparison<'a>, Fate), Misfit> {
+) -> Result<(Comparison<'a>, ValueChange), SchemaError> {
     match (old, new) {
         ([] | [_], [] | [_]) => compare(shape, old.first().copied(), new.first().copied()),
         ([_, _, ..], [_, _, ..]) => {
-            let is_kept = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new));
-            Ok((Comparison::default(), if is_kept { KEPT } else { MODIFIED }))
+            let is_kept = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_equal(old, new));
+            Ok((Comparison::default(), if is_kept { UNCHANGED } else { MODIFIED }))
         }
         ([_, _, ..], []) => Ok((Comparison::default(), REMOVED)),
         ([], [_, _, ..]) => Ok((Comparison::default(), ADDED)),
         ([_, _, ..], [new]) => {
             let (below, fate) = compare(shape, None, Some(new))?;
-            Ok((below, Fate { removed: true, ..fate }))
+            Ok((below, ValueChange { removed: true, ..fate }))
         }
         ([old], [_, _, ..]) => {
             let (below, fate) = compare(shape, Some(old), None)?;
-            Ok((below, Fate { added: true, ..fate }))
+            Ok((below, ValueChange { added: true, ..fate }))
         }
     }
 }
 
-pub(super) fn is_same(left: &Value, right: &Value) -> bool {
-    left == right || order(left, right).is_eq()
+pub(super) fn is_equal(left: &Value, right: &Value) -> bool {
+    left == right || compare_values(left, right).is_eq()
 }
 
 /// Merges `new` into `old`: nothing of `old` is removed, and where both have a value the new one wins.
-pub(super) fn merge(shape: Shape, old: Option<&Value>, new: Option<&Value>) -> Result<Option<Value>, Misfit> {
+pub(super) fn merge_values(
+    shape: Shape,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> Result<Option<Value>, SchemaError> {
     let leaf = || new.or(old).cloned();
-    match Grain::of(shape) {
-        grain @ (Grain::Fields(_) | Grain::Entries(_)) => {
-            let (before, after) = (entries(old), entries(new));
+    match Granularity::from_shape(shape) {
+        grain @ (Granularity::Fields(_) | Granularity::Entries(_)) => {
+            let (before, after) = (object_entries(old), object_entries(new));
             if before.is_empty() && after.is_empty() {
                 return Ok(leaf());
             }
             let mut out = Map::new();
-            for (name, old, new) in zip(before, after) {
-                let shape = grain.below(&Element::Field(name.into())).unwrap_or(Shape::Any);
-                if let Some(value) = merge(shape, old, new)? {
+            for (name, old, new) in zip_entries(before, after) {
+                let shape = grain.child_shape(&PathElement::Field(name.into())).unwrap_or(Shape::Any);
+                if let Some(value) = merge_values(shape, old, new)? {
                     out.insert(name.to_owned(), value);
                 }
             }
             Ok((!out.is_empty()).then_some(Value::Object(out)))
         }
-        Grain::Items(of, keys) => {
-            let (before, after) = (items(old), items(new));
+        Granularity::Items(of, keys) => {
+            let (before, after) = (array_items(old), array_items(new));
             if before.is_empty() && after.is_empty() {
                 return Ok(leaf());
             }
             let out = merge_items(of, keys, before, after)?;
             Ok((!out.is_empty()).then_some(Value::Array(out)))
         }
-        Grain::Scalar | Grain::Whole => Ok(leaf()),
+        Granularity::Scalar | Granularity::Atomic => Ok(leaf()),
     }
 }
 
 /// Merges two lists. Items in both lists have the order of the new list; items of the old list only stay as
 /// near to their neighbours as possible.
-fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, Misfit> {
-    let elements = |items: &[Value]| -> Result<Vec<Element<'static>>, Misfit> {
-        items.iter().map(|it| element_of(of, keys, it).map(Element::into_owned)).collect()
+fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
+    let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
+        items.iter().map(|it| list_element(of, keys, it).map(PathElement::into_owned)).collect()
     };
     let (before, after) = (elements(old)?, elements(new)?);
     let in_new: BTreeMap<_, _> = after.iter().zip(new).collect();
     // A duplicate item cannot be merged: null replaces it.
-    let mut in_old: BTreeMap<&Element<'_>, &Value> = BTreeMap::new();
+    let mut in_old: BTreeMap<&PathElement<'_>, &Value> = BTreeMap::new();
     for (element, item) in before.iter().zip(old) {
         in_old.entry(element).and_modify(|it| *it = &Value::Null).or_insert(item);
     }
     let mut shared = after.iter().filter(|it| in_old.contains_key(it));
     let mut next_shared = shared.next();
-    let mut merged: BTreeSet<&Element<'_>> = BTreeSet::new();
+    let mut merged: BTreeSet<&PathElement<'_>> = BTreeSet::new();
     let mut out = Vec::with_capacity(old.len().max(new.len()));
     let (mut o, mut n) = (0, 0);
     while o < before.len() || n < after.len() {
         if let (Some(left), Some(right)) = (before.get(o), after.get(n)) {
             if left == right {
                 merged.insert(left);
-                out.extend(merge(of, in_old.get(left).copied(), in_new.get(left).copied())?);
+                out.extend(merge_values(of, in_old.get(left).copied(), in_new.get(left).copied())?);
                 (o, n) = (o + 1, n + 1);
                 next_shared = shared.next();
                 continue;
@@ -310,7 +314,7 @@ fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Ve
         }
         if let Some(left) = before.get(o) {
             if !in_new.contains_key(left) {
-                out.extend(merge(of, Some(&old[o]), None)?);
+                out.extend(merge_values(of, Some(&old[o]), None)?);
                 o += 1;
                 continue;
             }
@@ -320,7 +324,7 @@ fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Ve
         }
         if let Some(right) = after.get(n) {
             merged.insert(right);
-            out.extend(merge(of, in_old.get(right).copied(), in_new.get(right).copied())?);
+            out.extend(merge_values(of, in_old.get(right).copied(), in_new.get(right).copied())?);
             n += 1;
             if next_shared == Some(right) {
                 next_shared = shared.next();
@@ -331,18 +335,20 @@ fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Ve
 }
 
 /// Removes these fields from a value. A map or a list without a remaining entry becomes null.
-pub(super) fn without(shape: Shape, value: Value, fields: &Set<'_>) -> Value {
-    match (Grain::of(shape), value) {
-        (Grain::Scalar, value) => value,
-        (grain @ (Grain::Fields(_) | Grain::Entries(_)), Value::Object(entries)) => {
+pub(super) fn remove_fields(shape: Shape, value: Value, fields: &FieldSet<'_>) -> Value {
+    match (Granularity::from_shape(shape), value) {
+        (Granularity::Scalar, value) => value,
+        (grain @ (Granularity::Fields(_) | Granularity::Entries(_)), Value::Object(entries)) => {
             let mut out = Map::new();
             for (name, value) in entries {
-                let element = Element::Field(Cow::Borrowed(name.as_str()));
-                if fields.has(&element) {
+                let element = PathElement::Field(Cow::Borrowed(name.as_str()));
+                if fields.contains(&element) {
                     continue;
                 }
-                let value = match fields.below(&element) {
-                    Some(fields) => without(grain.below(&element).unwrap_or(Shape::Any), value, fields),
+                let value = match fields.children(&element) {
+                    Some(fields) => {
+                        remove_fields(grain.child_shape(&element).unwrap_or(Shape::Any), value, fields)
+                    }
                     None => value,
                 };
                 drop(element);
@@ -350,15 +356,17 @@ pub(super) fn without(shape: Shape, value: Value, fields: &Set<'_>) -> Value {
             }
             if out.is_empty() { Value::Null } else { Value::Object(out) }
         }
-        (Grain::Items(of, keys), Value::Array(items)) => {
+        (Granularity::Items(of, keys), Value::Array(items)) => {
             let mut out = Vec::with_capacity(items.len());
             for item in items {
-                let Ok(element) = element_of(of, keys, &item).map(Element::into_owned) else { continue };
-                if fields.has(&element) {
+                let Ok(element) = list_element(of, keys, &item).map(PathElement::into_owned) else {
+                    continue;
+                };
+                if fields.contains(&element) {
                     continue;
                 }
-                out.push(match fields.below(&element) {
-                    Some(fields) => without(of, item, fields),
+                out.push(match fields.children(&element) {
+                    Some(fields) => remove_fields(of, item, fields),
                     None => item,
                 });
             }
@@ -369,25 +377,25 @@ pub(super) fn without(shape: Shape, value: Value, fields: &Set<'_>) -> Value {
 }
 
 /// Checks that a value has its shape.
-pub(super) fn check(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), Misfit> {
-    let mut check = TypeCheck { may_repeat, path: String::new(), wrong: Vec::new() };
-    check.at(shape, value);
-    match &check.wrong[..] {
+pub(super) fn check_schema(shape: Shape, value: &Value, may_repeat: bool) -> Result<(), SchemaError> {
+    let mut check = SchemaCheck { allows_duplicates: may_repeat, path: String::new(), errors: Vec::new() };
+    check.check_value(shape, value);
+    match &check.errors[..] {
         [] => Ok(()),
-        [one] => Err(Misfit(one.clone())),
-        all => Err(Misfit(format!("errors:\n  {}", all.join("\n  ")))),
+        [one] => Err(SchemaError(one.clone())),
+        all => Err(SchemaError(format!("errors:\n  {}", all.join("\n  ")))),
     }
 }
 
 /// Collects the schema errors of a value.
-struct TypeCheck {
-    may_repeat: bool,
+struct SchemaCheck {
+    allows_duplicates: bool,
     path: String,
-    wrong: Vec<String>,
+    errors: Vec<String>,
 }
 
-impl TypeCheck {
-    fn at(&mut self, shape: Shape, value: &Value) {
+impl SchemaCheck {
+    fn check_value(&mut self, shape: Shape, value: &Value) {
         match (shape, value) {
             (_, Value::Null) | (Shape::Any | Shape::FieldsV1, _) => {}
             (Shape::Object(of), Value::Object(entries)) => {
@@ -396,95 +404,100 @@ impl TypeCheck {
                         let here = self.path.len();
                         self.path.push('.');
                         self.path.push_str(name);
-                        self.say("field not declared in schema");
+                        self.report("field not declared in schema");
                         self.path.truncate(here);
                         // Upstream also stops at the first unknown field.
                         return;
                     };
-                    self.below(&format!(".{name}"), field.shape, value);
+                    self.check_child(&format!(".{name}"), field.shape, value);
                 }
             }
             (Shape::Map(of, _), Value::Object(entries)) => {
                 for (name, value) in entries {
-                    self.below(&format!(".{name}"), *of, value);
+                    self.check_child(&format!(".{name}"), *of, value);
                 }
             }
-            (Shape::List(of, keys), Value::Array(items)) => self.items(*of, keys, items),
-            (Shape::Object(_) | Shape::Map(..), _) => self.say(&format!("expected map, got {}", held(value))),
-            (Shape::List(..), _) => self.say(&format!("expected list, got {}", held(value))),
+            (Shape::List(of, keys), Value::Array(items)) => self.check_items(*of, keys, items),
+            (Shape::Object(_) | Shape::Map(..), _) => {
+                self.report(&format!("expected map, got {}", go_wrapped_value(value)))
+            }
+            (Shape::List(..), _) => self.report(&format!("expected list, got {}", go_wrapped_value(value))),
             (Shape::Bool, _) if !value.is_boolean() => {
-                self.say(&format!("expected boolean, got {}", held(value)));
+                self.report(&format!("expected boolean, got {}", go_wrapped_value(value)));
             }
             (Shape::Int32 | Shape::Int64, _) if !value.is_number() => {
-                self.say(&format!("expected numeric (int or float), got {}", go_format::type_of(value)));
+                self.report(&format!(
+                    "expected numeric (int or float), got {}",
+                    go_format::go_type_of(value)
+                ));
             }
             (Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime, _) if !value.is_string() => {
-                self.say(&format!(
+                self.report(&format!(
                     "expected string, got &value.valueUnstructured{{Value:{}}}",
-                    go_format::syntax(value)
+                    go_format::format_go_syntax(value)
                 ));
             }
             (Shape::Quantity | Shape::IntOrString, Value::Array(_) | Value::Object(_)) => {
-                self.say(&format!("expected any scalar, got {}", held(value)));
+                self.report(&format!("expected any scalar, got {}", go_wrapped_value(value)));
             }
             _ => {}
         }
     }
 
-    fn items(&mut self, of: Shape, keys: Keys, items: &[Value]) {
+    fn check_items(&mut self, of: Shape, keys: Keys, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
             let element = match keys {
-                Keys::Atomic => Element::Index(i64::try_from(at).unwrap_or(i64::MAX)),
-                keys => match element_of(of, keys, item) {
+                Keys::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
+                keys => match list_element(of, keys, item) {
                     Ok(element) => element,
-                    Err(Misfit(why)) => return self.say(&format!("element {at}: {why}")),
+                    Err(SchemaError(why)) => return self.report(&format!("element {at}: {why}")),
                 },
             };
             let step = element.to_string();
-            if !seen.insert(element) && !self.may_repeat {
-                self.say(&format!("duplicate entries for key {step}"));
+            if !seen.insert(element) && !self.allows_duplicates {
+                self.report(&format!("duplicate entries for key {step}"));
             }
-            self.below(&step, of, item);
+            self.check_child(&step, of, item);
         }
     }
 
-    fn below(&mut self, step: &str, shape: Shape, value: &Value) {
+    fn check_child(&mut self, step: &str, shape: Shape, value: &Value) {
         let here = self.path.len();
         self.path.push_str(step);
-        self.at(shape, value);
+        self.check_value(shape, value);
         self.path.truncate(here);
     }
 
-    fn say(&mut self, why: &str) {
+    fn report(&mut self, why: &str) {
         let colon = if self.path.is_empty() { "" } else { ": " };
-        self.wrong.push(format!("{}{colon}{why}", self.path));
+        self.errors.push(format!("{}{colon}{why}", self.path));
     }
 }
 
 /// Go's format of a value in its wrapper.
-fn held(value: &Value) -> String {
-    format!("&{{{}}}", go_format::text(value))
+fn go_wrapped_value(value: &Value) -> String {
+    format!("&{{{}}}", go_format::format_value(value))
 }
 
 /// Groups the items of a list by their element, in the order of the elements. Duplicates are grouped together.
-fn by_element<'a>(
+fn group_by_element<'a>(
     of: Shape,
     keys: Keys,
     items: &'a [Value],
-) -> Result<BTreeMap<Element<'a>, Vec<&'a Value>>, Misfit> {
+) -> Result<BTreeMap<PathElement<'a>, Vec<&'a Value>>, SchemaError> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {
-        let element =
-            element_of(of, keys, item).map_err(|Misfit(why)| Misfit(format!("element {at}: {why}")))?;
+        let element = list_element(of, keys, item)
+            .map_err(|SchemaError(why)| SchemaError(format!("element {at}: {why}")))?;
         all.entry(element).or_default().push(item);
     }
     Ok(all)
 }
 
 /// Returns the path element of a list item.
-fn element_of(of: Shape, keys: Keys, item: &Value) -> Result<Element<'_>, Misfit> {
-    let schema_error = |why: &str| Err(Misfit(why.to_owned()));
+fn list_element(of: Shape, keys: Keys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
+    let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
     let Keys::Fields(keys) = keys else {
         return match item {
             Value::Object(_) => {
@@ -494,7 +507,7 @@ fn element_of(of: Shape, keys: Keys, item: &Value) -> Result<Element<'_>, Misfit
             Value::Null => {
                 schema_error("associative list without keys has an element that's an explicit null")
             }
-            plain => Ok(Element::Value(Item(Cow::Borrowed(plain)))),
+            plain => Ok(PathElement::Value(ElementValue(Cow::Borrowed(plain)))),
         };
     };
     let entries = match item {
@@ -507,22 +520,22 @@ fn element_of(of: Shape, keys: Keys, item: &Value) -> Result<Element<'_>, Misfit
         let field = of.field(name)?;
         // An absent key field has Go's zero value if Go always serializes it.
         let is_always = field.presence == Presence::Always;
-        field.default_value().or_else(|| is_always.then(|| zero(field.shape))).map(Cow::Owned)
+        field.default_value().or_else(|| is_always.then(|| go_zero_value(field.shape))).map(Cow::Owned)
     };
     let key = |name: &'static str| {
         let value = entries.get(name).map(Cow::Borrowed).or_else(|| default(name))?;
-        Some((Cow::Borrowed(name), Item(value)))
+        Some((Cow::Borrowed(name), ElementValue(value)))
     };
     let mut found: Vec<_> = keys.iter().copied().filter_map(key).collect();
     if found.is_empty() {
         let names: Vec<_> = keys.iter().map(|it| format!("{it:?}")).collect();
-        return Err(Misfit(format!(
+        return Err(SchemaError(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
             names.join(" ")
         )));
     }
     found.sort_by(|left, right| left.0.cmp(&right.0));
-    Ok(Element::Key(found))
+    Ok(PathElement::Key(found))
 }
 
 impl Field {
@@ -531,17 +544,17 @@ impl Field {
     }
 }
 
-fn entries(value: Option<&Value>) -> &Map<String, Value> {
+fn object_entries(value: Option<&Value>) -> &Map<String, Value> {
     static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     value.and_then(Value::as_object).unwrap_or(&NONE)
 }
 
-fn items(value: Option<&Value>) -> &[Value] {
+fn array_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Iterates over the entries of two maps in the order of their names.
-fn zip<'a>(
+fn zip_entries<'a>(
     left: &'a Map<String, Value>,
     right: &'a Map<String, Value>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {

@@ -10,25 +10,25 @@ use tokio::sync::oneshot;
 
 use super::ObjectStorage;
 use crate::error::ApiError;
-use crate::request::{Context, MASTERS, Target};
+use crate::request::{MASTERS_GROUP, RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 
 /// Most bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
 /// Most digits of a resourceVersion, a number of 64 bits.
-const VERSION_BYTES_MAX: usize = 20;
+const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces of the cluster itself.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 /// A write of one object.
-pub(crate) enum Commit<'a> {
+pub(crate) enum ObjectCommit<'a> {
     /// A new object, in a namespace that must still be at this revision.
-    New(&'a Value, Option<(String, Revision)>),
-    Put(&'a Value),
+    Create(&'a Value, Option<(String, Revision)>),
+    Update(&'a Value),
     /// An object that is marked for deletion.
-    Mark(&'a Value),
+    MarkDeleted(&'a Value),
     Delete,
 }
 
@@ -37,22 +37,24 @@ impl ObjectStorage {
     /// concurrent write came first.
     pub(crate) async fn commit(
         &self,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         expect: Expect,
-        commit: Commit<'_>,
+        commit: ObjectCommit<'_>,
     ) -> Result<Option<Bytes>, ApiError> {
-        let kind = target.kind.stored();
+        let kind = target.kind.storage_kind();
         let put = |object: &Value, draft: Draft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
-            Write::Put { index: kind.index(object), expires_s: kind.lifetime_s.map(|it| now_s + it), draft }
+            Write::Put { index: kind.build_index(object), expires_s: kind.ttl_s.map(|it| now_s + it), draft }
         };
-        let class = class_of(context, target);
+        let class = usage_class(context, target);
         let (write, within, class) = match commit {
-            Commit::New(object, within) => (put(object, self.small(target, object)?), within, class),
-            Commit::Put(object) => (put(object, self.small(target, object)?), None, class),
-            Commit::Mark(object) => (put(object, draft(object)), None, Class::Removal),
-            Commit::Delete => (Write::Delete, None, Class::Removal),
+            ObjectCommit::Create(object, within) => {
+                (put(object, self.sized_draft(target, object)?), within, class)
+            }
+            ObjectCommit::Update(object) => (put(object, self.sized_draft(target, object)?), None, class),
+            ObjectCommit::MarkDeleted(object) => (put(object, serialize_draft(object)), None, Class::Removal),
+            ObjectCommit::Delete => (Write::Delete, None, Class::Removal),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
@@ -63,7 +65,7 @@ impl ObjectStorage {
         self.is_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
         match outcome {
             Ok(Ok(event)) => {
-                self.metrics.committed(begun.elapsed());
+                self.metrics.record_commit(begun.elapsed());
                 Ok(Some(event.value().clone()))
             }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
@@ -78,11 +80,14 @@ impl ObjectStorage {
 
     /// Rule: an object of more than 1.4 MiB is not stored. An object that is larger already, from before this
     /// limit, may shrink, stay as it is or be deleted.
-    fn small(&self, target: &Target, object: &Value) -> Result<Draft, ApiError> {
-        let draft = draft(object);
-        let bytes = draft.head.len() + VERSION_BYTES_MAX + draft.tail.len();
+    fn sized_draft(&self, target: &RequestTarget, object: &Value) -> Result<Draft, ApiError> {
+        let draft = serialize_draft(object);
+        let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();
         if OBJECT_BYTES_MAX < bytes {
-            let stored = self.store().get(&target.key()).map_or(0, |it| it.value.len() + VERSION_BYTES_MAX);
+            let stored = self
+                .read_store()
+                .get(&target.key())
+                .map_or(0, |it| it.value.len() + RESOURCE_VERSION_BYTES_MAX);
             if stored < bytes {
                 let (resource, name) = (target.kind.resource(), &target.name);
                 let why = format!(
@@ -95,8 +100,8 @@ impl ObjectStorage {
     }
 
     /// Stored objects above the size limit, with their sizes.
-    pub(crate) fn oversized(&self) -> Vec<(String, usize)> {
-        let store = self.store();
+    pub(crate) fn oversized_objects(&self) -> Vec<(String, usize)> {
+        let store = self.read_store();
         let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
         large.map(|it| (it.key.to_string(), it.value.len())).collect()
     }
@@ -104,15 +109,15 @@ impl ObjectStorage {
 
 /// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster itself (with the leases
 /// of nodes and leaders), for pod status as nodes report it, and for `system:masters`.
-fn class_of(context: &Context, target: &Target) -> Class {
+fn usage_class(context: &RequestContext, target: &RequestTarget) -> Class {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
     let is_pod_status = || {
         target.kind.plural == "pods"
             && target.subresource == Subresource::Status
-            && context.user.node().is_some()
+            && context.user.node_name().is_some()
     };
-    if is_of_cluster || is_pod_status() || context.user.is_in(MASTERS) {
+    if is_of_cluster || is_pod_status() || context.user.is_in_group(MASTERS_GROUP) {
         Class::System
     } else {
         Class::Ordinary
@@ -121,7 +126,7 @@ fn class_of(context: &Context, target: &Target) -> Class {
 
 /// Serializes the object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can
 /// omit them from its items without parsing the rest.
-fn draft(object: &Value) -> Draft {
+fn serialize_draft(object: &Value) -> Draft {
     let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
     let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
     let mut head = Vec::with_capacity(2048);
@@ -163,11 +168,15 @@ mod tests {
     #[test]
     fn a_draft_is_the_object_with_its_version() {
         let check = |object: Value| {
-            let stored = draft(&object).at(17);
+            let stored = serialize_draft(&object).at(17);
             let mut expected = object;
             expected["metadata"]["resourceVersion"] = json!("17");
             assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), expected);
-            assert_eq!(Draft::split(&stored), Some(draft(&expected)), "the store finds the version");
+            assert_eq!(
+                Draft::split(&stored),
+                Some(serialize_draft(&expected)),
+                "the store finds the version"
+            );
         };
         check(
             json!({"kind": "A", "metadata": {"name": "a", "resourceVersion": "3"}, "z\"": {"metadata": null}}),
@@ -181,13 +190,13 @@ mod tests {
     async fn registry(bytes_max: usize) -> Registry {
         let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
         let limits = muster_store::Limits::of(bytes_max);
-        let registry = Registry::of_test(window, limits);
-        bootstrap::make_bare(&registry, NOW).await.unwrap();
+        let registry = Registry::for_test(window, limits);
+        bootstrap::ensure_test_objects(&registry, NOW).await.unwrap();
         registry
     }
 
-    fn context(groups: &[&str]) -> Context {
-        Context::new(User::new("someone", groups.iter().copied()), "create", NOW)
+    fn context(groups: &[&str]) -> RequestContext {
+        RequestContext::new(User::new("someone", groups.iter().copied()), "create", NOW)
     }
 
     fn maps() -> &'static Kind {
@@ -198,8 +207,8 @@ mod tests {
         json!({"metadata": {"name": name}, "data": {"x": "y".repeat(bytes)}})
     }
 
-    fn target(name: &str) -> Target {
-        Target {
+    fn target(name: &str) -> RequestTarget {
+        RequestTarget {
             kind: maps(),
             namespace: Some("default".into()),
             name: name.into(),
@@ -256,7 +265,8 @@ mod tests {
         old["metadata"]["namespace"] = json!("default");
         old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
         let (done, stored) = oneshot::channel();
-        let write = Write::Put { index: maps().index(&old), expires_s: None, draft: draft(&old) };
+        let write =
+            Write::Put { index: maps().build_index(&old), expires_s: None, draft: serialize_draft(&old) };
         let commit = muster_store::Commit {
             key: target("older").key(),
             expect: Expect::Absent,
@@ -267,7 +277,7 @@ mod tests {
         registry.storage.db.commit(commit, move |it| drop(done.send(it)));
         stored.await.unwrap().unwrap();
         assert_eq!(
-            registry.storage.oversized().iter().map(|it| &*it.0).collect::<Vec<_>>(),
+            registry.storage.oversized_objects().iter().map(|it| &*it.0).collect::<Vec<_>>(),
             [target("older").key()]
         );
         assert!(registry.storage.get(&target("older")).is_ok());
@@ -278,13 +288,16 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_the_cluster_itself() {
-        let class =
-            |group: &str, plural: &str, namespace: Option<&str>, subresource: Subresource, user: &User| {
-                let kind = Kind::find(group, "v1", plural).unwrap();
-                let target =
-                    Target { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
-                class_of(&Context::new(user.clone(), "create", NOW), &target)
-            };
+        let class = |group: &str,
+                     plural: &str,
+                     namespace: Option<&str>,
+                     subresource: Subresource,
+                     user: &User| {
+            let kind = Kind::find(group, "v1", plural).unwrap();
+            let target =
+                RequestTarget { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
+            usage_class(&RequestContext::new(user.clone(), "create", NOW), &target)
+        };
         let tenant = User::new("tenant", ["system:authenticated"]);
         let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
         let (leases, team) = ("coordination.k8s.io", Some("team"));
@@ -317,7 +330,7 @@ mod tests {
             ),
             "{refused}"
         );
-        assert_eq!(create(&[MASTERS], "default", "b", 500 << 10).await, "ok");
+        assert_eq!(create(&[MASTERS_GROUP], "default", "b", 500 << 10).await, "ok");
         let refused = create(&[], "default", "c", 100 << 10).await;
         assert!(
             refused.starts_with("403 Forbidden: configmaps \"c\" is forbidden: exceeded store limit: "),
@@ -325,8 +338,8 @@ mod tests {
         );
         // The last tenth is for the cluster itself.
         assert_eq!(create(&[], "kube-system", "c", 90 << 10).await, "ok");
-        assert!(create(&[MASTERS], "default", "d", 90 << 10).await.starts_with("403 "));
-        let (bytes, bytes_max) = registry.storage.bytes();
+        assert!(create(&[MASTERS_GROUP], "default", "d", 90 << 10).await.starts_with("403 "));
+        let (bytes, bytes_max) = registry.storage.used_bytes_and_capacity();
         assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
         assert_eq!(registry.storage.largest_namespaces(1)[0].0, "default");
         let api = crate::http::Api::new(registry.clone(), tokio_util::sync::CancellationToken::new());

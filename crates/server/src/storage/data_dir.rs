@@ -8,18 +8,18 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Interval of the check that the open files of the data directory were not removed or replaced.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+const FILE_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Files that only a data directory with a cluster has: the database is created before them.
-const OF_A_CLUSTER: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
+const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
 
 /// Path of the database in a data directory.
-pub(crate) fn file(data_dir: &Path) -> PathBuf {
+pub(crate) fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join("muster.db")
 }
 
 /// Path of the marker file, which identifies the cluster of the data directory.
-fn marker(data_dir: &Path) -> PathBuf {
+fn marker_path(data_dir: &Path) -> PathBuf {
     data_dir.join("cluster")
 }
 
@@ -101,9 +101,9 @@ impl DataError {
     }
 }
 
-fn directory(data_dir: &Path, new_cluster: bool) -> Directory {
-    let had_cluster = OF_A_CLUSTER.iter().any(|it| data_dir.join(it).exists());
-    Directory { marker: marker(data_dir), had_cluster, new_cluster }
+fn data_directory(data_dir: &Path, new_cluster: bool) -> Directory {
+    let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
+    Directory { marker: marker_path(data_dir), had_cluster, new_cluster }
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if it is `None`.
@@ -113,15 +113,16 @@ pub fn convert_secrets(
     read: Option<&Keys>,
     write: Option<&Keys>,
 ) -> Result<usize, DataError> {
-    Ok(muster_store::convert(&file(data_dir), &directory(data_dir, false), read, write)?)
+    Ok(muster_store::convert(&database_path(data_dir), &data_directory(data_dir, false), read, write)?)
 }
 
 /// Opens the store of a data directory. This comes before the certificates: a directory that has certificates
 /// had a cluster.
-pub(crate) fn open(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
-    let directory = directory(data_dir, options.new_cluster);
+pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
+    let directory = data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
-    let Opened { log, is_adopted, clear_secrets } = Sqlite::open_in(&file(data_dir), &directory, keys)?;
+    let Opened { log, is_adopted, clear_secrets } =
+        Sqlite::open_in(&database_path(data_dir), &directory, keys)?;
     if 0 < clear_secrets {
         tracing::warn!(
             clear_secrets,
@@ -138,7 +139,7 @@ pub(crate) fn open(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, Da
 }
 
 /// Reports an error when a file of the data directory was removed or replaced. Runs until `stop`.
-pub(crate) async fn keep_watch(
+pub(crate) async fn watch_files(
     guard: Option<Guard>,
     gone: oneshot::Sender<DataError>,
     stop: CancellationToken,
@@ -146,7 +147,7 @@ pub(crate) async fn keep_watch(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(CHECK_EVERY) => {}
+            () = tokio::time::sleep(FILE_CHECK_EVERY) => {}
         }
         if let Some(Err(error)) = guard.as_ref().map(Guard::check) {
             drop(gone.send(error.into()));
@@ -158,16 +159,16 @@ pub(crate) async fn keep_watch(
 /// Copies the store of a data directory to `to`, also while a server is running. Returns the revision of the
 /// copy.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
-    Ok(muster_store::backup(&file(data_dir), to)?)
+    Ok(muster_store::backup(&database_path(data_dir), to)?)
 }
 
 /// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision
 /// that it continues from.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&Keys>) -> Result<Revision, DataError> {
-    Ok(muster_store::restore(from, &file(data_dir), &marker(data_dir), keys)?)
+    Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)
 }
 
 /// Whether the data directory has a database or a write-ahead log.
 pub fn has_store(data_dir: &Path) -> bool {
-    file(data_dir).exists() || file(data_dir).with_extension("db-wal").exists()
+    database_path(data_dir).exists() || database_path(data_dir).with_extension("db-wal").exists()
 }

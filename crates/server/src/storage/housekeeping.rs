@@ -10,16 +10,16 @@ use muster_store::{Expect, Record, Revision, Window};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{Commit, ObjectStorage};
+use super::{ObjectCommit, ObjectStorage};
 use crate::kinds::KindRegistry;
-use crate::request::{Context, Target};
+use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 /// The history that a watch can resume from. Five thousand nodes that renew their leases every ten seconds make
 /// 500 small commits a second: this holds some two minutes of them, and in a quiet cluster everything within
 /// `HISTORY_AGE`.
-pub(crate) const WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
+pub(crate) const HISTORY_WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
 
 /// Older history is compacted even if there is space. A client that was disconnected for longer must list
 /// again.
@@ -27,21 +27,21 @@ const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
 
 /// Number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume after
 /// hours.
-const HISTORY_MIN: usize = 1024;
+const HISTORY_COMMITS_MIN: usize = 1024;
 
-const ROUND_EVERY: Duration = Duration::from_secs(10);
+const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(10);
 
 /// Most expired objects that are deleted in one batch: an hour after a burst of events as many expire, and
 /// other clients need to write.
-const EXPIRE_MAX: usize = 256;
+const EXPIRED_BATCH_MAX: usize = 256;
 
 pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
     let mut marks = VecDeque::new();
-    let mut rounds = tokio::time::interval(ROUND_EVERY);
+    let mut rounds = tokio::time::interval(HOUSEKEEPING_EVERY);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
         storage.compact_old_history(&mut marks, Instant::now());
-        while storage.expire(Timestamp::now()).await == EXPIRE_MAX && !stop.is_cancelled() {}
+        while storage.delete_expired(Timestamp::now()).await == EXPIRED_BATCH_MAX && !stop.is_cancelled() {}
     }
 }
 
@@ -55,21 +55,21 @@ impl ObjectStorage {
             floor = Some(revision);
         }
         if let Some(floor) = floor {
-            let floor = floor.min(self.store().floor_keeping(HISTORY_MIN));
+            let floor = floor.min(self.read_store().floor_keeping(HISTORY_COMMITS_MIN));
             self.db.compact(floor);
         }
     }
 
     /// Deletes expired objects (TTL) and returns how many.
-    async fn expire(&self, now: Timestamp) -> usize {
+    async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
-        let expired: Vec<_> = self.store().expired(now_s).take(EXPIRE_MAX).cloned().collect();
-        let context = Context::of_server("delete", now);
+        let expired: Vec<_> = self.read_store().expired(now_s).take(EXPIRED_BATCH_MAX).cloned().collect();
+        let context = RequestContext::for_server("delete", now);
         // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
         let all = expired.iter().filter_map(|record| {
-            let target = target_of(&self.kinds, record)?;
+            let target = record_target(&self.kinds, record)?;
             let (context, expect) = (&context, Expect::At(record.modified));
-            Some(async move { self.commit(context, &target, expect, Commit::Delete).await })
+            Some(async move { self.commit(context, &target, expect, ObjectCommit::Delete).await })
         });
         let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
         if 0 < refused {
@@ -80,13 +80,13 @@ impl ObjectStorage {
     }
 }
 
-fn target_of(kinds: &KindRegistry, record: &Record) -> Option<Target> {
-    let object = unstructured::parse(&record.value);
+fn record_target(kinds: &KindRegistry, record: &Record) -> Option<RequestTarget> {
+    let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
     let kind = kinds.writable().find(|it| it.resource() == resource)?;
     let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
     let name = str_at(&object, "metadata.name").to_owned();
-    Some(Target { kind, namespace, name, subresource: Subresource::Whole })
+    Some(RequestTarget { kind, namespace, name, subresource: Subresource::Whole })
 }
 
 #[cfg(test)]
@@ -102,14 +102,14 @@ mod tests {
         let registry = Registry::new(100);
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let kind = Kind::find("", "v1", "events").unwrap();
-        crate::bootstrap::make_bare(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
+        crate::bootstrap::ensure_test_objects(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
         for name in ["a", "b"] {
-            let context = Context::of_server("create", at("2026-01-01T00:00:00Z"));
+            let context = RequestContext::for_server("create", at("2026-01-01T00:00:00Z"));
             let event = json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});
             registry.create(&context, kind, Some("default"), event).await.unwrap();
         }
-        let context = Context::of_server("update", at("2026-01-01T00:30:00Z"));
-        let again = Target {
+        let context = RequestContext::for_server("update", at("2026-01-01T00:30:00Z"));
+        let again = RequestTarget {
             kind,
             namespace: Some("default".into()),
             name: "b".into(),
@@ -124,41 +124,41 @@ mod tests {
         let left = || {
             registry
                 .storage
-                .store()
+                .read_store()
                 .list("events/")
                 .map(|it| it.key.to_string())
                 .collect::<Vec<_>>()
                 .join(" ")
         };
 
-        registry.storage.expire(at("2026-01-01T00:59:59Z")).await;
+        registry.storage.delete_expired(at("2026-01-01T00:59:59Z")).await;
         assert_eq!(left(), "events/default/a events/default/b");
-        registry.storage.expire(at("2026-01-01T01:00:00Z")).await;
+        registry.storage.delete_expired(at("2026-01-01T01:00:00Z")).await;
         assert_eq!(left(), "events/default/b");
         // The event has the revision of the deletion.
         let head = registry.storage.revision();
-        let (events, _) = registry.storage.since("events/", 1).unwrap();
+        let (events, _) = registry.storage.events_since("events/", 1).unwrap();
         assert_eq!(
-            unstructured::parse(events.last().unwrap().value())["metadata"]["resourceVersion"],
+            unstructured::parse_stored(events.last().unwrap().value())["metadata"]["resourceVersion"],
             head.to_string()
         );
-        registry.storage.expire(at("2026-01-01T01:30:00Z")).await;
+        registry.storage.delete_expired(at("2026-01-01T01:30:00Z")).await;
         assert_eq!(left(), "");
     }
 
     #[tokio::test]
     async fn old_history_is_compacted_except_the_last_commits() {
         let registry = Registry::new(usize::MAX);
-        let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+        let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
         let (mut marks, start) = (VecDeque::new(), Instant::now());
         let mut floors = Vec::new();
         for minute in 0..14 {
             for _ in 0..200 {
                 let object = json!({"metadata": {"generateName": "n-"}});
-                registry.create(&context, Kind::namespace(), None, object).await.unwrap();
+                registry.create(&context, Kind::namespace_kind(), None, object).await.unwrap();
             }
             registry.storage.compact_old_history(&mut marks, start + Duration::from_secs(60 * minute));
-            floors.push(registry.storage.store().floor());
+            floors.push(registry.storage.read_store().floor());
         }
         // After eleven minutes the commits of the first are too old, and those of the second after twelve.
         assert_eq!(floors, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::ObjectStorage;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::selector::Selector;
+use crate::selector::ObjectSelector;
 
 #[derive(Debug, Default)]
 pub(crate) struct ListOptions {
-    pub(crate) selector: Selector,
+    pub(crate) selector: ObjectSelector,
     /// Most objects in a page; 0 for no limit.
     pub(crate) limit: usize,
     pub(crate) from: ListStart,
@@ -41,7 +41,7 @@ pub(crate) struct Continue {
 }
 
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListPage {
     pub(crate) objects: Vec<Bytes>,
     pub(crate) meta: ListMeta,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Listed {
 pub(crate) struct ListMeta {
     pub(crate) revision: Revision,
     /// Continue token of the next page; empty if this is the last one.
-    pub(crate) next: String,
+    pub(crate) continue_token: String,
     /// Number of objects in later pages, if it is known.
     pub(crate) remaining: Option<usize>,
 }
@@ -61,23 +61,23 @@ impl ObjectStorage {
         &self,
         kind: &Kind,
         namespace: Option<&str>,
-        selector: &Selector,
+        selector: &ObjectSelector,
     ) -> (Vec<Bytes>, Revision) {
-        let (records, revision) = self.records(kind, namespace, selector);
+        let (records, revision) = self.list_records(kind, namespace, selector);
         (records.iter().map(|it| it.value.clone()).collect(), revision)
     }
 
-    pub(crate) fn records(
+    pub(crate) fn list_records(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
-        selector: &Selector,
+        selector: &ObjectSelector,
     ) -> (Vec<Arc<Record>>, Revision) {
-        let prefix = prefix(kind, namespace);
-        let store = self.store();
+        let prefix = list_prefix(kind, namespace);
+        let store = self.read_store();
         // A selector for one name is a lookup by key.
         if let (Some(name), true) =
-            (selector.exactly("metadata.name"), !kind.namespaced || namespace.is_some())
+            (selector.required_value("metadata.name"), !kind.namespaced || namespace.is_some())
         {
             let found = store.get(&format!("{prefix}{name}")).filter(|it| selector.matches(it));
             return (found.cloned().into_iter().collect(), store.revision());
@@ -89,16 +89,17 @@ impl ObjectStorage {
     /// Returns the next records of the state at `revision` from the key `start` on, and the key to continue
     /// from: at most `records_max` of them, and none after `bytes_max` bytes. A slow reader holds no records
     /// itself: the history holds them until it is compacted.
-    pub(crate) fn some_at(
+    pub(crate) fn records_page_at(
         &self,
         revision: Revision,
         (prefix, start): (&str, &str),
-        selector: &Selector,
+        selector: &ObjectSelector,
         (records_max, bytes_max): (usize, usize),
     ) -> Result<(Vec<Arc<Record>>, Option<String>), Compacted> {
-        let store = self.store();
+        let store = self.read_store();
         let (mut records, mut bytes) = (Vec::new(), 0);
-        for record in past(&store, prefix, start, revision)?.filter(|it| selector.matches(it)) {
+        for record in records_at_revision(&store, prefix, start, revision)?.filter(|it| selector.matches(it))
+        {
             if records.len() == records_max || bytes_max <= bytes {
                 return Ok((records, Some(record.key.to_string())));
             }
@@ -113,8 +114,8 @@ impl ObjectStorage {
         kind: &Kind,
         namespace: Option<&str>,
         options: &ListOptions,
-    ) -> Result<Listed, ApiError> {
-        let prefix = prefix(kind, namespace);
+    ) -> Result<ListPage, ApiError> {
+        let prefix = list_prefix(kind, namespace);
         let (at, start) = match &options.from {
             ListStart::Now => (None, prefix.clone()),
             ListStart::At(revision) => (Some(*revision), prefix.clone()),
@@ -123,21 +124,25 @@ impl ObjectStorage {
         let selector = &options.selector;
         if options.limit == 0 && at.is_none() && start == prefix {
             let (objects, revision) = self.list(kind, namespace, selector);
-            return Ok(Listed { objects, meta: ListMeta { revision, next: String::new(), remaining: None } });
+            return Ok(ListPage {
+                objects,
+                meta: ListMeta { revision, continue_token: String::new(), remaining: None },
+            });
         }
-        let store = self.store();
+        let store = self.read_store();
         let revision = at.unwrap_or(store.revision());
         if store.revision() < revision {
-            return Err(ApiError::revision_not_yet(revision, store.revision()));
+            return Err(ApiError::resource_version_too_large(revision, store.revision()));
         }
-        let records = past(&store, &prefix, &start, revision).map_err(|_| match &options.from {
-            ListStart::Page(it) => {
-                ApiError::page_expired(&Continue { at: None, start: it.start.clone() }.token())
-            }
-            ListStart::Now | ListStart::At(_) => {
-                ApiError::expired("The resourceVersion for the provided list is too old.")
-            }
-        })?;
+        let records =
+            records_at_revision(&store, &prefix, &start, revision).map_err(|_| match &options.from {
+                ListStart::Page(it) => {
+                    ApiError::continue_token_expired(&Continue { at: None, start: it.start.clone() }.encode())
+                }
+                ListStart::Now | ListStart::At(_) => {
+                    ApiError::expired("The resourceVersion for the provided list is too old.")
+                }
+            })?;
         let records: Vec<_> = records.cloned().collect();
         drop(store);
 
@@ -152,22 +157,22 @@ impl ObjectStorage {
         let next = last.map_or_else(String::new, |(_, last)| {
             // The smallest key that is greater than the last one.
             let start = format!("{}\0", last.key.strip_prefix(&*prefix).unwrap_or_default());
-            Continue { at: Some(revision), start }.token()
+            Continue { at: Some(revision), start }.encode()
         });
         // Later objects were not matched against the selector, so with one the number is unknown.
         let remaining = last.filter(|_| selector.is_empty()).map(|(last, _)| records.len() - last - 1);
         let objects = page.into_iter().map(|(_, it)| it.value.clone()).collect();
-        Ok(Listed { objects, meta: ListMeta { revision, next, remaining } })
+        Ok(ListPage { objects, meta: ListMeta { revision, continue_token: next, remaining } })
     }
 }
 
 /// Key prefix of a list. Cluster-scoped objects have an empty namespace in their key.
-fn prefix(kind: &Kind, namespace: Option<&str>) -> String {
-    kind.prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
+fn list_prefix(kind: &Kind, namespace: Option<&str>) -> String {
+    kind.key_prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
 /// Returns the records from `start` on in the state at `revision`, in the order of their keys.
-fn past<'a>(
+fn records_at_revision<'a>(
     store: &'a Store,
     prefix: &'a str,
     start: &str,
@@ -193,7 +198,7 @@ fn past<'a>(
 impl Continue {
     const VERSION: &str = "meta.k8s.io/v1";
 
-    fn token(&self) -> String {
+    fn encode(&self) -> String {
         // Upstream encodes the current state as -1.
         let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
         BASE64.encode(json!({"v": Self::VERSION, "rv": at, "start": self.start}).to_string())
@@ -239,9 +244,9 @@ mod tests {
     #[test]
     fn a_token_is_upstreams() {
         let it = Continue { at: Some(3221), start: "default/ds-2wc24\0".into() };
-        let json = String::from_utf8(BASE64.decode(it.token()).unwrap()).unwrap();
+        let json = String::from_utf8(BASE64.decode(it.encode()).unwrap()).unwrap();
         assert_eq!(json, r#"{"rv":3221,"start":"default/ds-2wc24\u0000","v":"meta.k8s.io/v1"}"#);
-        assert_eq!(Continue::parse(&it.token()), Ok(it));
+        assert_eq!(Continue::parse(&it.encode()), Ok(it));
     }
 
     proptest! {

@@ -17,18 +17,18 @@ use tokio::sync::{oneshot, watch};
 
 use crate::error::ApiError;
 use crate::kinds::{Kind, KindRegistry};
-use crate::metrics::Metrics;
-use crate::request::Target;
-use crate::selector::Selector;
+use crate::metrics::ServerMetrics;
+use crate::request::RequestTarget;
+use crate::selector::ObjectSelector;
 
-pub(crate) use self::commit::Commit;
-pub(crate) use self::housekeeping::{WINDOW, run_housekeeping};
-pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListStart, Listed};
+pub(crate) use self::commit::ObjectCommit;
+pub(crate) use self::housekeeping::{HISTORY_WINDOW, run_housekeeping};
+pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListPage, ListStart};
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
 /// Most commits that wait for the disk: far more than clients may have in flight.
-const QUEUE_MAX: usize = 4096;
+const COMMIT_QUEUE_MAX: usize = 4096;
 
 /// The objects of the cluster. Reads return durable state only; a commit is durable when it returns.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct ObjectStorage {
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
     notifier: Arc<WatchNotifier>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServerMetrics>,
     /// Whether the last write failed because the disk was full.
     pub(crate) is_full: AtomicBool,
 }
@@ -50,14 +50,14 @@ impl ObjectStorage {
         window: Window,
         limits: Limits,
         on_failure: OnFailure,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ServerMetrics>,
     ) -> Result<Self, LogError> {
         let kinds = KindRegistry::builtin();
         let notifier = Arc::new(WatchNotifier::new(&kinds));
         let commit_notifier = notifier.clone();
-        let on_commit = Box::new(move |batch: &[Arc<Event>]| commit_notifier.advance(batch));
-        let db = open(Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
-        notifier.begin(db.read().revision());
+        let on_commit = Box::new(move |batch: &[Arc<Event>]| commit_notifier.notify_commits(batch));
+        let db = open(Options { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
+        notifier.set_initial_revision(db.read().revision());
         Ok(Self {
             db,
             bytes_max: limits.bytes_max,
@@ -75,7 +75,7 @@ impl ObjectStorage {
 
     /// Returns when reads include every write that any server acknowledged before this call. A request waits
     /// here once, before its first read.
-    pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
+    pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.fresh(move |it| drop(done.send(it)));
         match outcome.await {
@@ -85,73 +85,78 @@ impl ObjectStorage {
         }
     }
 
-    pub(crate) fn get(&self, target: &Target) -> Result<Bytes, ApiError> {
-        Ok(self.stored(target)?.value.clone())
+    pub(crate) fn get(&self, target: &RequestTarget) -> Result<Bytes, ApiError> {
+        Ok(self.record(target)?.value.clone())
     }
 
     /// Returns the stored object, if there is one.
-    pub(crate) fn peek(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
-        Some(self.store().get(&kind.key(namespace, name))?.value.clone())
+    pub(crate) fn find(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
+        Some(self.read_store().get(&kind.key(namespace, name))?.value.clone())
     }
 
     /// Used bytes and capacity of the store.
-    pub(crate) fn bytes(&self) -> (usize, usize) {
-        (self.store().usage().bytes(), self.bytes_max)
+    pub(crate) fn used_bytes_and_capacity(&self) -> (usize, usize) {
+        (self.read_store().usage().bytes(), self.bytes_max)
     }
 
     /// The namespaces with the most bytes.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
-        let store = self.store();
+        let store = self.read_store();
         store.usage().largest(count).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
     }
 
     pub(crate) fn revision(&self) -> Revision {
-        self.store().revision()
+        self.read_store().revision()
     }
 
     /// Number of objects of the kind.
-    pub(crate) fn count(&self, kind: &Kind) -> usize {
-        self.store().list(&kind.prefix(None)).count()
+    pub(crate) fn count_objects(&self, kind: &Kind) -> usize {
+        self.read_store().list(&kind.key_prefix(None)).count()
     }
 
     /// Follows the revision of the last commit.
-    pub(crate) fn commits(&self) -> watch::Receiver<Revision> {
-        self.notifier.all.subscribe()
+    pub(crate) fn watch_revision(&self) -> watch::Receiver<Revision> {
+        self.notifier.last_revision.subscribe()
     }
 
     /// Revision of the last commit to one kind.
-    pub(crate) fn last_commit_to(&self, kind: &Kind) -> Revision {
-        *self.notifier.of_kind(kind).borrow()
+    pub(crate) fn kind_revision(&self, kind: &Kind) -> Revision {
+        *self.notifier.kind_sender(kind).borrow()
     }
 
     /// Follows the revision of the last commit to one kind.
-    pub(crate) fn commits_to(&self, kind: &Kind) -> watch::Receiver<Revision> {
-        self.notifier.of_kind(kind).subscribe()
+    pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
+        self.notifier.kind_sender(kind).subscribe()
     }
 
     /// Subscribes a watch to the commits of a kind: of one object if there is a `key`, or of the part that the
     /// selector narrows it to.
-    pub(crate) fn subscribe(&self, kind: &Kind, key: Option<&str>, selector: &Selector) -> Subscription {
-        self.notifier.of_watch(kind, key, selector)
+    pub(crate) fn subscribe(
+        &self,
+        kind: &Kind,
+        key: Option<&str>,
+        selector: &ObjectSelector,
+    ) -> Subscription {
+        self.notifier.subscribe(kind, key, selector)
     }
 
     /// Returns the commits after `after`, and the revision up to which they are complete.
-    pub(crate) fn since(
+    pub(crate) fn events_since(
         &self,
         prefix: &str,
         after: Revision,
     ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
-        self.some_since(prefix, after, usize::MAX)
+        self.some_events_since(prefix, after, usize::MAX)
     }
 
     /// Like `events_since`, with at most `events_max` commits.
-    pub(crate) fn some_since(
+    pub(crate) fn some_events_since(
         &self,
         prefix: &str,
         after: Revision,
         events_max: usize,
     ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
-        let store = self.store();
+        let store = self.read_store();
         let events: Vec<_> = store.since(prefix, after)?.take(events_max).cloned().collect();
         let revision = match events.last() {
             Some(last) if events.len() == events_max => last.revision,
@@ -161,12 +166,12 @@ impl ObjectStorage {
     }
 
     /// Returns the record of an object, or `NotFound`.
-    pub(crate) fn stored(&self, target: &Target) -> Result<Arc<Record>, ApiError> {
-        self.store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
+    pub(crate) fn record(&self, target: &RequestTarget) -> Result<Arc<Record>, ApiError> {
+        self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 
     /// Read access to the state and its history. Commits wait while the guard is held.
-    pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store> {
+    pub(crate) fn read_store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
     }
 }

@@ -10,19 +10,19 @@ use muster_store::{Change, Event, Record, Revision};
 use tokio::sync::watch;
 
 use crate::kinds::{Kind, KindRegistry};
-use crate::selector::Selector;
+use crate::selector::ObjectSelector;
 
 /// The kind and field by which watches are sharded: many clients each watch the objects with one value of the
 /// field.
 const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
 
 /// Number of commits that a topic keeps. A watch that is further behind reads the history of its kind.
-const COMMITS_MAX: usize = 16;
+const TOPIC_COMMITS_MAX: usize = 16;
 
 /// Wakes the watches of a kind, of an object or of a shard after a commit.
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
-    pub(super) all: watch::Sender<Revision>,
+    pub(super) last_revision: watch::Sender<Revision>,
     /// By resource, the first segment of keys.
     kinds: HashMap<String, watch::Sender<Revision>>,
     topics: Mutex<Topics>,
@@ -39,74 +39,75 @@ struct Topics {
 
 #[derive(Debug)]
 struct Topic {
-    commits: watch::Sender<Commits>,
+    commits: watch::Sender<TopicCommits>,
     watchers: usize,
 }
 
 /// The last commits to a topic, complete after `since`.
 #[derive(Debug)]
-struct Commits {
+struct TopicCommits {
     since: Revision,
     revisions: VecDeque<Revision>,
 }
 
 /// What a watch waits on.
 #[derive(Debug)]
-pub(crate) struct Subscription(SubscribedTo);
+pub(crate) struct Subscription(SubscriptionSource);
 
 #[derive(Debug)]
-enum SubscribedTo {
+enum SubscriptionSource {
     Kind(watch::Receiver<Revision>),
-    Topic { notifier: Arc<WatchNotifier>, name: String, commits: watch::Receiver<Commits> },
+    Topic { notifier: Arc<WatchNotifier>, name: String, commits: watch::Receiver<TopicCommits> },
 }
 
 impl WatchNotifier {
     pub(super) fn new(kinds: &KindRegistry) -> Self {
         let sender = || watch::Sender::new(0);
         Self {
-            all: sender(),
+            last_revision: sender(),
             kinds: kinds.served().map(|it| (it.resource(), sender())).collect(),
             topics: Mutex::default(),
         }
     }
 
     /// Sets the revision of the store when it is opened.
-    pub(super) fn begin(&self, revision: Revision) {
+    pub(super) fn set_initial_revision(&self, revision: Revision) {
         self.topics().notified = revision;
-        self.all.send_replace(revision);
+        self.last_revision.send_replace(revision);
     }
 
-    pub(super) fn of_kind(&self, kind: &Kind) -> &watch::Sender<Revision> {
-        self.kinds.get(&kind.stored().resource()).unwrap_or(&self.all)
+    pub(super) fn kind_sender(&self, kind: &Kind) -> &watch::Sender<Revision> {
+        self.kinds.get(&kind.storage_kind().resource()).unwrap_or(&self.last_revision)
     }
 
     /// Subscribes a watch of this kind. `key` is set for a watch of one object.
-    pub(super) fn of_watch(
+    pub(super) fn subscribe(
         self: &Arc<Self>,
         kind: &Kind,
         key: Option<&str>,
-        selector: &Selector,
+        selector: &ObjectSelector,
     ) -> Subscription {
-        let resource = kind.stored().resource();
-        let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard(value));
-        let Some(name) = key.map(str::to_owned).or_else(|| shard_of(selector.exactly(SHARDED_FIELD.1)?))
+        let resource = kind.storage_kind().resource();
+        let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard_topic(value));
+        let Some(name) =
+            key.map(str::to_owned).or_else(|| shard_of(selector.required_value(SHARDED_FIELD.1)?))
         else {
-            return Subscription(SubscribedTo::Kind(self.of_kind(kind).subscribe()));
+            return Subscription(SubscriptionSource::Kind(self.kind_sender(kind).subscribe()));
         };
         let mut topics = self.topics();
         let since = topics.notified;
         let topic = topics.by_name.entry(name.clone()).or_insert_with(|| Topic {
-            commits: watch::Sender::new(Commits { since, revisions: VecDeque::new() }),
+            commits: watch::Sender::new(TopicCommits { since, revisions: VecDeque::new() }),
             watchers: 0,
         });
         topic.watchers += 1;
         let commits = topic.commits.subscribe();
         drop(topics);
-        Subscription(SubscribedTo::Topic { notifier: self.clone(), name, commits })
+        Subscription(SubscriptionSource::Topic { notifier: self.clone(), name, commits })
     }
 
     /// Notifies topics and kinds of a batch of commits. Each kind is woken once, with the last of its commits.
-    pub(super) fn advance(&self, batch: &[Arc<Event>]) {
+    pub(super) fn notify_commits(&self, batch: &[Arc<Event>]) {
         let Some(last) = batch.last() else { return };
         let mut topics = self.topics();
         if !topics.by_name.is_empty() {
@@ -129,7 +130,7 @@ impl WatchNotifier {
             }
         }
         // Last, so that every topic has been notified of the revision that is published here.
-        self.all.send_replace(last.revision);
+        self.last_revision.send_replace(last.revision);
     }
 
     fn topics(&self) -> MutexGuard<'_, Topics> {
@@ -146,7 +147,7 @@ impl Topics {
         };
         notify(&event.key);
         if resource_of(event) == SHARDED_FIELD.0 {
-            let shard_of = |it: &Record| shard(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
+            let shard_of = |it: &Record| shard_topic(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
             let before = event.before().map(|it| shard_of(it));
             let now = match &event.change {
                 Change::Put { now, .. } => Some(shard_of(now)),
@@ -159,9 +160,9 @@ impl Topics {
     }
 }
 
-impl Commits {
+impl TopicCommits {
     fn push(&mut self, revision: Revision) {
-        if self.revisions.len() == COMMITS_MAX {
+        if self.revisions.len() == TOPIC_COMMITS_MAX {
             self.since = self.revisions.pop_front().unwrap_or(self.since);
         }
         self.revisions.push_back(revision);
@@ -171,24 +172,24 @@ impl Commits {
 impl Subscription {
     pub(crate) fn mark_unchanged(&mut self) {
         match &mut self.0 {
-            SubscribedTo::Kind(head) => head.mark_unchanged(),
-            SubscribedTo::Topic { commits, .. } => commits.mark_unchanged(),
+            SubscriptionSource::Kind(head) => head.mark_unchanged(),
+            SubscriptionSource::Topic { commits, .. } => commits.mark_unchanged(),
         }
     }
 
     /// Waits for a commit. Returns `None` if the store is closed.
     pub(crate) async fn changed(&mut self) -> Option<()> {
         match &mut self.0 {
-            SubscribedTo::Kind(head) => head.changed().await.ok(),
-            SubscribedTo::Topic { commits, .. } => commits.changed().await.ok(),
+            SubscriptionSource::Kind(head) => head.changed().await.ok(),
+            SubscriptionSource::Topic { commits, .. } => commits.changed().await.ok(),
         }
     }
 
     /// Returns the revision up to which a watch that has seen `seen` can skip commits that do not concern it.
-    pub(crate) fn skip(&self, seen: Revision) -> Revision {
-        let SubscribedTo::Topic { notifier, commits, .. } = &self.0 else { return seen };
+    pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
+        let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.
-        let notified = *notifier.all.borrow();
+        let notified = *notifier.last_revision.borrow();
         let commits = commits.borrow();
         if seen < commits.since {
             return seen;
@@ -202,7 +203,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let SubscribedTo::Topic { notifier, name, .. } = &self.0 else { return };
+        let SubscriptionSource::Topic { notifier, name, .. } = &self.0 else { return };
         let mut topics = notifier.topics();
         if let Some(topic) = topics.by_name.get_mut(name) {
             topic.watchers -= 1;
@@ -218,6 +219,6 @@ fn resource_of(event: &Event) -> &str {
 }
 
 /// Name of the topic of a shard. It differs from all keys, since no resource contains a question mark.
-fn shard(value: &str) -> String {
+fn shard_topic(value: &str) -> String {
     format!("{}?{value}", SHARDED_FIELD.0)
 }

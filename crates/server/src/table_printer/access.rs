@@ -2,59 +2,70 @@
 
 use serde_json::{Value, json};
 
-use super::{AGE, Column, Field, NAME, Says, human_duration, or, size, text};
-use crate::unstructured::{is_set, list, str_at};
+use super::{
+    AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, entry_count, human_duration, non_empty_or, text_column,
+};
+use crate::unstructured::{is_set, list_at, str_at};
 
-pub(crate) const CONFIG_MAP: &[Column] =
-    &[NAME, text("Data", Field("data"), |it, _| json!(size(&it["data"]) + size(&it["binaryData"]))), AGE];
-
-pub(crate) const SECRET: &[Column] = &[
-    NAME,
-    text("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
-    text("Data", Field("data"), |it, _| json!(size(&it["data"]))),
-    AGE,
+pub(crate) const CONFIG_MAP_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Data", Field("data"), |it, _| {
+        json!(entry_count(&it["data"]) + entry_count(&it["binaryData"]))
+    }),
+    AGE_COLUMN,
 ];
 
-const ROLE: Column = text("Role", Field("roleRef"), |it, _| {
+pub(crate) const SECRET_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
+    text_column("Data", Field("data"), |it, _| json!(entry_count(&it["data"]))),
+    AGE_COLUMN,
+];
+
+const ROLE_COLUMN: Column = text_column("Role", Field("roleRef"), |it, _| {
     json!(format!("{}/{}", str_at(it, "roleRef.kind"), str_at(it, "roleRef.name")))
 });
 
-const USERS: Column = text("Users", Says(""), |it, _| json!(subjects(it, "User"))).wide();
-const GROUPS: Column = text("Groups", Says(""), |it, _| json!(subjects(it, "Group"))).wide();
-const ACCOUNTS: Column =
-    text("ServiceAccounts", Says(""), |it, _| json!(subjects(it, "ServiceAccount"))).wide();
+const USERS_COLUMN: Column =
+    text_column("Users", Literal(""), |it, _| json!(subject_names(it, "User"))).wide();
+const GROUPS_COLUMN: Column =
+    text_column("Groups", Literal(""), |it, _| json!(subject_names(it, "Group"))).wide();
+const SERVICE_ACCOUNTS_COLUMN: Column =
+    text_column("ServiceAccounts", Literal(""), |it, _| json!(subject_names(it, "ServiceAccount"))).wide();
 
-pub(crate) const ROLE_BINDING: &[Column] = &[
-    NAME,
-    ROLE,
-    AGE,
-    Column { doc: Says("Users in the roleBinding"), ..USERS },
-    Column { doc: Says("Groups in the roleBinding"), ..GROUPS },
-    Column { doc: Says("ServiceAccounts in the roleBinding"), ..ACCOUNTS },
+pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    ROLE_COLUMN,
+    AGE_COLUMN,
+    Column { description: Literal("Users in the roleBinding"), ..USERS_COLUMN },
+    Column { description: Literal("Groups in the roleBinding"), ..GROUPS_COLUMN },
+    Column { description: Literal("ServiceAccounts in the roleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
-pub(crate) const CLUSTER_ROLE_BINDING: &[Column] = &[
-    NAME,
-    ROLE,
-    AGE,
-    Column { doc: Says("Users in the clusterRoleBinding"), ..USERS },
-    Column { doc: Says("Groups in the clusterRoleBinding"), ..GROUPS },
-    Column { doc: Says("ServiceAccounts in the clusterRoleBinding"), ..ACCOUNTS },
+pub(crate) const CLUSTER_ROLE_BINDING_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    ROLE_COLUMN,
+    AGE_COLUMN,
+    Column { description: Literal("Users in the clusterRoleBinding"), ..USERS_COLUMN },
+    Column { description: Literal("Groups in the clusterRoleBinding"), ..GROUPS_COLUMN },
+    Column { description: Literal("ServiceAccounts in the clusterRoleBinding"), ..SERVICE_ACCOUNTS_COLUMN },
 ];
 
-pub(crate) const CERTIFICATE_SIGNING_REQUEST: &[Column] = &[
-    NAME,
-    AGE,
-    text("SignerName", Field("spec.signerName"), |it, _| json!(or(str_at(it, "spec.signerName"), "<none>"))),
-    text("Requestor", Field("spec.request"), |it, _| json!(str_at(it, "spec.username"))),
-    text("RequestedDuration", Field("spec.expirationSeconds"), |it, _| {
+pub(crate) const CERTIFICATE_SIGNING_REQUEST_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    AGE_COLUMN,
+    text_column("SignerName", Field("spec.signerName"), |it, _| {
+        json!(non_empty_or(str_at(it, "spec.signerName"), "<none>"))
+    }),
+    text_column("Requestor", Field("spec.request"), |it, _| json!(str_at(it, "spec.username"))),
+    text_column("RequestedDuration", Field("spec.expirationSeconds"), |it, _| {
         json!(it["spec"]["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human_duration))
     }),
-    text("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
+    text_column("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
 ];
 
-fn subjects(binding: &Value, kind: &str) -> String {
-    let chosen = list(binding, "subjects").iter().filter(|it| it["kind"] == kind);
+fn subject_names(binding: &Value, kind: &str) -> String {
+    let chosen = list_at(binding, "subjects").iter().filter(|it| it["kind"] == kind);
     let names: Vec<_> = chosen
         .map(|it| match kind {
             "ServiceAccount" => format!("{}/{}", str_at(it, "namespace"), str_at(it, "name")),
@@ -65,7 +76,7 @@ fn subjects(binding: &Value, kind: &str) -> String {
 }
 
 fn csr_condition(request: &Value) -> String {
-    let has = |kind: &str| list(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
+    let has = |kind: &str| list_at(&request["status"], "conditions").iter().any(|it| it["type"] == kind);
     let mut text = if has("Denied") {
         "Denied"
     } else if has("Approved") {
@@ -102,10 +113,13 @@ mod tests {
         issued["spec"]["expirationSeconds"] = Value::Null;
         issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": "eA=="});
         let said = [
-            rows(CONFIG_MAP, &[json!({"metadata": meta, "data": {"a": "1"}, "binaryData": {"b": "eA=="}})]),
-            rows(SECRET, &[json!({"metadata": meta, "type": "Opaque", "data": {"a": "eA=="}})]),
-            rows(ROLE_BINDING, &[binding]),
-            rows(CERTIFICATE_SIGNING_REQUEST, &[asked, issued]),
+            rows(
+                CONFIG_MAP_COLUMNS,
+                &[json!({"metadata": meta, "data": {"a": "1"}, "binaryData": {"b": "eA=="}})],
+            ),
+            rows(SECRET_COLUMNS, &[json!({"metadata": meta, "type": "Opaque", "data": {"a": "eA=="}})]),
+            rows(ROLE_BINDING_COLUMNS, &[binding]),
+            rows(CERTIFICATE_SIGNING_REQUEST_COLUMNS, &[asked, issued]),
         ];
         expect![[r#"
             x | 2 | 60m

@@ -2,124 +2,135 @@
 
 use serde_json::{Value, json};
 
-use super::{AGE, Column, Field, NAME, Says, age, boolean, count, or, text};
-use crate::unstructured::{is_set, list, str_at};
+use super::{
+    AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, boolean_column, format_age, integer_or_zero,
+    non_empty_or, text_column,
+};
+use crate::unstructured::{is_set, list_at, str_at};
 
-pub(crate) const NAMESPACE: &[Column] = &[
-    NAME,
-    text("Status", Says("The status of the namespace"), |it, _| json!(str_at(it, "status.phase"))),
-    AGE,
+pub(crate) const NAMESPACE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Status", Literal("The status of the namespace"), |it, _| json!(str_at(it, "status.phase"))),
+    AGE_COLUMN,
 ];
 
-pub(crate) const NODE: &[Column] = &[
-    NAME,
-    text("Status", Says("The status of the node"), |it, _| json!(node_status(it))),
-    text("Roles", Says("The roles of the node"), |it, _| json!(node_roles(it))),
-    AGE,
-    text("Version", Field("status.nodeInfo.kubeletVersion"), |it, _| {
+pub(crate) const NODE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Status", Literal("The status of the node"), |it, _| json!(node_status(it))),
+    text_column("Roles", Literal("The roles of the node"), |it, _| json!(node_roles(it))),
+    AGE_COLUMN,
+    text_column("Version", Field("status.nodeInfo.kubeletVersion"), |it, _| {
         json!(str_at(it, "status.nodeInfo.kubeletVersion"))
     }),
-    text("Internal-IP", Field("status.addresses"), |it, _| json!(node_address(it, "InternalIP"))).wide(),
-    text("External-IP", Field("status.addresses"), |it, _| json!(node_address(it, "ExternalIP"))).wide(),
-    text("OS-Image", Field("status.nodeInfo.osImage"), |it, _| {
-        json!(or(str_at(it, "status.nodeInfo.osImage"), "<unknown>"))
+    text_column("Internal-IP", Field("status.addresses"), |it, _| json!(node_address(it, "InternalIP")))
+        .wide(),
+    text_column("External-IP", Field("status.addresses"), |it, _| json!(node_address(it, "ExternalIP")))
+        .wide(),
+    text_column("OS-Image", Field("status.nodeInfo.osImage"), |it, _| {
+        json!(non_empty_or(str_at(it, "status.nodeInfo.osImage"), "<unknown>"))
     })
     .wide(),
-    text("Kernel-Version", Field("status.nodeInfo.kernelVersion"), |it, _| {
-        let version = or(str_at(it, "status.nodeInfo.kernelVersion"), "<unknown>");
+    text_column("Kernel-Version", Field("status.nodeInfo.kernelVersion"), |it, _| {
+        let version = non_empty_or(str_at(it, "status.nodeInfo.kernelVersion"), "<unknown>");
         json!(match str_at(it, "status.nodeInfo.architecture") {
             "" => version.to_owned(),
             architecture => format!("{version} ({architecture})"),
         })
     })
     .wide(),
-    text("Container-Runtime", Field("status.nodeInfo.containerRuntimeVersion"), |it, _| {
-        json!(or(str_at(it, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"))
+    text_column("Container-Runtime", Field("status.nodeInfo.containerRuntimeVersion"), |it, _| {
+        json!(non_empty_or(str_at(it, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"))
     })
     .wide(),
 ];
 
-pub(crate) const EVENT: &[Column] = &[
-    text("Last Seen", Field("lastTimestamp"), |it, now| {
+pub(crate) const EVENT_COLUMNS: &[Column] = &[
+    text_column("Last Seen", Field("lastTimestamp"), |it, now| {
         let since = match &it["series"] {
-            Value::Null => first_set(it, &["lastTimestamp", "firstTimestamp", "eventTime"]),
+            Value::Null => first_set_field(it, &["lastTimestamp", "firstTimestamp", "eventTime"]),
             series => &series["lastObservedTime"],
         };
-        json!(age(since, now))
+        json!(format_age(since, now))
     }),
-    text("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
-    text("Reason", Field("reason"), |it, _| json!(str_at(it, "reason"))),
-    text("Object", Field("involvedObject"), |it, _| {
+    text_column("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
+    text_column("Reason", Field("reason"), |it, _| json!(str_at(it, "reason"))),
+    text_column("Object", Field("involvedObject"), |it, _| {
         let kind = str_at(it, "involvedObject.kind").to_lowercase();
         json!(match str_at(it, "involvedObject.name") {
             "" => kind,
             name => format!("{kind}/{name}"),
         })
     }),
-    text("Subobject", Field("involvedObject.fieldPath"), |it, _| {
+    text_column("Subobject", Field("involvedObject.fieldPath"), |it, _| {
         json!(str_at(it, "involvedObject.fieldPath"))
     })
     .wide(),
-    text("Source", Field("source"), |it, _| {
-        let component = or(str_at(it, "source.component"), str_at(it, "reportingComponent"));
-        json!(match or(str_at(it, "source.host"), str_at(it, "reportingInstance")) {
+    text_column("Source", Field("source"), |it, _| {
+        let component = non_empty_or(str_at(it, "source.component"), str_at(it, "reportingComponent"));
+        json!(match non_empty_or(str_at(it, "source.host"), str_at(it, "reportingInstance")) {
             "" => component.to_owned(),
             instance => format!("{component}, {instance}"),
         })
     })
     .wide(),
-    text("Message", Field("message"), |it, _| json!(str_at(it, "message").trim())),
-    text("First Seen", Field("firstTimestamp"), |it, now| {
-        json!(age(first_set(it, &["firstTimestamp", "eventTime"]), now))
+    text_column("Message", Field("message"), |it, _| json!(str_at(it, "message").trim())),
+    text_column("First Seen", Field("firstTimestamp"), |it, now| {
+        json!(format_age(first_set_field(it, &["firstTimestamp", "eventTime"]), now))
     })
     .wide(),
-    text("Count", Field("count"), |it, _| {
+    text_column("Count", Field("count"), |it, _| {
         // A single event of `events.k8s.io` has no count.
         match &it["series"] {
             Value::Null => json!(it["count"].as_i64().filter(|it| *it != 0).unwrap_or(1)),
-            series => count(&series["count"]),
+            series => integer_or_zero(&series["count"]),
         }
     })
     .wide(),
-    NAME.wide(),
+    NAME_COLUMN.wide(),
 ];
 
-pub(crate) const LEASE: &[Column] = &[
-    NAME,
-    text("Holder", Field("spec.holderIdentity"), |it, _| json!(str_at(it, "spec.holderIdentity"))),
-    AGE,
+pub(crate) const LEASE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Holder", Field("spec.holderIdentity"), |it, _| json!(str_at(it, "spec.holderIdentity"))),
+    AGE_COLUMN,
 ];
 
-pub(crate) const PRIORITY_CLASS: &[Column] = &[
-    NAME,
-    Column { cells: "integer", ..text("Value", Field("value"), |it, _| count(&it["value"])) },
-    boolean("Global-Default", Field("globalDefault"), |it, _| json!(it["globalDefault"] == true)),
-    AGE,
-    text("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
+pub(crate) const PRIORITY_CLASS_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    Column {
+        cell_type: "integer",
+        ..text_column("Value", Field("value"), |it, _| integer_or_zero(&it["value"]))
+    },
+    boolean_column("Global-Default", Field("globalDefault"), |it, _| json!(it["globalDefault"] == true)),
+    AGE_COLUMN,
+    text_column("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
 ];
 
-pub(crate) const RUNTIME_CLASS: &[Column] =
-    &[NAME, text("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))), AGE];
+pub(crate) const RUNTIME_CLASS_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))),
+    AGE_COLUMN,
+];
 
-pub(crate) const RESOURCE_QUOTA: &[Column] = &[
-    NAME,
-    text(
+pub(crate) const RESOURCE_QUOTA_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column(
         "Request",
-        Says("Request represents a minimum amount of cpu/memory that a container may consume."),
-        |it, _| json!(quota(it, false)),
+        Literal("Request represents a minimum amount of cpu/memory that a container may consume."),
+        |it, _| json!(quota_usage(it, false)),
     ),
-    text(
+    text_column(
         "Limit",
-        Says(
+        Literal(
             "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
         ),
-        |it, _| json!(quota(it, true)),
+        |it, _| json!(quota_usage(it, true)),
     ),
-    AGE,
+    AGE_COLUMN,
 ];
 
 fn node_status(node: &Value) -> String {
-    let ready = list(&node["status"], "conditions").iter().rfind(|it| it["type"] == "Ready");
+    let ready = list_at(&node["status"], "conditions").iter().rfind(|it| it["type"] == "Ready");
     let mut status = match ready.map(|it| &it["status"]) {
         None => "Unknown",
         Some(status) if status == "True" => "Ready",
@@ -144,29 +155,29 @@ fn node_roles(node: &Value) -> String {
         .collect();
     roles.sort_unstable();
     roles.dedup();
-    or(&roles.join(","), "<none>").to_owned()
+    non_empty_or(&roles.join(","), "<none>").to_owned()
 }
 
 fn node_address<'a>(node: &'a Value, kind: &str) -> &'a str {
-    let address = list(&node["status"], "addresses").iter().find(|it| it["type"] == kind);
+    let address = list_at(&node["status"], "addresses").iter().find(|it| it["type"] == kind);
     address.map_or("<none>", |it| str_at(it, "address"))
 }
 
 /// `cpu: 1/2, pods: 3/10`: used and hard amounts, either of `limits.*` resources or of all others.
-fn quota(quota: &Value, of_limits: bool) -> String {
+fn quota_usage(quota: &Value, of_limits: bool) -> String {
     let status = &quota["status"];
     let hard = status["hard"].as_object().into_iter().flatten();
     let usage: Vec<_> = hard
         .filter(|(name, _)| name.starts_with("limits.") == of_limits)
         .map(|(name, hard)| {
-            let used = or(status["used"][name].as_str().unwrap_or_default(), "0");
+            let used = non_empty_or(status["used"][name].as_str().unwrap_or_default(), "0");
             format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
         })
         .collect();
     usage.join(", ")
 }
 
-fn first_set<'a>(object: &'a Value, names: &[&str]) -> &'a Value {
+fn first_set_field<'a>(object: &'a Value, names: &[&str]) -> &'a Value {
     names.iter().map(|it| &object[it]).find(|it| is_set(it)).unwrap_or(&Value::Null)
 }
 
@@ -193,7 +204,7 @@ mod tests {
             n2 | NotReady | <none> | <unknown> |  | <none> | <none> | <unknown> | <unknown> | <unknown>
             n3 | Unknown | <none> | <unknown> |  | <none> | <none> | <unknown> | <unknown> | <unknown>
             a | Active | 0s
-        "#]].assert_eq(&(rows(NODE, &nodes) + &rows(NAMESPACE, &[space])));
+        "#]].assert_eq(&(rows(NODE_COLUMNS, &nodes) + &rows(NAMESPACE_COLUMNS, &[space])));
     }
 
     #[test]
@@ -212,7 +223,7 @@ mod tests {
             29s | Warning | Failed | pod/p | spec.containers{c} | x, x-1 |  | 29s | 1 | new
             2m | Warning | Failed | node |  |  |  | 60m | 9 | many
         "#]]
-        .assert_eq(&rows(EVENT, &events));
+        .assert_eq(&rows(EVENT_COLUMNS, &events));
     }
 
     #[test]
@@ -226,10 +237,10 @@ mod tests {
         let lease = json!({"metadata": meta, "spec": {"holderIdentity": "n1"}});
         let runtime = json!({"metadata": meta, "handler": "runc"});
         let said = [
-            rows(RESOURCE_QUOTA, &[quota]),
-            rows(PRIORITY_CLASS, &[class]),
-            rows(LEASE, &[lease]),
-            rows(RUNTIME_CLASS, &[runtime]),
+            rows(RESOURCE_QUOTA_COLUMNS, &[quota]),
+            rows(PRIORITY_CLASS_COLUMNS, &[class]),
+            rows(LEASE_COLUMNS, &[lease]),
+            rows(RUNTIME_CLASS_COLUMNS, &[runtime]),
         ];
         expect![[r#"
             x | pods: 3/10, requests.cpu: 0/1 | limits.cpu: 500m/2 | 24h

@@ -10,48 +10,54 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::types::{self, GroupVersionKind, Shape};
-use crate::unstructured::{list, str_at};
+use crate::unstructured::{list_at, str_at};
 
 pub(crate) use access::{
-    CERTIFICATE_SIGNING_REQUEST, CLUSTER_ROLE_BINDING, CONFIG_MAP, ROLE_BINDING, SECRET,
+    CERTIFICATE_SIGNING_REQUEST_COLUMNS, CLUSTER_ROLE_BINDING_COLUMNS, CONFIG_MAP_COLUMNS,
+    ROLE_BINDING_COLUMNS, SECRET_COLUMNS,
 };
-pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS};
-pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
-pub(crate) use pod::{POD, is_over as completed_pod_condition};
-pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};
+pub(crate) use cluster::{
+    EVENT_COLUMNS, LEASE_COLUMNS, NAMESPACE_COLUMNS, NODE_COLUMNS, PRIORITY_CLASS_COLUMNS,
+    RESOURCE_QUOTA_COLUMNS, RUNTIME_CLASS_COLUMNS,
+};
+pub(crate) use network::{ENDPOINT_SLICE_COLUMNS, ENDPOINTS_COLUMNS, SERVICE_COLUMNS};
+pub(crate) use pod::{POD_COLUMNS, completed_condition as completed_pod_condition};
+pub(crate) use workload::{
+    CONTROLLER_REVISION_COLUMNS, DAEMON_SET_COLUMNS, POD_DISRUPTION_BUDGET_COLUMNS, POD_TEMPLATE_COLUMNS,
+};
 
 /// A column of a table.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     /// The OpenAPI type of the cells, by which kubectl aligns and sorts.
-    pub(crate) cells: &'static str,
+    pub(crate) cell_type: &'static str,
     /// Shown only with `-o wide`.
     pub(crate) wide: bool,
-    doc: Doc,
+    description: ColumnDescription,
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
 }
 
 /// Source of a column's description.
 #[derive(Debug, Clone, Copy)]
-enum Doc {
-    Says(&'static str),
+enum ColumnDescription {
+    Literal(&'static str),
     /// The description of this field of the object.
     Field(&'static str),
 }
 
-use Doc::{Field, Says};
+use ColumnDescription::{Field, Literal};
 
 impl Column {
     /// The description of the column. `stored` is the kind in its storage version.
     pub(crate) fn description(&self, stored: GroupVersionKind<'_>) -> &'static str {
-        match self.doc {
-            Says(text) => text,
-            Field(path) => described(stored, path).unwrap_or_default(),
+        match self.description {
+            Literal(text) => text,
+            Field(path) => field_description(stored, path).unwrap_or_default(),
         }
     }
 
-    pub(crate) fn format(&self) -> &'static str {
+    pub(crate) fn column_format(&self) -> &'static str {
         if self.name == "Name" { "name" } else { "" }
     }
 
@@ -60,8 +66,8 @@ impl Column {
     }
 }
 
-fn described(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
-    let mut shape = Shape::Object(types::of(kind.group, kind.version, kind.kind)?);
+fn field_description(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
+    let mut shape = Shape::Object(types::find_type(kind.group, kind.version, kind.kind)?);
     let mut description = None;
     for name in path.split('.') {
         let Shape::Object(of) = shape else { return None };
@@ -71,58 +77,73 @@ fn described(kind: GroupVersionKind<'_>, path: &str) -> Option<&'static str> {
     description
 }
 
-const fn text(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
-    Column { name, cells: "string", wide: false, doc, cell }
+const fn text_column(
+    name: &'static str,
+    doc: ColumnDescription,
+    cell: fn(&Value, Timestamp) -> Value,
+) -> Column {
+    Column { name, cell_type: "string", wide: false, description: doc, cell }
 }
 
-const fn number(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
-    Column { name, cells: "integer", wide: false, doc, cell }
+const fn integer_column(
+    name: &'static str,
+    doc: ColumnDescription,
+    cell: fn(&Value, Timestamp) -> Value,
+) -> Column {
+    Column { name, cell_type: "integer", wide: false, description: doc, cell }
 }
 
-const fn boolean(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
-    Column { name, cells: "boolean", wide: false, doc, cell }
+const fn boolean_column(
+    name: &'static str,
+    doc: ColumnDescription,
+    cell: fn(&Value, Timestamp) -> Value,
+) -> Column {
+    Column { name, cell_type: "boolean", wide: false, description: doc, cell }
 }
 
-const NAME: Column = text("Name", Field("metadata.name"), |it, _| it["metadata"]["name"].clone());
-const AGE: Column = text("Age", Field("metadata.creationTimestamp"), |it, now| {
-    json!(age(&it["metadata"]["creationTimestamp"], now))
+const NAME_COLUMN: Column =
+    text_column("Name", Field("metadata.name"), |it, _| it["metadata"]["name"].clone());
+const AGE_COLUMN: Column = text_column("Age", Field("metadata.creationTimestamp"), |it, now| {
+    json!(format_age(&it["metadata"]["creationTimestamp"], now))
 });
 
-pub(crate) const NAME_AND_AGE: &[Column] = &[NAME, AGE];
+pub(crate) const NAME_AND_AGE_COLUMNS: &[Column] = &[NAME_COLUMN, AGE_COLUMN];
 
 /// The default columns of a kind without columns of its own.
-pub(crate) const NAME_AND_CREATED: &[Column] = &[
-    NAME,
+pub(crate) const NAME_AND_CREATED_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
     Column {
-        cells: "date",
-        ..text("Created At", Field("metadata.creationTimestamp"), |it, _| {
+        cell_type: "date",
+        ..text_column("Created At", Field("metadata.creationTimestamp"), |it, _| {
             it["metadata"]["creationTimestamp"].clone()
         })
     },
 ];
 
 /// Columns of resource metrics. Upstream: metrics-server.
-pub(crate) const RESOURCE_METRICS: &[Column] = &[
-    Column { doc: Says("Name of the resource"), ..NAME },
-    text("CPU", Says("Processor time that is used"), |it, _| total_used(it, "cpu")),
-    text("Memory", Says("Memory that is used and cannot be taken away"), |it, _| total_used(it, "memory")),
-    text("Window", Says("Over which time it was measured"), |it, _| it["window"].clone()),
+pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
+    Column { description: Literal("Name of the resource"), ..NAME_COLUMN },
+    text_column("CPU", Literal("Processor time that is used"), |it, _| total_usage(it, "cpu")),
+    text_column("Memory", Literal("Memory that is used and cannot be taken away"), |it, _| {
+        total_usage(it, "memory")
+    }),
+    text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
 /// Usage of a node, or of all containers of a pod together.
-pub(crate) fn total_used(object: &Value, resource: &str) -> Value {
+pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
         return json!(own);
     }
     let suffix = if resource == "cpu" { "n" } else { "Ki" };
     let of = |it: &Value| it["usage"][resource].as_str()?.strip_suffix(suffix)?.parse::<u64>().ok();
-    let sum: u64 = list(object, "containers").iter().filter_map(of).sum();
+    let sum: u64 = list_at(object, "containers").iter().filter_map(of).sum();
     json!(format!("{sum}{suffix}"))
 }
 
 /// Time since `since` as kubectl prints it.
-fn age(since: &Value, now: Timestamp) -> String {
+fn format_age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
         .and_then(|it| it.parse::<Timestamp>().ok())
@@ -152,18 +173,18 @@ fn human_duration(s: i64) -> String {
     }
 }
 
-fn label_list(labels: &Value) -> String {
+fn format_labels(labels: &Value) -> String {
     let labels = labels.as_object().into_iter().flatten();
     let labels: Vec<_> = labels.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
-    or(&labels.join(","), "<none>").to_owned()
+    non_empty_or(&labels.join(","), "<none>").to_owned()
 }
 
 /// A label selector as text, ordered by key.
-fn selector(selector: &Value) -> String {
+fn format_selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str(), format!("{k}={}", v.as_str().unwrap_or_default())));
-    let expressions = list(selector, "matchExpressions").iter().map(|it| {
-        let mut values: Vec<_> = list(it, "values").iter().filter_map(Value::as_str).collect();
+    let expressions = list_at(selector, "matchExpressions").iter().map(|it| {
+        let mut values: Vec<_> = list_at(it, "values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();
         let (key, values) = (str_at(it, "key"), values.join(","));
         let text = match str_at(it, "operator") {
@@ -177,17 +198,17 @@ fn selector(selector: &Value) -> String {
     let mut all: Vec<_> = labels.chain(expressions).collect();
     all.sort_by_key(|(key, _)| *key);
     let all: Vec<_> = all.into_iter().map(|(_, text)| text).collect();
-    or(&all.join(","), "<none>").to_owned()
+    non_empty_or(&all.join(","), "<none>").to_owned()
 }
 
 /// Names or images of the containers of a template.
-fn containers(template: &Value, field: &str) -> String {
-    let containers = list(&template["spec"], "containers");
+fn container_field_list(template: &Value, field: &str) -> String {
+    let containers = list_at(&template["spec"], "containers");
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
 }
 
 /// Prints the first three items, and the number of the others.
-fn at_most_three(mut all: Vec<String>) -> String {
+fn first_three(mut all: Vec<String>) -> String {
     const MAX: usize = 3;
     let more = all.len().saturating_sub(MAX);
     all.truncate(MAX);
@@ -195,15 +216,15 @@ fn at_most_three(mut all: Vec<String>) -> String {
     if more == 0 { shown } else { format!("{shown} + {more} more...") }
 }
 
-fn count(value: &Value) -> Value {
+fn integer_or_zero(value: &Value) -> Value {
     json!(value.as_i64().unwrap_or(0))
 }
 
-fn size(map: &Value) -> usize {
+fn entry_count(map: &Value) -> usize {
     map.as_object().map_or(0, serde_json::Map::len)
 }
 
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+fn non_empty_or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }
 
@@ -234,13 +255,15 @@ mod tests {
     #[test]
     fn ages_are_said_as_kubectl_says_them() {
         let now = "2026-01-10T00:00:00Z".parse::<Timestamp>().unwrap();
-        let ago = |s: i64| age(&json!(Timestamp::from_second(now.as_second() - s).unwrap().to_string()), now);
+        let ago = |s: i64| {
+            format_age(&json!(Timestamp::from_second(now.as_second() - s).unwrap().to_string()), now)
+        };
         let said =
             [-1, 0, 119, 120, 599, 600, 10_799, 10_800, 28_801, 172_800, 700_000, 86_400 * 800].map(ago);
         let kubectl = ["0s", "0s", "119s", "2m", "9m59s", "10m", "179m", "3h", "8h", "2d", "8d", "2y70d"]
             .map(str::to_owned);
         assert_eq!(said, kubectl);
-        assert_eq!(age(&Value::Null, now), "<unknown>");
+        assert_eq!(format_age(&Value::Null, now), "<unknown>");
     }
 
     #[test]
@@ -248,7 +271,7 @@ mod tests {
         for kind in KINDS {
             for column in kind.columns {
                 assert_ne!(
-                    column.description(kind.stored().gvk()),
+                    column.description(kind.storage_kind().gvk()),
                     "",
                     "{} {}",
                     kind.resource(),
@@ -260,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_selector_is_said_by_key() {
-        let said = selector(&json!({
+        let said = format_selector(&json!({
             "matchLabels": {"b": "1", "d": "2"},
             "matchExpressions": [
                 {"key": "c", "operator": "In", "values": ["y", "x"]},
@@ -269,6 +292,6 @@ mod tests {
             ],
         }));
         assert_eq!(said, "!a,b=1,c in (x,y),d=2,e");
-        assert_eq!(selector(&json!({})), "<none>");
+        assert_eq!(format_selector(&json!({})), "<none>");
     }
 }

@@ -4,66 +4,72 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{AGE, Column, Field, NAME, at_most_three, label_list, or, text};
-use crate::unstructured::{list, str_at};
+use super::{AGE_COLUMN, Column, Field, NAME_COLUMN, first_three, format_labels, non_empty_or, text_column};
+use crate::unstructured::{list_at, str_at};
 
-pub(crate) const SERVICE: &[Column] = &[
-    NAME,
-    text("Type", Field("spec.type"), |it, _| json!(str_at(it, "spec.type"))),
-    text("Cluster-IP", Field("spec.clusterIP"), |it, _| {
-        json!(list(&it["spec"], "clusterIPs").first().and_then(Value::as_str).unwrap_or("<none>"))
+pub(crate) const SERVICE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Type", Field("spec.type"), |it, _| json!(str_at(it, "spec.type"))),
+    text_column("Cluster-IP", Field("spec.clusterIP"), |it, _| {
+        json!(list_at(&it["spec"], "clusterIPs").first().and_then(Value::as_str).unwrap_or("<none>"))
     }),
-    text("External-IP", Field("spec.externalIPs"), |it, _| json!(external_ip(it))),
-    text("Port(s)", Field("spec.ports"), |it, _| {
-        let ports: Vec<_> = list(&it["spec"], "ports").iter().map(service_port).collect();
-        json!(or(&ports.join(","), "<none>"))
+    text_column("External-IP", Field("spec.externalIPs"), |it, _| json!(external_ip(it))),
+    text_column("Port(s)", Field("spec.ports"), |it, _| {
+        let ports: Vec<_> = list_at(&it["spec"], "ports").iter().map(format_service_port).collect();
+        json!(non_empty_or(&ports.join(","), "<none>"))
     }),
-    AGE,
-    text("Selector", Field("spec.selector"), |it, _| json!(label_list(&it["spec"]["selector"]))).wide(),
+    AGE_COLUMN,
+    text_column("Selector", Field("spec.selector"), |it, _| json!(format_labels(&it["spec"]["selector"])))
+        .wide(),
 ];
 
-pub(crate) const ENDPOINTS: &[Column] =
-    &[NAME, text("Endpoints", Field("subsets"), |it, _| json!(endpoints(it))), AGE];
+pub(crate) const ENDPOINTS_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Endpoints", Field("subsets"), |it, _| json!(format_endpoints(it))),
+    AGE_COLUMN,
+];
 
-pub(crate) const ENDPOINT_SLICE: &[Column] = &[
-    NAME,
-    text("AddressType", Field("addressType"), |it, _| json!(str_at(it, "addressType"))),
-    text("Ports", Field("ports"), |it, _| {
+pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("AddressType", Field("addressType"), |it, _| json!(str_at(it, "addressType"))),
+    text_column("Ports", Field("ports"), |it, _| {
         let port = |it: &Value| match (it["port"].as_i64(), it["name"].as_str()) {
             (Some(port), _) => port.to_string(),
             (None, Some(name)) => name.to_owned(),
             (None, None) => "*".to_owned(),
         };
-        let ports = list(it, "ports").iter().map(port).collect();
-        json!(or(&at_most_three(ports), "<unset>"))
+        let ports = list_at(it, "ports").iter().map(port).collect();
+        json!(non_empty_or(&first_three(ports), "<unset>"))
     }),
-    text("Endpoints", Field("endpoints"), |it, _| {
-        let addresses = list(it, "endpoints").iter().flat_map(|it| list(it, "addresses"));
+    text_column("Endpoints", Field("endpoints"), |it, _| {
+        let addresses = list_at(it, "endpoints").iter().flat_map(|it| list_at(it, "addresses"));
         let addresses = addresses.map(|it| it.as_str().unwrap_or_default().to_owned()).collect();
-        json!(or(&at_most_three(addresses), "<unset>"))
+        json!(non_empty_or(&first_three(addresses), "<unset>"))
     }),
-    AGE,
+    AGE_COLUMN,
 ];
 
 fn external_ip(service: &Value) -> String {
-    let external = list(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
+    let external = list_at(&service["spec"], "externalIPs").iter().filter_map(Value::as_str);
     match str_at(service, "spec.type") {
-        "ClusterIP" | "NodePort" => or(&external.collect::<Vec<_>>().join(","), "<none>").to_owned(),
+        "ClusterIP" | "NodePort" => {
+            non_empty_or(&external.collect::<Vec<_>>().join(","), "<none>").to_owned()
+        }
         "LoadBalancer" => {
-            let ingress = list(&service["status"]["loadBalancer"], "ingress").iter();
+            let ingress = list_at(&service["status"]["loadBalancer"], "ingress").iter();
             let balancers: BTreeSet<&str> = ingress
-                .map(|it| or(str_at(it, "ip"), str_at(it, "hostname")))
+                .map(|it| non_empty_or(str_at(it, "ip"), str_at(it, "hostname")))
                 .filter(|it| !it.is_empty())
                 .collect();
             let all: Vec<_> = balancers.into_iter().chain(external).collect();
-            or(&all.join(","), "<pending>").to_owned()
+            non_empty_or(&all.join(","), "<pending>").to_owned()
         }
         "ExternalName" => str_at(service, "spec.externalName").to_owned(),
         _ => "<unknown>".to_owned(),
     }
 }
 
-fn service_port(port: &Value) -> String {
+fn format_service_port(port: &Value) -> String {
     let (number, protocol) = (port["port"].as_i64().unwrap_or(0), str_at(port, "protocol"));
     match port["nodePort"].as_i64() {
         Some(node_port) if 0 < node_port => format!("{number}:{node_port}/{protocol}"),
@@ -71,15 +77,15 @@ fn service_port(port: &Value) -> String {
     }
 }
 
-fn endpoints(endpoints: &Value) -> String {
-    let subsets = list(endpoints, "subsets");
+fn format_endpoints(endpoints: &Value) -> String {
+    let subsets = list_at(endpoints, "subsets");
     if subsets.is_empty() {
         return "<none>".to_owned();
     }
     let mut all = Vec::new();
     for subset in subsets {
-        let addresses = list(subset, "addresses").iter().map(|it| str_at(it, "ip"));
-        let ports = list(subset, "ports");
+        let addresses = list_at(subset, "addresses").iter().map(|it| str_at(it, "ip"));
+        let ports = list_at(subset, "ports");
         // A headless service may have no ports.
         if ports.is_empty() {
             all.extend(addresses.clone().map(str::to_owned));
@@ -92,7 +98,7 @@ fn endpoints(endpoints: &Value) -> String {
             }));
         }
     }
-    at_most_three(all)
+    first_three(all)
 }
 
 #[cfg(test)]
@@ -128,7 +134,11 @@ mod tests {
                 "endpoints": [{"addresses": ["10.1.0.1"]}]}),
             json!({"metadata": {"name": "x"}, "addressType": "IPv4"}),
         ];
-        let said = [rows(SERVICE, &services), rows(ENDPOINTS, &endpoints), rows(ENDPOINT_SLICE, &slices)];
+        let said = [
+            rows(SERVICE_COLUMNS, &services),
+            rows(ENDPOINTS_COLUMNS, &endpoints),
+            rows(ENDPOINT_SLICE_COLUMNS, &slices),
+        ];
         expect![[r#"
             s | ClusterIP | 10.0.0.1 | <none> | 443/TCP,53/UDP | 60m | a=b
             s | ClusterIP | None | <none> | <none> | 60m | <none>

@@ -3,47 +3,58 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{AGE, Column, Field, NAME, Says, age, or, text};
-use crate::unstructured::{is_set, list, str_at};
+use super::{AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, format_age, non_empty_or, text_column};
+use crate::unstructured::{is_set, list_at, str_at};
 
-pub(crate) const POD: &[Column] = &[
-    NAME,
-    text("Ready", Says("The aggregate readiness state of this pod for accepting traffic."), |it, _| {
-        let summary = Summary::of(it);
-        json!(format!("{}/{}", summary.ready, summary.containers))
+pub(crate) const POD_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column(
+        "Ready",
+        Literal("The aggregate readiness state of this pod for accepting traffic."),
+        |it, _| {
+            let summary = PodSummary::from_pod(it);
+            json!(format!("{}/{}", summary.ready, summary.containers))
+        },
+    ),
+    text_column("Status", Literal("The aggregate status of the containers in this pod."), |it, _| {
+        json!(PodSummary::from_pod(it).status)
     }),
-    text("Status", Says("The aggregate status of the containers in this pod."), |it, _| {
-        json!(Summary::of(it).status)
-    }),
-    text(
+    text_column(
         "Restarts",
-        Says(
+        Literal(
             "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
         ),
         |it, now| {
-            let summary = Summary::of(it);
+            let summary = PodSummary::from_pod(it);
             json!(match summary.restarted_at {
                 Some(at) if summary.restarts != 0 =>
-                    format!("{} ({} ago)", summary.restarts, age(&json!(at.to_string()), now)),
+                    format!("{} ({} ago)", summary.restarts, format_age(&json!(at.to_string()), now)),
                 _ => summary.restarts.to_string(),
             })
         },
     ),
-    AGE,
-    text("IP", Field("status.podIP"), |it, _| {
-        json!(list(&it["status"], "podIPs").first().map_or("<none>", |it| or(str_at(it, "ip"), "<none>")))
+    AGE_COLUMN,
+    text_column("IP", Field("status.podIP"), |it, _| {
+        json!(
+            list_at(&it["status"], "podIPs")
+                .first()
+                .map_or("<none>", |it| non_empty_or(str_at(it, "ip"), "<none>"))
+        )
     })
     .wide(),
-    text("Node", Field("spec.nodeName"), |it, _| json!(or(str_at(it, "spec.nodeName"), "<none>"))).wide(),
-    text("Nominated Node", Field("status.nominatedNodeName"), |it, _| {
-        json!(or(str_at(it, "status.nominatedNodeName"), "<none>"))
+    text_column("Node", Field("spec.nodeName"), |it, _| {
+        json!(non_empty_or(str_at(it, "spec.nodeName"), "<none>"))
     })
     .wide(),
-    text("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
+    text_column("Nominated Node", Field("status.nominatedNodeName"), |it, _| {
+        json!(non_empty_or(str_at(it, "status.nominatedNodeName"), "<none>"))
+    })
+    .wide(),
+    text_column("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
 ];
 
 /// The row condition of a completed pod, by which a client can filter it.
-pub(crate) fn is_over(pod: &Value) -> Option<Value> {
+pub(crate) fn completed_condition(pod: &Value) -> Option<Value> {
     let (reason, message) = match str_at(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
@@ -53,7 +64,7 @@ pub(crate) fn is_over(pod: &Value) -> Option<Value> {
 }
 
 /// Status, readiness and restarts of a pod, as its columns show them.
-struct Summary {
+struct PodSummary {
     status: String,
     ready: usize,
     containers: usize,
@@ -61,10 +72,10 @@ struct Summary {
     restarted_at: Option<Timestamp>,
 }
 
-impl Summary {
+impl PodSummary {
     /// Summarizes a pod. The status is the reason of the first container that is not running, or else the pod's
     /// phase.
-    fn of(pod: &Value) -> Self {
+    fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
             conditions(pod).any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
@@ -73,18 +84,18 @@ impl Summary {
             "" => str_at(status, "phase"),
             reason => reason,
         };
-        let sidecars = list(spec, "initContainers").iter().filter(|it| is_sidecar(it)).count();
+        let sidecars = list_at(spec, "initContainers").iter().filter(|it| is_sidecar(it)).count();
         let mut summary = Self {
             status: reason.to_owned(),
             ready: 0,
-            containers: list(spec, "containers").len() + sidecars,
+            containers: list_at(spec, "containers").len() + sidecars,
             restarts: 0,
             restarted_at: None,
         };
-        let is_initializing = summary.of_init_containers(pod);
+        let is_initializing = summary.add_init_containers(pod);
         let is_initialized = conditions(pod).any(|it| it["type"] == "Initialized" && it["status"] == "True");
         if !is_initializing || is_initialized {
-            summary.of_containers(pod);
+            summary.add_containers(pod);
         }
         if is_set(&pod["metadata"]["deletionTimestamp"]) {
             if status["reason"] == "NodeLost" {
@@ -97,9 +108,9 @@ impl Summary {
     }
 
     /// Adds the init containers. Returns whether one of them has not completed.
-    fn of_init_containers(&mut self, pod: &Value) -> bool {
-        let specs = list(&pod["spec"], "initContainers");
-        for (at, status) in list(&pod["status"], "initContainerStatuses").iter().enumerate() {
+    fn add_init_containers(&mut self, pod: &Value) -> bool {
+        let specs = list_at(&pod["spec"], "initContainers");
+        for (at, status) in list_at(&pod["status"], "initContainerStatuses").iter().enumerate() {
             self.count_restarts(status);
             let (waiting, ended) = (&status["state"]["waiting"], &status["state"]["terminated"]);
             let is_sidecar = specs.iter().any(|it| it["name"] == status["name"] && is_sidecar(it));
@@ -111,7 +122,7 @@ impl Summary {
                 continue;
             }
             self.status = match str_at(waiting, "reason") {
-                _ if ended.is_object() => format!("Init:{}", end_of(ended)),
+                _ if ended.is_object() => format!("Init:{}", termination_reason(ended)),
                 "" | "PodInitializing" => format!("Init:{at}/{}", specs.len()),
                 reason => format!("Init:{reason}"),
             };
@@ -120,23 +131,23 @@ impl Summary {
         false
     }
 
-    fn of_containers(&mut self, pod: &Value) {
+    fn add_containers(&mut self, pod: &Value) {
         // Once the pod is initialized, restarts of init containers do not count, except for sidecars.
         (self.restarts, self.restarted_at) = (0, None);
-        let specs = list(&pod["spec"], "initContainers");
-        for status in list(&pod["status"], "initContainerStatuses") {
+        let specs = list_at(&pod["spec"], "initContainers");
+        for status in list_at(&pod["status"], "initContainerStatuses") {
             if specs.iter().any(|it| it["name"] == status["name"] && is_sidecar(it)) {
                 self.count_restarts(status);
             }
         }
         let (mut is_any_running, mut failure) = (false, None);
-        for status in list(&pod["status"], "containerStatuses").iter().rev() {
+        for status in list_at(&pod["status"], "containerStatuses").iter().rev() {
             self.count_restarts(status);
             let (waiting, ended) = (&status["state"]["waiting"], &status["state"]["terminated"]);
             if !str_at(waiting, "reason").is_empty() {
                 str_at(waiting, "reason").clone_into(&mut self.status);
             } else if ended.is_object() {
-                self.status = end_of(ended);
+                self.status = termination_reason(ended);
                 if ended["exitCode"].as_i64().unwrap_or(0) != 0 {
                     failure = Some(self.status.clone());
                 }
@@ -163,7 +174,7 @@ impl Summary {
     }
 }
 
-fn end_of(ended: &Value) -> String {
+fn termination_reason(ended: &Value) -> String {
     match (str_at(ended, "reason"), ended["signal"].as_i64().unwrap_or(0)) {
         ("", 0) => format!("ExitCode:{}", ended["exitCode"].as_i64().unwrap_or(0)),
         ("", signal) => format!("Signal:{signal}"),
@@ -176,11 +187,11 @@ fn is_sidecar(init_container: &Value) -> bool {
 }
 
 fn conditions(pod: &Value) -> impl Iterator<Item = &Value> {
-    list(&pod["status"], "conditions").iter()
+    list_at(&pod["status"], "conditions").iter()
 }
 
 fn readiness_gates(pod: &Value) -> String {
-    let gates = list(&pod["spec"], "readinessGates");
+    let gates = list_at(&pod["spec"], "readinessGates");
     if gates.is_empty() {
         return "<none>".to_owned();
     }
@@ -282,7 +293,7 @@ mod tests {
             p | 1/1 | Unknown | 0 | 60m | <none> | n1 | <none> | <none>
             p | 1/1 | Succeeded | 0 | 60m | <none> | n1 | <none> | <none>
         "#]]
-        .assert_eq(&rows(POD, &pods));
+        .assert_eq(&rows(POD_COLUMNS, &pods));
     }
 
     #[test]

@@ -2,72 +2,83 @@
 
 use serde_json::{Value, json};
 
-use super::{AGE, Column, Field, NAME, Says, containers, count, label_list, number, selector, text};
-use crate::unstructured::{list, str_at};
+use super::{
+    AGE_COLUMN, Column, Field, Literal, NAME_COLUMN, container_field_list, format_labels, format_selector,
+    integer_column, integer_or_zero, text_column,
+};
+use crate::unstructured::{list_at, str_at};
 
-const NAMES: Column = text("Containers", Says("Names of each container in the template."), |it, _| {
-    json!(containers(&it["spec"]["template"], "name"))
-});
-const IMAGES: Column =
-    text("Images", Says("Images referenced by each container in the template."), |it, _| {
-        json!(containers(&it["spec"]["template"], "image"))
+const CONTAINER_NAMES_COLUMN: Column =
+    text_column("Containers", Literal("Names of each container in the template."), |it, _| {
+        json!(container_field_list(&it["spec"]["template"], "name"))
+    });
+const CONTAINER_IMAGES_COLUMN: Column =
+    text_column("Images", Literal("Images referenced by each container in the template."), |it, _| {
+        json!(container_field_list(&it["spec"]["template"], "image"))
     });
 
-pub(crate) const DAEMON_SET: &[Column] = &[
-    NAME,
-    number("Desired", Field("status.desiredNumberScheduled"), |it, _| {
-        count(&it["status"]["desiredNumberScheduled"])
+pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    integer_column("Desired", Field("status.desiredNumberScheduled"), |it, _| {
+        integer_or_zero(&it["status"]["desiredNumberScheduled"])
     }),
-    number("Current", Field("status.currentNumberScheduled"), |it, _| {
-        count(&it["status"]["currentNumberScheduled"])
+    integer_column("Current", Field("status.currentNumberScheduled"), |it, _| {
+        integer_or_zero(&it["status"]["currentNumberScheduled"])
     }),
-    number("Ready", Field("status.numberReady"), |it, _| count(&it["status"]["numberReady"])),
-    number("Up-to-date", Field("status.updatedNumberScheduled"), |it, _| {
-        count(&it["status"]["updatedNumberScheduled"])
+    integer_column("Ready", Field("status.numberReady"), |it, _| {
+        integer_or_zero(&it["status"]["numberReady"])
     }),
-    number("Available", Field("status.numberAvailable"), |it, _| count(&it["status"]["numberAvailable"])),
-    text("Node Selector", Field("spec.template.spec.nodeSelector"), |it, _| {
-        json!(label_list(&it["spec"]["template"]["spec"]["nodeSelector"]))
+    integer_column("Up-to-date", Field("status.updatedNumberScheduled"), |it, _| {
+        integer_or_zero(&it["status"]["updatedNumberScheduled"])
     }),
-    AGE,
-    NAMES.wide(),
-    IMAGES.wide(),
-    text("Selector", Field("spec.selector"), |it, _| json!(selector(&it["spec"]["selector"]))).wide(),
+    integer_column("Available", Field("status.numberAvailable"), |it, _| {
+        integer_or_zero(&it["status"]["numberAvailable"])
+    }),
+    text_column("Node Selector", Field("spec.template.spec.nodeSelector"), |it, _| {
+        json!(format_labels(&it["spec"]["template"]["spec"]["nodeSelector"]))
+    }),
+    AGE_COLUMN,
+    CONTAINER_NAMES_COLUMN.wide(),
+    CONTAINER_IMAGES_COLUMN.wide(),
+    text_column("Selector", Field("spec.selector"), |it, _| json!(format_selector(&it["spec"]["selector"])))
+        .wide(),
 ];
 
-pub(crate) const POD_TEMPLATE: &[Column] = &[
-    NAME,
-    Column { cell: |it, _| json!(containers(&it["template"], "name")), ..NAMES },
-    Column { cell: |it, _| json!(containers(&it["template"], "image")), ..IMAGES },
-    text("Pod Labels", Says("The labels for the pod template."), |it, _| {
-        json!(label_list(&it["template"]["metadata"]["labels"]))
+pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    Column { cell: |it, _| json!(container_field_list(&it["template"], "name")), ..CONTAINER_NAMES_COLUMN },
+    Column { cell: |it, _| json!(container_field_list(&it["template"], "image")), ..CONTAINER_IMAGES_COLUMN },
+    text_column("Pod Labels", Literal("The labels for the pod template."), |it, _| {
+        json!(format_labels(&it["template"]["metadata"]["labels"]))
     }),
 ];
 
-pub(crate) const CONTROLLER_REVISION: &[Column] = &[
-    NAME,
-    text("Controller", Says("Controller of the object"), |it, _| {
-        let owner = list(&it["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
+pub(crate) const CONTROLLER_REVISION_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Controller", Literal("Controller of the object"), |it, _| {
+        let owner = list_at(&it["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
         json!(owner.map_or_else(|| "<none>".to_owned(), owner_name))
     }),
-    text("Revision", Field("revision"), |it, _| count(&it["revision"])),
-    AGE,
+    text_column("Revision", Field("revision"), |it, _| integer_or_zero(&it["revision"])),
+    AGE_COLUMN,
 ];
 
-pub(crate) const POD_DISRUPTION_BUDGET: &[Column] = &[
-    NAME,
-    text("Min Available", Says("The minimum number of pods that must be available."), |it, _| {
-        json!(share(&it["spec"]["minAvailable"]))
+pub(crate) const POD_DISRUPTION_BUDGET_COLUMNS: &[Column] = &[
+    NAME_COLUMN,
+    text_column("Min Available", Literal("The minimum number of pods that must be available."), |it, _| {
+        json!(format_int_or_percent(&it["spec"]["minAvailable"]))
     }),
-    text("Max Unavailable", Says("The maximum number of pods that may be unavailable."), |it, _| {
-        json!(share(&it["spec"]["maxUnavailable"]))
-    }),
-    number(
-        "Allowed Disruptions",
-        Says("Calculated number of pods that may be disrupted at this time."),
-        |it, _| count(&it["status"]["disruptionsAllowed"]),
+    text_column(
+        "Max Unavailable",
+        Literal("The maximum number of pods that may be unavailable."),
+        |it, _| json!(format_int_or_percent(&it["spec"]["maxUnavailable"])),
     ),
-    AGE,
+    integer_column(
+        "Allowed Disruptions",
+        Literal("Calculated number of pods that may be disrupted at this time."),
+        |it, _| integer_or_zero(&it["status"]["disruptionsAllowed"]),
+    ),
+    AGE_COLUMN,
 ];
 
 fn owner_name(owner: &Value) -> String {
@@ -78,7 +89,7 @@ fn owner_name(owner: &Value) -> String {
 }
 
 /// Prints a number or a percentage.
-fn share(value: &Value) -> String {
+fn format_int_or_percent(value: &Value) -> String {
     match value {
         Value::Null => "N/A".to_owned(),
         Value::String(text) => text.clone(),
@@ -109,11 +120,11 @@ mod tests {
         let budget =
             |spec: Value| json!({"metadata": meta, "spec": spec, "status": {"disruptionsAllowed": 1}});
         let said = [
-            rows(DAEMON_SET, &[set]),
-            rows(POD_TEMPLATE, &[json!({"metadata": meta, "template": template})]),
-            rows(CONTROLLER_REVISION, &[revision, orphan]),
+            rows(DAEMON_SET_COLUMNS, &[set]),
+            rows(POD_TEMPLATE_COLUMNS, &[json!({"metadata": meta, "template": template})]),
+            rows(CONTROLLER_REVISION_COLUMNS, &[revision, orphan]),
             rows(
-                POD_DISRUPTION_BUDGET,
+                POD_DISRUPTION_BUDGET_COLUMNS,
                 &[budget(json!({"minAvailable": 1})), budget(json!({"maxUnavailable": "20%"}))],
             ),
         ];

@@ -14,7 +14,7 @@ pub(crate) struct GroupVersionKind<'a> {
 }
 
 /// Returns the type of a kind, if it is in the table.
-pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
+pub(crate) fn find_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let (group, version) = match (group, version, kind) {
         // These are the same in every group.
         (_, _, "DeleteOptions" | "Status") => ("meta.k8s.io", "v1"),
@@ -28,7 +28,7 @@ pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type
 }
 
 /// Returns every kind with its type: group, version, kind.
-pub(crate) fn kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
+pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
     generated::KINDS
 }
 
@@ -134,7 +134,7 @@ pub(crate) enum Patch {
 
 impl Shape {
     /// Name and description of a type whose JSON is not an object with fields, such as `Quantity`.
-    pub(crate) fn special(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn special_type_name_and_description(&self) -> Option<(&'static str, &'static str)> {
         let name = match self {
             Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
             Self::FieldsV1 => "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
@@ -150,11 +150,11 @@ impl Shape {
 
 impl Type {
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
-        Some(&self.fields[self.position(name)?])
+        Some(&self.fields[self.field_index(name)?])
     }
 
     /// Index of a field in `fields`.
-    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+    pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
 }

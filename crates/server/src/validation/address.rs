@@ -4,12 +4,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::field_error::{FieldErrors, Path};
+use super::field_error::{ErrorPath, FieldErrors};
 
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-pub(crate) fn check_ip(text: &str, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
             out.invalid(at, text, "must not be an IPv4-mapped IPv6 address");
@@ -27,7 +27,7 @@ fn has_leading_zeros(text: &str) -> bool {
     !text.split('.').any(str::is_empty) && plain.join(".").parse::<IpAddr>().is_ok()
 }
 
-pub(crate) fn check_cidr(text: &str, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let parsed = text.split_once('/').and_then(|(ip, bits)| {
         let is_plain = !bits.is_empty() && bits.bytes().all(|it| it.is_ascii_digit());
         Some((ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok().filter(|_| is_plain)?))
@@ -48,7 +48,7 @@ pub(crate) fn check_cidr(text: &str, at: &Path, out: &mut FieldErrors) {
 
 /// Checks an address that traffic is sent to: not unspecified, loopback or link-local. Upstream:
 /// `ValidateNonSpecialIP`.
-pub(crate) fn check_endpoint(text: &str, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_endpoint_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>() else {
         return out.invalid(at, text, "must be a valid IP address");
     };

@@ -2,39 +2,41 @@
 
 use serde_json::Value;
 
-use super::pod::Spec;
-use super::{check_choice, check_name, downward, file, has, probe, required, security};
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::pod::ValidatedPodSpec;
+use super::{
+    check_choice, check_required, check_required_name, downward_api, file_path, has_field, probe, security,
+};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
 use muster_api::quantity::Quantity;
 
 const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let containers = list(spec.json, "containers");
+pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    let containers = list_at(spec.json, "containers");
     if containers.is_empty() {
         return out.required(at, "");
     }
     for (index, it) in containers.iter().enumerate() {
         let at = at.index(index);
-        check_common(it, spec, &at, out);
+        check_common_fields(it, spec, &at, out);
         if containers[..index].iter().any(|other| str_at(other, "name") == str_at(it, "name")) {
             out.duplicate(&at.field("name"), str_at(it, "name"));
         }
-        probe::check_hooks_and_probes(it, spec, &at, out);
+        probe::check_lifecycle_and_probes(it, spec, &at, out);
         check_restart_policy(it, &at, out);
     }
     check_host_ports(containers, at, out);
 }
 
-pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let mut seen: Vec<_> = list(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
-    for (index, it) in list(spec.json, "initContainers").iter().enumerate() {
+pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen: Vec<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
+    for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
         let list_at = at;
         let at = at.index(index);
-        check_common(it, spec, &at, out);
+        check_common_fields(it, spec, &at, out);
         if it["restartPolicy"].is_null() && is_set(&it["restartPolicyRules"]) {
             out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
         } else {
@@ -49,18 +51,18 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldError
         // Init containers run one after the other, so host ports are checked for each alone.
         check_host_ports(std::slice::from_ref(it), list_at, out);
         if it["restartPolicy"] == "Always" {
-            probe::check_hooks_and_probes(it, spec, &at, out);
+            probe::check_lifecycle_and_probes(it, spec, &at, out);
             continue;
         }
         for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            if has(it, name) {
+            if has_field(it, name) {
                 out.forbidden(
                     &at.field(name),
                     "may not be set for init containers without restartPolicy=Always",
                 );
             }
         }
-        for (index, policy) in list(it, "resizePolicy").iter().enumerate() {
+        for (index, policy) in list_at(it, "resizePolicy").iter().enumerate() {
             if policy["restartPolicy"] == "RestartContainer" {
                 let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
                 let at = at.field("resizePolicy");
@@ -70,7 +72,7 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldError
     }
 }
 
-pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     const FORBIDDEN_FIELDS: &[&str] = &[
         "ports",
         "resources",
@@ -83,13 +85,13 @@ pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Field
         "lifecycle",
     ];
     const FORBIDDEN: &str = "cannot be set for an Ephemeral Container";
-    let names_of = |list_name| list(spec.json, list_name).iter().map(|it| str_at(it, "name"));
+    let names_of = |list_name| list_at(spec.json, list_name).iter().map(|it| str_at(it, "name"));
     let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
     let mut seen = others.clone();
-    for (index, it) in list(spec.json, "ephemeralContainers").iter().enumerate() {
+    for (index, it) in list_at(spec.json, "ephemeralContainers").iter().enumerate() {
         let at = at.index(index);
-        check_common(it, spec, &at, out);
-        check_image_of_pod(it, &at, out);
+        check_common_fields(it, spec, &at, out);
+        check_pod_image(it, &at, out);
         let name = str_at(it, "name");
         if seen.contains(&name) {
             out.duplicate(&at.field("name"), name);
@@ -103,7 +105,7 @@ pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Field
         for field in FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
             out.forbidden(&at.field(field), FORBIDDEN);
         }
-        for (index, mount) in list(it, "volumeMounts").iter().enumerate() {
+        for (index, mount) in list_at(it, "volumeMounts").iter().enumerate() {
             let at = at.field("volumeMounts");
             for field in ["subPath", "subPathExpr"].into_iter().filter(|field| is_set(&mount[field])) {
                 out.forbidden(&at.index(index).field(field), FORBIDDEN);
@@ -113,14 +115,14 @@ pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Field
 }
 
 /// Checks that the image has no surrounding whitespace. For pods only: images in templates may be placeholders.
-pub(super) fn check_image_of_pod(container: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
         out.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
     }
 }
 
-pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_pull_policy(policy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match policy.as_str().unwrap_or_default() {
         "Always" | "IfNotPresent" | "Never" => {}
         "" => out.required(at, ""),
@@ -129,9 +131,9 @@ pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut FieldErrors
 }
 
 /// Checks the fields that all types of containers have.
-fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    check_name(str_at(it, "name"), names::dns_label, &at.field("name"), out);
-    required(it, &["image"], at, out);
+fn check_common_fields(it: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required_name(str_at(it, "name"), names::dns_label_errors, &at.field("name"), out);
+    check_required(it, &["image"], at, out);
     match str_at(it, "terminationMessagePolicy") {
         "File" | "FallbackToLogsOnError" => {}
         "" => out.required(&at.field("terminationMessagePolicy"), ""),
@@ -140,26 +142,32 @@ fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
             out.unsupported(&at.field("terminationMessagePolicy"), other, supported);
         }
     }
-    check_ports(list(it, "ports"), &at.field("ports"), out);
-    check_env(list(it, "env"), &at.field("env"), out);
-    check_env_from(list(it, "envFrom"), &at.field("envFrom"), out);
-    check_mounts(it, spec, &at.field("volumeMounts"), out);
-    check_devices(it, spec, &at.field("volumeDevices"), out);
+    check_ports(list_at(it, "ports"), &at.field("ports"), out);
+    check_env(list_at(it, "env"), &at.field("env"), out);
+    check_env_from(list_at(it, "envFrom"), &at.field("envFrom"), out);
+    check_volume_mounts(it, spec, &at.field("volumeMounts"), out);
+    check_volume_devices(it, spec, &at.field("volumeDevices"), out);
     check_pull_policy(&it["imagePullPolicy"], &at.field("imagePullPolicy"), out);
-    check_resources(&it["resources"], resources::check_container_name, spec, &at.field("resources"), out);
+    check_resources(
+        &it["resources"],
+        resources::check_container_resource_name,
+        spec,
+        &at.field("resources"),
+        out,
+    );
     check_resize_policy(it, spec, &at.field("resizePolicy"), out);
-    security::check_container(&it["securityContext"], spec, &at.field("securityContext"), out);
+    security::check_container_context(&it["securityContext"], spec, &at.field("securityContext"), out);
 }
 
-fn check_ports(ports: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen = Vec::new();
     for (index, port) in ports.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(port, "name");
         if !name.is_empty() {
-            let errors = names::port_name(name);
+            let errors = names::port_name_errors(name);
             if !errors.is_empty() {
-                out.each(&at.field("name"), name, errors);
+                out.invalid_for_each(&at.field("name"), name, errors);
             } else if seen.contains(&name) {
                 out.duplicate(&at.field("name"), name);
             } else {
@@ -181,19 +189,19 @@ fn check_ports(ports: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-pub(super) fn check_port(number: i64, at: &Path, out: &mut FieldErrors) {
-    for why in names::port_number(number) {
+pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
+    for why in names::port_number_errors(number) {
         out.invalid(at, number, &why);
     }
 }
 
 /// Checks that no host port is used twice by one container, or by several that run concurrently.
-fn check_host_ports(containers: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_host_ports(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         let at = at.index(index);
         let at = at.field("ports");
-        for (index, port) in list(container, "ports").iter().enumerate() {
+        for (index, port) in list_at(container, "ports").iter().enumerate() {
             let number = port["hostPort"].as_i64().unwrap_or(0);
             if number == 0 {
                 continue;
@@ -208,17 +216,17 @@ fn check_host_ports(containers: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_env(env: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_env(env: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in env.iter().enumerate() {
         let at = at.index(index);
-        check_name(str_at(it, "name"), names::env_name, &at.field("name"), out);
-        if has(it, "valueFrom") {
+        check_required_name(str_at(it, "name"), names::env_name_errors, &at.field("name"), out);
+        if has_field(it, "valueFrom") {
             check_value_from(it, &at.field("valueFrom"), out);
         }
     }
 }
 
-fn check_value_from(env: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let from = &env["valueFrom"];
     let mut sources = 0;
     for name in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
@@ -229,18 +237,23 @@ fn check_value_from(env: &Value, at: &Path, out: &mut FieldErrors) {
         sources += 1;
         let at = at.field(name);
         match name {
-            "fieldRef" => downward::check_field_ref(source, downward::ENV_FIELDS, &at, out),
-            "resourceFieldRef" => downward::check_resource_ref(source, false, &at, out),
+            "fieldRef" => downward_api::check_field_ref(source, downward_api::ENV_FIELDS, &at, out),
+            "resourceFieldRef" => downward_api::check_resource_field_ref(source, false, &at, out),
             "fileKeyRef" => {
-                check_name(str_at(source, "key"), names::env_name, &at.field("key"), out);
-                check_name(str_at(source, "volumeName"), names::dns_label, &at.field("volumeName"), out);
-                required(source, &["path"], &at, out);
-                file::check_no_backsteps(str_at(source, "path"), &at.field("path"), out);
+                check_required_name(str_at(source, "key"), names::env_name_errors, &at.field("key"), out);
+                check_required_name(
+                    str_at(source, "volumeName"),
+                    names::dns_label_errors,
+                    &at.field("volumeName"),
+                    out,
+                );
+                check_required(source, &["path"], &at, out);
+                file_path::check_no_parent_references(str_at(source, "path"), &at.field("path"), out);
             }
             _ => {
                 let name = str_at(source, "name");
-                out.each(&at.field("name"), name, names::dns_subdomain(name));
-                check_name(str_at(source, "key"), names::config_key, &at.field("key"), out);
+                out.invalid_for_each(&at.field("name"), name, names::dns_subdomain_errors(name));
+                check_required_name(str_at(source, "key"), names::config_key_errors, &at.field("key"), out);
             }
         }
     }
@@ -255,22 +268,26 @@ fn check_value_from(env: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_env_from(sources: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in sources.iter().enumerate() {
         let list_at = at;
         let at = at.index(index);
         let prefix = str_at(it, "prefix");
         if !prefix.is_empty() {
-            out.each(&at.field("prefix"), prefix, names::env_name(prefix));
+            out.invalid_for_each(&at.field("prefix"), prefix, names::env_name_errors(prefix));
         }
         let sources_given: Vec<_> =
-            ["configMapRef", "secretRef"].into_iter().filter(|name| has(it, name)).collect();
+            ["configMapRef", "secretRef"].into_iter().filter(|name| has_field(it, name)).collect();
         for name in &sources_given {
             let (at, reference) = (at.field(name), str_at(&it[*name], "name"));
             if reference.is_empty() {
                 out.required(&at.field("name"), "");
             } else {
-                out.each(&at.field("name"), reference, names::subdomain_name(reference, true));
+                out.invalid_for_each(
+                    &at.field("name"),
+                    reference,
+                    names::subdomain_name_errors(reference, true),
+                );
             }
         }
         match sources_given.len() {
@@ -281,17 +298,17 @@ fn check_env_from(sources: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
+fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in mounts.iter().enumerate() {
         let list_at = at;
         let at = at.index(index);
         let (name, path) = (str_at(it, "name"), str_at(it, "mountPath"));
-        required(it, &["name"], &at, out);
-        if spec.volume(name).is_none() {
+        check_required(it, &["name"], &at, out);
+        if spec.find_volume(name).is_none() {
             out.not_found(&at.field("name"), name);
         }
-        required(it, &["mountPath"], &at, out);
+        check_required(it, &["mountPath"], &at, out);
         if mounts[..index].iter().any(|other| str_at(other, "mountPath") == path) {
             out.invalid(&at.field("mountPath"), path, "must be unique");
         }
@@ -303,12 +320,12 @@ fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors
         }
         // From here on upstream uses the path of the list, not of the mount.
         let (sub_path, expression) = (str_at(it, "subPath"), str_at(it, "subPathExpr"));
-        file::check_descending(sub_path, &list_at.field("subPath"), out);
+        file_path::check_relative_path(sub_path, &list_at.field("subPath"), out);
         if !expression.is_empty() && !sub_path.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
             out.invalid(&at.field("subPathExpr"), expression, why);
         }
-        file::check_descending(expression, &list_at.field("subPathExpr"), out);
+        file_path::check_relative_path(expression, &list_at.field("subPathExpr"), out);
         let propagation_at = list_at.field("mountPropagation");
         check_choice(
             &it["mountPropagation"],
@@ -324,7 +341,7 @@ fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors
     }
 }
 
-fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match mount["recursiveReadOnly"].as_str() {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
@@ -339,26 +356,26 @@ fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
+fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in devices.iter().enumerate() {
         let at = at.index(index);
         let (name, path) = (str_at(it, "name"), str_at(it, "devicePath"));
         let (name_at, path_at) = (at.field("name"), at.field("devicePath"));
-        required(it, &["name"], &at, out);
+        check_required(it, &["name"], &at, out);
         if !name.is_empty() && devices[..index].iter().any(|other| str_at(other, "name") == name) {
             out.invalid(&name_at, name, "must be unique");
         }
-        match spec.volume(name) {
+        match spec.find_volume(name) {
             None => out.not_found(&name_at, name),
-            Some(volume) if has(volume, "persistentVolumeClaim") || has(volume, "ephemeral") => {}
+            Some(volume) if has_field(volume, "persistentVolumeClaim") || has_field(volume, "ephemeral") => {}
             Some(_) => {
                 let why =
                     "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
                 out.invalid(&name_at, name, why);
             }
         }
-        required(it, &["devicePath"], &at, out);
+        check_required(it, &["devicePath"], &at, out);
         if devices[..index].iter().any(|other| str_at(other, "devicePath") == path) {
             out.invalid(&path_at, path, "must be unique");
         }
@@ -375,14 +392,14 @@ fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut FieldError
 }
 
 /// Function that checks a resource name.
-type NameCheck = fn(&str, &Path, &mut FieldErrors);
+type ResourceNameCheck = fn(&str, &ErrorPath, &mut FieldErrors);
 
 /// Checks requests and limits, and claims of dynamic resources.
 pub(super) fn check_resources(
     it: &Value,
-    check_name: NameCheck,
-    spec: &Spec,
-    at: &Path,
+    check_name: ResourceNameCheck,
+    spec: &ValidatedPodSpec,
+    at: &ErrorPath,
     out: &mut FieldErrors,
 ) {
     let (limits, requests) = (&it["limits"], &it["requests"]);
@@ -391,14 +408,14 @@ pub(super) fn check_resources(
     for (name, amount) in limits.as_object().into_iter().flatten() {
         let at = limits_at.key(name);
         check_name(name, &at, out);
-        resources::check_amount(name, amount, &at, out);
+        resources::check_quantity(name, amount, &at, out);
         has_huge_pages |= check_huge_pages(name, amount, &at, out);
         has_compute |= matches!(name.as_str(), "cpu" | "memory");
     }
     for (name, amount) in requests.as_object().into_iter().flatten() {
         let at = requests_at.key(name);
         check_name(name, &at, out);
-        resources::check_amount(name, amount, &at, out);
+        resources::check_quantity(name, amount, &at, out);
         let limit = &limits[name];
         if limit.is_null() {
             if !resources::is_overcommittable(name) {
@@ -406,7 +423,8 @@ pub(super) fn check_resources(
             }
         } else {
             let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
-            let (request_quantity, limit_quantity) = (Quantity::of(amount), Quantity::of(limit));
+            let (request_quantity, limit_quantity) =
+                (Quantity::from_json(amount), Quantity::from_json(limit));
             if request_quantity != limit_quantity && !resources::is_overcommittable(name) {
                 out.invalid(&requests_at, amount, &format!("must be equal to {name} limit of {limit_text}"));
             } else if limit_quantity < request_quantity {
@@ -423,21 +441,21 @@ pub(super) fn check_resources(
     if has_huge_pages && !has_compute {
         out.forbidden(at, "HugePages require cpu or memory");
     }
-    check_claims(list(it, "claims"), spec, &at.field("claims"), out);
+    check_container_claims(list_at(it, "claims"), spec, &at.field("claims"), out);
 }
 
 /// Returns whether the resource is huge pages; if so, checks that the quantity is a multiple of the page size.
-fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) -> bool {
+fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
-    if size <= 0 || Quantity::of(amount).units() % size != 0 {
+    if size <= 0 || Quantity::from_json(amount).units() % size != 0 {
         let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
         out.invalid(at, &text, &format!("{text} is not positive integer multiple of {name}"));
     }
     true
 }
 
-fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors) {
+fn check_container_claims(claims: &[Value], spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
@@ -448,14 +466,14 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors)
         }
         let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
         if !request.is_empty() {
-            out.each(&at.field("request"), request, names::dns_label(request));
+            out.invalid_for_each(&at.field("request"), request, names::dns_label_errors(request));
         }
         let is_part_of = |it: &String| request.is_empty() && it.starts_with(&format!("{name}/"));
         if seen.iter().any(|it| it == name || *it == key || is_part_of(it)) {
             out.duplicate(&at, if seen.iter().any(|it| it == name) { name } else { &key });
         }
         seen.push(key);
-        let declared = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+        let declared = list_at(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
         let declared: Vec<_> = declared.filter(|it| !it.is_empty()).collect();
         if !declared.contains(&name) {
             let why = if declared.is_empty() {
@@ -469,8 +487,8 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors)
     }
 }
 
-fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    let policies = list(container, "resizePolicy");
+fn check_resize_policy(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    let policies = list_at(container, "resizePolicy");
     for (index, it) in policies.iter().enumerate() {
         let (resource, policy) = (str_at(it, "resourceName"), str_at(it, "restartPolicy"));
         if policies[..index].iter().any(|other| str_at(other, "resourceName") == resource) {
@@ -492,8 +510,8 @@ fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Fiel
 }
 
 /// Checks the restart policy and restart rules of a container.
-fn check_restart_policy(container: &Value, at: &Path, out: &mut FieldErrors) {
-    let rules = list(container, "restartPolicyRules");
+fn check_restart_policy(container: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let rules = list_at(container, "restartPolicyRules");
     let policy = &container["restartPolicy"];
     if policy.is_null() && !rules.is_empty() {
         out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
@@ -510,7 +528,7 @@ fn check_restart_policy(container: &Value, at: &Path, out: &mut FieldErrors) {
             out.unsupported(&at.field("action"), action, &["Restart", "RestartAllContainers"]);
         }
         let codes_at = at.field("exitCodes");
-        if !has(rule, "exitCodes") {
+        if !has_field(rule, "exitCodes") {
             out.required(&codes_at, "must be specified");
             continue;
         }
@@ -518,7 +536,7 @@ fn check_restart_policy(container: &Value, at: &Path, out: &mut FieldErrors) {
         if !matches!(operator, "In" | "NotIn") {
             out.unsupported(&codes_at.field("operator"), operator, &["In", "NotIn"]);
         }
-        let count = list(&rule["exitCodes"], "values").len();
+        let count = list_at(&rule["exitCodes"], "values").len();
         if 255 < count {
             out.too_many(&codes_at.field("values"), count, 255);
         }

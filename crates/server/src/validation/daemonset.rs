@@ -3,35 +3,41 @@
 use serde_json::Value;
 
 use super::{
-    Write, check_int_or_percent, check_not_above_100_percent, immutable, not_negative, percent_of, pod,
+    ValidatedWrite, check_immutable, check_int_or_percent, check_not_above_100_percent, check_not_negative,
+    parse_percent, pod,
 };
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, FieldErrors, Path};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
 use crate::validation::labels;
 
 /// Validates a DaemonSet. Upstream: `ValidateDaemonSet`.
-pub(crate) fn daemonset(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) {
     let new = write.new;
     if let Some(old) = write.old {
         if write.is_status() {
-            return check_status(new, old, out);
+            return check_status_update(new, old, out);
         }
-        immutable(&new["spec"]["selector"], &old["spec"]["selector"], &Path::new("spec.selector"), out);
+        check_immutable(
+            &new["spec"]["selector"],
+            &old["spec"]["selector"],
+            &ErrorPath::new("spec.selector"),
+            out,
+        );
     }
-    let (spec, at) = (&new["spec"], Path::new("spec"));
+    let (spec, at) = (&new["spec"], ErrorPath::new("spec"));
     let (selector, template) = (&spec["selector"], &spec["template"]);
     let labels = &template["metadata"]["labels"];
     let before = out.len();
     labels::check_selector(selector, &at.field("selector"), out);
     let is_selector_valid = out.len() == before;
-    if is_selector_valid && (selector.is_null() || !labels::selects(selector, labels)) {
+    if is_selector_valid && (selector.is_null() || !labels::selector_matches(selector, labels)) {
         out.invalid(
             &at.field("template.metadata.labels"),
             labels,
             "`selector` does not match template `labels`",
         );
     }
-    let selects_all = list(selector, "matchExpressions").is_empty() && !is_set(&selector["matchLabels"]);
+    let selects_all = list_at(selector, "matchExpressions").is_empty() && !is_set(&selector["matchLabels"]);
     if !selector.is_null() && selects_all {
         out.invalid(&at.field("selector"), selector, "empty selector is invalid for daemonset");
     }
@@ -44,12 +50,12 @@ pub(crate) fn daemonset(write: &Write, out: &mut FieldErrors) {
         let why = "activeDeadlineSeconds in DaemonSet is not Supported";
         out.forbidden(&at.field("template.spec.activeDeadlineSeconds"), why);
     }
-    not_negative(spec, &["minReadySeconds"], &at, out);
-    check_strategy(&spec["updateStrategy"], &at.field("updateStrategy"), out);
-    not_negative(spec, &["revisionHistoryLimit"], &at, out);
+    check_not_negative(spec, &["minReadySeconds"], &at, out);
+    check_update_strategy(&spec["updateStrategy"], &at.field("updateStrategy"), out);
+    check_not_negative(spec, &["revisionHistoryLimit"], &at, out);
 }
 
-fn check_strategy(strategy: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match str_at(strategy, "type") {
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -57,7 +63,7 @@ fn check_strategy(strategy: &Value, at: &Path, out: &mut FieldErrors) {
             if rolling.is_null() {
                 return out.required(&at, "");
             }
-            check_rolling(rolling, &at, out);
+            check_rolling_update(rolling, &at, out);
         }
         _ => {
             let rolling = match &strategy["rollingUpdate"] {
@@ -71,13 +77,13 @@ fn check_strategy(strategy: &Value, at: &Path, out: &mut FieldErrors) {
                 }
             };
             let strategy_in_go = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
-            out.unsupported(at, Bad::Said(strategy_in_go), &["RollingUpdate", "OnDelete"]);
+            out.unsupported(at, BadValue::Formatted(strategy_in_go), &["RollingUpdate", "OnDelete"]);
         }
     }
 }
 
 /// Checks the rolling update parameters: exactly one of `maxUnavailable` and `maxSurge` is not zero.
-fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_rolling_update(rolling: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
     for (name, value) in fields {
         check_int_or_percent(value, &at.field(name), out);
@@ -85,7 +91,7 @@ fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
     for (name, value) in fields {
         check_not_above_100_percent(value, &at.field(name), out);
     }
-    let is_non_zero = |value: &Value| percent_of(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
+    let is_non_zero = |value: &Value| parse_percent(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
     match (is_non_zero(fields[0].1), is_non_zero(fields[1].1)) {
         (true, true) => {
             let why = "may not be set when maxUnavailable is non-zero";
@@ -96,8 +102,8 @@ fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
-    const COUNTS: &[&str] = &[
+fn check_status_update(new: &Value, old: &Value, out: &mut FieldErrors) {
+    const STATUS_COUNTS: &[&str] = &[
         "currentNumberScheduled",
         "numberMisscheduled",
         "desiredNumberScheduled",
@@ -108,8 +114,8 @@ fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
         "numberUnavailable",
         "collisionCount",
     ];
-    let at = Path::new("status");
-    not_negative(&new["status"], COUNTS, &at, out);
+    let at = ErrorPath::new("status");
+    check_not_negative(&new["status"], STATUS_COUNTS, &at, out);
     let collisions = |it: &Value| it["status"]["collisionCount"].as_i64();
     let now = collisions(new).unwrap_or(0);
     if collisions(old).is_some_and(|before| now < before) {
@@ -118,13 +124,13 @@ fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
 }
 
 /// Validates a ControllerRevision. Upstream: `ValidateControllerRevision`.
-pub(crate) fn controller_revision(write: &Write, out: &mut FieldErrors) {
-    let (data, at) = (&write.new["data"], Path::new("data"));
+pub(crate) fn validate_controller_revision(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (data, at) = (&write.new["data"], ErrorPath::new("data"));
     if let Some(revision) = write.new["revision"].as_i64().filter(|it| *it < 0) {
-        out.invalid(&Path::new("revision"), revision, "must be greater than or equal to 0");
+        out.invalid(&ErrorPath::new("revision"), revision, "must be greater than or equal to 0");
     }
     match write.old {
-        Some(old) => immutable(data, &old["data"], &at, out),
+        Some(old) => check_immutable(data, &old["data"], &at, out),
         None if data.is_null() => out.required(&at, "data is mandatory"),
         None if !data.is_object() => out.required(&at, "data must be a valid JSON object"),
         None => {}

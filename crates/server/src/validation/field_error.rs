@@ -28,15 +28,15 @@ impl FieldError {
         Self::without_value("FieldValueTooLong", "Too long", field, &why)
     }
 
-    pub(crate) fn invalid<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>, why: &str) -> Self {
+    pub(crate) fn invalid<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>, why: &str) -> Self {
         Self::with_value("FieldValueInvalid", "Invalid value", field, value, why)
     }
 
-    pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>) -> Self {
+    pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>) -> Self {
         Self::with_value("FieldValueNotFound", "Not found", field, value, "")
     }
 
-    pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>) -> Self {
+    pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>) -> Self {
         Self::with_value("FieldValueDuplicate", "Duplicate value", field, value, "")
     }
 
@@ -48,12 +48,12 @@ impl FieldError {
 
     pub(crate) fn unsupported<'a>(
         field: impl fmt::Display,
-        value: impl Into<Bad<'a>>,
+        value: impl Into<BadValue<'a>>,
         supported: &[&str],
     ) -> Self {
         // Enumerated strings have types of their own in Go, and are shown as JSON.
         let value = match value.into() {
-            Bad::Text(text) => Bad::Said(Bad::Json(&text.into()).to_string()),
+            BadValue::Text(text) => BadValue::Formatted(BadValue::Json(&text.into()).to_string()),
             other => other,
         };
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
@@ -70,7 +70,7 @@ impl FieldError {
         reason: &'static str,
         what: &str,
         field: impl fmt::Display,
-        value: impl Into<Bad<'a>>,
+        value: impl Into<BadValue<'a>>,
         why: &str,
     ) -> Self {
         let value = value.into();
@@ -81,23 +81,23 @@ impl FieldError {
 }
 
 /// The invalid value in an error message.
-pub(crate) enum Bad<'a> {
+pub(crate) enum BadValue<'a> {
     Text(&'a str),
     Number(i128),
     Json(&'a Value),
     /// A value that is already formatted as Go prints it.
-    Said(String),
+    Formatted(String),
 }
 
-impl fmt::Display for Bad<'_> {
+impl fmt::Display for BadValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write_quoted(f, &go_format::cut((*text).to_owned())),
+            Self::Text(text) => write_quoted(f, &go_format::truncate_quoted((*text).to_owned())),
             Self::Number(number) => write!(f, "{number}"),
-            Self::Said(text) => write!(f, "{text}"),
+            Self::Formatted(text) => write!(f, "{text}"),
             Self::Json(value) => {
                 // Go's encoder escapes HTML characters.
-                for part in go_format::cut(value.to_string()).chars() {
+                for part in go_format::truncate_quoted(value.to_string()).chars() {
                     match part {
                         '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
                         other => write!(f, "{other}")?,
@@ -111,7 +111,7 @@ impl fmt::Display for Bad<'_> {
 
 /// Quotes a string like Go's `%q`.
 pub(crate) fn go_quoted(text: &str) -> String {
-    Bad::Text(text).to_string()
+    BadValue::Text(text).to_string()
 }
 
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
@@ -134,37 +134,37 @@ fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"")
 }
 
-impl<'a> From<&'a str> for Bad<'a> {
+impl<'a> From<&'a str> for BadValue<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a String> for Bad<'a> {
+impl<'a> From<&'a String> for BadValue<'a> {
     fn from(text: &'a String) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a Value> for Bad<'a> {
+impl<'a> From<&'a Value> for BadValue<'a> {
     fn from(value: &'a Value) -> Self {
         Self::Json(value)
     }
 }
 
-impl From<i64> for Bad<'_> {
+impl From<i64> for BadValue<'_> {
     fn from(number: i64) -> Self {
         Self::Number(number.into())
     }
 }
 
-impl From<i128> for Bad<'_> {
+impl From<i128> for BadValue<'_> {
     fn from(number: i128) -> Self {
         Self::Number(number)
     }
 }
 
-impl From<usize> for Bad<'_> {
+impl From<usize> for BadValue<'_> {
     fn from(number: usize) -> Self {
         Self::Number(i128::try_from(number).unwrap_or(i128::MAX))
     }
@@ -173,8 +173,8 @@ impl From<usize> for Bad<'_> {
 /// Path of a field: `spec.containers[0].image`. It borrows its parents and is formatted only for an error, so that
 /// valid objects cost no allocation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Path<'a> {
-    parent: Option<&'a Path<'a>>,
+pub(crate) struct ErrorPath<'a> {
+    parent: Option<&'a ErrorPath<'a>>,
     step: FieldPathStep<'a>,
 }
 
@@ -186,28 +186,28 @@ enum FieldPathStep<'a> {
     Key(&'a str),
 }
 
-impl<'a> Path<'a> {
+impl<'a> ErrorPath<'a> {
     pub(crate) const fn new(name: &'a str) -> Self {
         Self { parent: None, step: FieldPathStep::Field(name) }
     }
 
     /// Appends a field name or a dotted path.
-    pub(crate) const fn field(&'a self, name: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: FieldPathStep::Field(name) }
+    pub(crate) const fn field(&'a self, name: &'a str) -> ErrorPath<'a> {
+        ErrorPath { parent: Some(self), step: FieldPathStep::Field(name) }
     }
 
     /// Appends a list index: `[0]`.
-    pub(crate) const fn index(&'a self, at: usize) -> Path<'a> {
-        Path { parent: Some(self), step: FieldPathStep::Index(at) }
+    pub(crate) const fn index(&'a self, at: usize) -> ErrorPath<'a> {
+        ErrorPath { parent: Some(self), step: FieldPathStep::Index(at) }
     }
 
     /// Appends a map key: `[key]`.
-    pub(crate) const fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: FieldPathStep::Key(key) }
+    pub(crate) const fn key(&'a self, key: &'a str) -> ErrorPath<'a> {
+        ErrorPath { parent: Some(self), step: FieldPathStep::Key(key) }
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for ErrorPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
@@ -239,7 +239,7 @@ impl FieldErrors {
     }
 
     /// Drops the errors found before index `at`.
-    pub(crate) fn keep_from(&mut self, at: usize) {
+    pub(crate) fn drop_before(&mut self, at: usize) {
         self.0.drain(..at.min(self.0.len()));
     }
 
@@ -247,48 +247,63 @@ impl FieldErrors {
         self.0.push(cause);
     }
 
-    pub(crate) fn required(&mut self, at: &Path, why: &str) {
+    pub(crate) fn required(&mut self, at: &ErrorPath, why: &str) {
         self.push(FieldError::required(at, why));
     }
 
-    pub(crate) fn forbidden(&mut self, at: &Path, why: &str) {
+    pub(crate) fn forbidden(&mut self, at: &ErrorPath, why: &str) {
         self.push(FieldError::forbidden(at, why));
     }
 
-    pub(crate) fn invalid<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+    pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>, why: &str) {
         self.push(FieldError::invalid(at, value, why));
     }
 
-    pub(crate) fn not_found<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
+    pub(crate) fn not_found<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>) {
         self.push(FieldError::not_found(at, value));
     }
 
-    pub(crate) fn not_found_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+    pub(crate) fn not_found_because<'a>(
+        &mut self,
+        at: &ErrorPath,
+        value: impl Into<BadValue<'a>>,
+        why: &str,
+    ) {
         self.push(FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
     }
 
-    pub(crate) fn duplicate<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
+    pub(crate) fn duplicate<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>) {
         self.push(FieldError::duplicate(at, value));
     }
 
-    pub(crate) fn duplicate_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+    pub(crate) fn duplicate_because<'a>(
+        &mut self,
+        at: &ErrorPath,
+        value: impl Into<BadValue<'a>>,
+        why: &str,
+    ) {
         self.push(FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
     }
 
-    pub(crate) fn too_many(&mut self, at: &Path, count: usize, count_max: usize) {
+    pub(crate) fn too_many(&mut self, at: &ErrorPath, count: usize, count_max: usize) {
         self.push(FieldError::too_many(at, count, count_max));
     }
 
-    pub(crate) fn unsupported<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, supported: &[&str]) {
+    pub(crate) fn unsupported<'a>(
+        &mut self,
+        at: &ErrorPath,
+        value: impl Into<BadValue<'a>>,
+        supported: &[&str],
+    ) {
         self.push(FieldError::unsupported(at, value, supported));
     }
 
-    pub(crate) fn too_long(&mut self, at: &Path, bytes_max: usize) {
+    pub(crate) fn too_long(&mut self, at: &ErrorPath, bytes_max: usize) {
         self.push(FieldError::too_long(at, bytes_max));
     }
 
     /// Adds one error for each message about the value.
-    pub(crate) fn each(&mut self, at: &Path, text: &str, messages: Vec<String>) {
+    pub(crate) fn invalid_for_each(&mut self, at: &ErrorPath, text: &str, messages: Vec<String>) {
         for why in messages {
             self.invalid(at, text, &why);
         }

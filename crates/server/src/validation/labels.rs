@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use super::field_error::{FieldErrors, Path};
+use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
-use crate::unstructured::{list, str_at};
+use crate::unstructured::{list_at, str_at};
 
-pub(crate) fn check_labels(labels: &Value, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_labels(labels: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        check_key(key, at, out);
+        check_label_key(key, at, out);
         let value = value.as_str().unwrap_or_default();
-        out.each(at, value, names::label_value(value));
+        out.invalid_for_each(at, value, names::label_value_errors(value));
     }
 }
 
-pub(crate) fn check_key(key: &str, at: &Path, out: &mut FieldErrors) {
-    out.each(at, key, names::qualified(key));
+pub(crate) fn check_label_key(key: &str, at: &ErrorPath, out: &mut FieldErrors) {
+    out.invalid_for_each(at, key, names::qualified_name_errors(key));
 }
 
 /// Checks a `LabelSelector`.
-pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_labels(&selector["matchLabels"], &at.field("matchLabels"), out);
-    for (index, it) in list(selector, "matchExpressions").iter().enumerate() {
+    for (index, it) in list_at(selector, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
         let at = at.index(index);
-        let values = list(it, "values");
+        let values = list_at(it, "values");
         match str_at(it, "operator") {
             "In" | "NotIn" if values.is_empty() => {
                 out.required(&at.field("values"), "must be specified when `operator` is 'In' or 'NotIn'");
@@ -37,22 +37,22 @@ pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut FieldErrors)
             "Exists" | "DoesNotExist" => {}
             other => out.invalid(&at.field("operator"), other, "not a valid selector operator"),
         }
-        check_key(str_at(it, "key"), &at.field("key"), out);
+        check_label_key(str_at(it, "key"), &at.field("key"), out);
         for (index, value) in values.iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            out.each(&at.field("values").index(index), value, names::label_value(value));
+            out.invalid_for_each(&at.field("values").index(index), value, names::label_value_errors(value));
         }
     }
 }
 
 /// Whether a `LabelSelector` matches the labels.
-pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+pub(crate) fn selector_matches(selector: &Value, labels: &Value) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let expressions = list(selector, "matchExpressions");
+    let expressions = list_at(selector, "matchExpressions");
     exact.into_iter().all(|(key, value)| labels[key] == *value)
         && expressions.iter().all(|it| {
             let value = &labels[str_at(it, "key")];
-            let is_in_values = !value.is_null() && list(it, "values").contains(value);
+            let is_in_values = !value.is_null() && list_at(it, "values").contains(value);
             match str_at(it, "operator") {
                 "In" => is_in_values,
                 "NotIn" => !is_in_values,

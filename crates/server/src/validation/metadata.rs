@@ -4,52 +4,56 @@
 
 use serde_json::Value;
 
-use super::field_error::{Bad, FieldErrors, Path};
+use super::field_error::{BadValue, ErrorPath, FieldErrors};
 use super::{labels, names};
-use crate::unstructured::{is_set, list, str_at};
+use crate::unstructured::{is_set, list_at, str_at};
 
 /// Maximum total size of an object's annotations.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
 /// Checks the metadata of a new object. Upstream: `ValidateObjectMeta`.
-pub(crate) fn check_new(
+pub(crate) fn validate_new_metadata(
     object: &Value,
     name_rule: names::NameRule,
     is_namespaced: bool,
     out: &mut FieldErrors,
 ) {
     let meta = &object["metadata"];
-    let at = Path::new("metadata");
+    let at = ErrorPath::new("metadata");
     let prefix = str_at(meta, "generateName");
     if !prefix.is_empty() {
-        out.each(&at.field("generateName"), prefix, name_rule(prefix, true));
+        out.invalid_for_each(&at.field("generateName"), prefix, name_rule(prefix, true));
     }
     let name = str_at(meta, "name");
     if name.is_empty() {
         out.required(&at.field("name"), "name or generateName is required");
     } else {
-        out.each(&at.field("name"), name, name_rule(name, false));
+        out.invalid_for_each(&at.field("name"), name, name_rule(name, false));
     }
     let namespace = str_at(meta, "namespace");
     match (is_namespaced, namespace.is_empty()) {
         (true, true) => out.required(&at.field("namespace"), ""),
         (true, false) => {
-            out.each(&at.field("namespace"), namespace, names::label_name(namespace, false));
+            out.invalid_for_each(
+                &at.field("namespace"),
+                namespace,
+                names::label_name_errors(namespace, false),
+            );
         }
         (false, true) => {}
         (false, false) => out.forbidden(&at.field("namespace"), "not allowed on this type"),
     }
-    check_maps(meta, &at, out);
-    check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
+    check_labels_annotations_owners(meta, &at, out);
+    check_finalizers(list_at(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
 /// Checks changes of metadata. Upstream: `ValidateObjectMetaUpdate`.
-pub(crate) fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
+pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
-    let at = Path::new("metadata");
+    let at = ErrorPath::new("metadata");
     if is_set(&old["deletionTimestamp"]) {
-        let old_finalizers = list(old, "finalizers");
-        let mut added: Vec<_> = list(new, "finalizers")
+        let old_finalizers = list_at(old, "finalizers");
+        let mut added: Vec<_> = list_at(new, "finalizers")
             .iter()
             .filter(|it| !old_finalizers.contains(it))
             .map(Value::to_string)
@@ -67,26 +71,26 @@ pub(crate) fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
     {
         if new[name] != old[name] {
-            out.invalid(&at.field(name), &new[name], IMMUTABLE);
+            out.invalid(&at.field(name), &new[name], IMMUTABLE_MESSAGE);
         }
     }
-    check_maps(new, &at, out);
+    check_labels_annotations_owners(new, &at, out);
 }
 
 /// Error message about a changed immutable field.
-pub(crate) const IMMUTABLE: &str = "field is immutable";
+pub(crate) const IMMUTABLE_MESSAGE: &str = "field is immutable";
 
 /// Checks labels, annotations and owner references.
-fn check_maps(meta: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_labels_annotations_owners(meta: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     check_annotations(&meta["annotations"], &at.field("annotations"), out);
-    check_owners(&meta["ownerReferences"], &at.field("ownerReferences"), out);
+    check_owner_references(&meta["ownerReferences"], &at.field("ownerReferences"), out);
 }
 
-pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_annotations(annotations: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut bytes = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
-        for why in names::qualified(&key.to_lowercase()) {
+        for why in names::qualified_name_errors(&key.to_lowercase()) {
             out.invalid(at, key, &why);
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
@@ -96,7 +100,7 @@ pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut FieldE
     }
 }
 
-fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     for owner in owners.as_array().into_iter().flatten() {
         let api_version = str_at(owner, "apiVersion");
@@ -121,7 +125,7 @@ fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
-                    out.invalid(at, in_go_order(owners), &why);
+                    out.invalid(at, owners_in_go_order(owners), &why);
                 }
             }
         }
@@ -129,7 +133,7 @@ fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
 }
 
 /// Owner references as JSON with the field order of the Go struct.
-fn in_go_order(owners: &Value) -> Bad<'static> {
+fn owners_in_go_order(owners: &Value) -> BadValue<'static> {
     const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
         let field_json = |field: &&str| match &it[*field] {
@@ -140,13 +144,13 @@ fn in_go_order(owners: &Value) -> Bad<'static> {
         format!("{{{}}}", FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
-    Bad::Said(format!("[{}]", owners.join(",")))
+    BadValue::Formatted(format!("[{}]", owners.join(",")))
 }
 
 /// Checks finalizers: one without a domain must be a standard finalizer.
 pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
-    let at = Path::new("metadata.finalizers");
-    for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
+    let at = ErrorPath::new("metadata.finalizers");
+    for (index, it) in list_at(&object["metadata"], "finalizers").iter().enumerate() {
         let it = it.as_str().unwrap_or_default();
         if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
@@ -156,10 +160,10 @@ pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
 }
 
 /// Checks the syntax of finalizers, and that `orphan` and `foregroundDeletion` are not combined.
-pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut FieldErrors) {
+pub(crate) fn check_finalizers(finalizers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for it in finalizers {
         let it = it.as_str().unwrap_or_default();
-        out.each(at, it, names::qualified(it));
+        out.invalid_for_each(at, it, names::qualified_name_errors(it));
     }
     let has = |name: &str| finalizers.iter().any(|it| it == name);
     if has("orphan") && has("foregroundDeletion") {

@@ -6,18 +6,18 @@
 pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
 /// Errors of a name that must be a DNS subdomain, as names of most kinds. Upstream: `NameIsDNSSubdomain`.
-pub(crate) fn subdomain_name(name: &str, is_prefix: bool) -> Vec<String> {
-    dns_subdomain(&masked(name, is_prefix))
+pub(crate) fn subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+    dns_subdomain_errors(&mask_trailing_dash(name, is_prefix))
 }
 
 /// Errors of a name that must be a DNS label, as names of namespaces. Upstream: `NameIsDNSLabel`.
-pub(crate) fn label_name(name: &str, is_prefix: bool) -> Vec<String> {
-    dns_label(&masked(name, is_prefix))
+pub(crate) fn label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
+    dns_label_errors(&mask_trailing_dash(name, is_prefix))
 }
 
 /// Errors of a name that must only be a valid path segment, as names of roles and bindings. Upstream:
 /// `IsValidPathSegmentName`.
-pub(crate) fn path_segment_name(name: &str, is_prefix: bool) -> Vec<String> {
+pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
     if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -31,22 +31,22 @@ pub(crate) fn path_segment_name(name: &str, is_prefix: bool) -> Vec<String> {
 }
 
 /// Errors of a lowercase RFC 1123 subdomain.
-pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
-    subdomain(text, "characters")
+pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
+    subdomain_errors(text, "characters")
 }
 
 /// Errors of a lowercase RFC 1123 label.
-pub(crate) fn dns_label(text: &str) -> Vec<String> {
-    let mut errors = too_long(text, 63, "characters");
+pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
+    let mut errors = length_errors(text, 63, "characters");
     if !is_label(text) {
         if is_subdomain(text) {
             errors.push("must not contain dots".into());
         } else {
-            errors.push(mismatch(
+            errors.push(regex_mismatch(
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                  start and end with an alphanumeric character",
                 &["my-name", "123-abc"],
-                LABEL,
+                LABEL_REGEX,
             ));
         }
     }
@@ -54,15 +54,15 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
 }
 
 /// Errors of a DNS subdomain whose labels may contain underscores.
-pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
+pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
     const PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
-        it.bytes().all(|b| is_lower(b) || b == b'-' || b == b'_') && ends_with_lower(it)
+        it.bytes().all(|b| is_lowercase_or_digit(b) || b == b'-' || b == b'_') && has_lowercase_ends(it)
     };
-    let mut errors = too_long(text, 253, "characters");
+    let mut errors = length_errors(text, 253, "characters");
     if !text.split('.').all(is_part) {
-        errors.push(mismatch(
+        errors.push(regex_mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
              must start and end with an alphanumeric character",
             &["example.com"],
@@ -73,7 +73,7 @@ pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
 }
 
 /// Errors of a qualified name such as `example.com/name`: label and annotation keys, taints, finalizers, conditions.
-pub(crate) fn qualified(text: &str) -> Vec<String> {
+pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
     const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
     const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
@@ -86,33 +86,35 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".into());
             } else {
-                errors.extend(subdomain(prefix, "bytes").into_iter().map(|it| format!("prefix part {it}")));
+                errors.extend(
+                    subdomain_errors(prefix, "bytes").into_iter().map(|it| format!("prefix part {it}")),
+                );
             }
             name
         }
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                mismatch(MESSAGE, EXAMPLES, REGEX)
+                regex_mismatch(MESSAGE, EXAMPLES, REGEX)
             )];
         }
     };
     if name.is_empty() {
         errors.push("name part must be non-empty".into());
     } else {
-        errors.extend(too_long(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
+        errors.extend(length_errors(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
     }
     if name.is_empty() || !is_label_value(name) {
-        errors.push(format!("name part {}", mismatch(MESSAGE, EXAMPLES, REGEX)));
+        errors.push(format!("name part {}", regex_mismatch(MESSAGE, EXAMPLES, REGEX)));
     }
     errors
 }
 
 /// Errors of a label value.
-pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let mut errors = too_long(text, 63, "bytes");
+pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
+    let mut errors = length_errors(text, 63, "bytes");
     if !is_label_value(text) {
-        errors.push(mismatch(
+        errors.push(regex_mismatch(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character",
             &["MyValue", "my_value", "12345"],
@@ -123,7 +125,7 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
 }
 
 /// Errors of the name of an environment variable.
-pub(crate) fn env_name(text: &str) -> Vec<String> {
+pub(crate) fn env_name_errors(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["environment variable name must be non-empty".into()];
     }
@@ -137,11 +139,11 @@ pub(crate) fn env_name(text: &str) -> Vec<String> {
 }
 
 /// Errors of a key of a ConfigMap or Secret, which may become a file name.
-pub(crate) fn config_key(text: &str) -> Vec<String> {
-    let mut errors = too_long(text, 253, "characters");
+pub(crate) fn config_key_errors(text: &str) -> Vec<String> {
+    let mut errors = length_errors(text, 253, "characters");
     let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
     if text.is_empty() || !text.bytes().all(is_inner) {
-        errors.push(mismatch(
+        errors.push(regex_mismatch(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
             &["key.name", "KEY_NAME", "key-name"],
             "[-._a-zA-Z0-9]+",
@@ -157,9 +159,9 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
 }
 
 /// Errors of the name of a port. Upstream: `IsValidPortName`.
-pub(crate) fn port_name(text: &str) -> Vec<String> {
-    let mut errors = too_long(text, 15, "characters");
-    if text.is_empty() || !text.bytes().all(|it| is_lower(it) || it == b'-') {
+pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
+    let mut errors = length_errors(text, 15, "characters");
+    if text.is_empty() || !text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
     }
     if !text.bytes().any(|it| it.is_ascii_lowercase()) {
@@ -174,16 +176,16 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
     errors
 }
 
-pub(crate) fn port_number(port: i64) -> Vec<String> {
-    in_range(port, 1, 65535)
+pub(crate) fn port_number_errors(port: i64) -> Vec<String> {
+    range_errors(port, 1, 65535)
 }
 
 /// Errors of a user or group id.
-pub(crate) fn unix_id(id: i64) -> Vec<String> {
-    in_range(id, 0, i64::from(i32::MAX))
+pub(crate) fn unix_id_errors(id: i64) -> Vec<String> {
+    range_errors(id, 0, i64::from(i32::MAX))
 }
 
-pub(crate) fn in_range(number: i64, least: i64, most: i64) -> Vec<String> {
+pub(crate) fn range_errors(number: i64, least: i64, most: i64) -> Vec<String> {
     if (least..=most).contains(&number) {
         return Vec::new();
     }
@@ -191,12 +193,12 @@ pub(crate) fn in_range(number: i64, least: i64, most: i64) -> Vec<String> {
 }
 
 /// Errors of a percentage such as `25%`.
-pub(crate) fn percent(text: &str) -> Vec<String> {
+pub(crate) fn percent_errors(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
         return Vec::new();
     }
-    vec![mismatch(
+    vec![regex_mismatch(
         "a valid percent string must be a numeric string followed by an ending '%'",
         &["1%", "93%"],
         "[0-9]+%",
@@ -204,11 +206,11 @@ pub(crate) fn percent(text: &str) -> Vec<String> {
 }
 
 /// Errors of an HTTP header name.
-pub(crate) fn http_header(text: &str) -> Vec<String> {
+pub(crate) fn http_header_errors(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
         return Vec::new();
     }
-    vec![mismatch(
+    vec![regex_mismatch(
         "a valid HTTP header must consist of alphanumeric characters or '-'",
         &["X-Header-Name"],
         "[-A-Za-z0-9]+",
@@ -217,7 +219,7 @@ pub(crate) fn http_header(text: &str) -> Vec<String> {
 
 /// Formats upstream's message about a regular expression: `<message> (e.g. 'a',  or 'b', regex used for validation is
 /// '<form>')`, with upstream's commas and spaces.
-pub(crate) fn mismatch(message: &str, examples: &[&str], form: &str) -> String {
+pub(crate) fn regex_mismatch(message: &str, examples: &[&str], form: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
     let examples =
         if examples.is_empty() { String::new() } else { format!("e.g. {}", examples.join(" or ")) };
@@ -225,24 +227,24 @@ pub(crate) fn mismatch(message: &str, examples: &[&str], form: &str) -> String {
 }
 
 /// Regular expression of a DNS label.
-const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
 /// Errors of a subdomain; `unit` is the unit in the message about its length.
-fn subdomain(text: &str, unit: &str) -> Vec<String> {
-    let mut errors = too_long(text, 253, unit);
+fn subdomain_errors(text: &str, unit: &str) -> Vec<String> {
+    let mut errors = length_errors(text, 253, unit);
     if !is_subdomain(text) {
-        errors.push(mismatch(
+        errors.push(regex_mismatch(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
              start and end with an alphanumeric character",
             &["example.com"],
-            &format!("{LABEL}(\\.{LABEL})*"),
+            &format!("{LABEL_REGEX}(\\.{LABEL_REGEX})*"),
         ));
     }
     errors
 }
 
 /// Removes the dash at the end of a `generateName` prefix, because a suffix follows it. Upstream: `maskTrailingDash`.
-fn masked(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
+fn mask_trailing_dash(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(rest) if is_prefix && !rest.is_empty() => {
             // The character before the dash is replaced too, a bug of upstream that clients rely on.
@@ -254,7 +256,7 @@ fn masked(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
 }
 
 /// Error of a string that is too long. Upstream counts bytes, whatever the unit in the message.
-fn too_long(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
+fn length_errors(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
     if text.len() <= bytes_max {
         Vec::new()
     } else {
@@ -267,15 +269,16 @@ fn is_subdomain(text: &str) -> bool {
 }
 
 fn is_label(text: &str) -> bool {
-    text.bytes().all(|it| is_lower(it) || it == b'-') && ends_with_lower(text)
+    text.bytes().all(|it| is_lowercase_or_digit(it) || it == b'-') && has_lowercase_ends(text)
 }
 
-fn ends_with_lower(text: &str) -> bool {
+fn has_lowercase_ends(text: &str) -> bool {
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(|&it| is_lower(it)) && bytes.last().is_some_and(|&it| is_lower(it))
+    bytes.first().is_some_and(|&it| is_lowercase_or_digit(it))
+        && bytes.last().is_some_and(|&it| is_lowercase_or_digit(it))
 }
 
-fn is_lower(byte: u8) -> bool {
+fn is_lowercase_or_digit(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
@@ -301,7 +304,7 @@ mod tests {
     #[test]
     fn names_of_objects() {
         check(
-            dns_subdomain,
+            dns_subdomain_errors,
             &["a", "a.b-c.1", "A", "a..b", "-a", ""],
             &expect![[r#"
                 a: 
@@ -312,23 +315,23 @@ mod tests {
                 : a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#]],
         );
         check(
-            dns_label,
+            dns_label_errors,
             &["a-1", "a.b", "_"],
             &expect![[r#"
                 a-1: 
                 a.b: must not contain dots
                 _: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
         );
-        assert_eq!(subdomain_name("web-", true), Vec::<String>::new());
-        assert_eq!(subdomain_name("web-", false).len(), 1);
-        assert_eq!(subdomain_name(&"a".repeat(254), false), ["must be no more than 253 characters"]);
-        assert_eq!(path_segment_name("a/b:%", false), ["may not contain '/'", "may not contain '%'"]);
+        assert_eq!(subdomain_name_errors("web-", true), Vec::<String>::new());
+        assert_eq!(subdomain_name_errors("web-", false).len(), 1);
+        assert_eq!(subdomain_name_errors(&"a".repeat(254), false), ["must be no more than 253 characters"]);
+        assert_eq!(path_segment_name_errors("a/b:%", false), ["may not contain '/'", "may not contain '%'"]);
     }
 
     #[test]
     fn keys_and_values_of_labels() {
         check(
-            qualified,
+            qualified_name_errors,
             &["app", "example.com/App_1.x", "/a", "a/", "a/b/c", "a b", "E.com/a"],
             &expect![[r#"
                 app: 
@@ -340,13 +343,13 @@ mod tests {
                 E.com/a: prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#]],
         );
         check(
-            label_value,
+            label_value_errors,
             &["", "v1.2_x", "-v"],
             &expect![[r#"
                 : 
                 v1.2_x: 
                 -v: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#]],
         );
-        assert_eq!(label_value(&"v".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(label_value_errors(&"v".repeat(64)), ["must be no more than 63 bytes"]);
     }
 }

@@ -4,33 +4,33 @@ use serde_json::Value;
 
 use super::container::check_port;
 use super::probe::check_port_or_name;
-use super::{Write, check_choice, check_name, has, immutable, required};
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, FieldErrors, Path};
+use super::{ValidatedWrite, check_choice, check_immutable, check_required, check_required_name, has_field};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Validates a Service. Upstream: `ValidateService`.
-pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
-    let (new, at) = (write.new, Path::new("spec"));
+pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (new, at) = (write.new, ErrorPath::new("spec"));
     let spec = &new["spec"];
     if write.is_status() {
-        return check_balancer_status(new, &Path::new("status.loadBalancer.ingress"), out);
+        return check_load_balancer_status(new, &ErrorPath::new("status.loadBalancer.ingress"), out);
     }
     let kind = str_at(spec, "type");
     if kind != "ExternalName" {
         // Upstream checks the cluster IPs when it allocates them, and returns only those errors.
         let before = out.len();
-        check_addresses(spec, write.old, &at, out);
+        check_cluster_ips(spec, write.old, &at, out);
         if out.len() != before {
-            return out.keep_from(before);
+            return out.drop_before(before);
         }
     }
     if let Some(old) = write.old {
-        check_change(spec, &old["spec"], &at, out);
+        check_service_update(spec, &old["spec"], &at, out);
     }
-    let ports = list(spec, "ports");
+    let ports = list_at(spec, "ports");
     if ports.is_empty() && !is_headless(spec) && kind != "ExternalName" {
         out.required(&at.field("ports"), "");
     }
@@ -47,7 +47,7 @@ pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
             }
             let name = str_at(spec, "externalName");
             let name = name.strip_suffix('.').unwrap_or(name);
-            check_name(name, names::dns_subdomain, &at.field("externalName"), out);
+            check_required_name(name, names::dns_subdomain_errors, &at.field("externalName"), out);
         }
         _ => {}
     }
@@ -55,30 +55,30 @@ pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
         check_service_port(port, &ports[..index], 1 < ports.len(), &at.field("ports").index(index), out);
     }
     labels::check_labels(&spec["selector"], &at.field("selector"), out);
-    check_affinity(spec, &at, out);
-    for (index, ip) in list(spec, "externalIPs").iter().enumerate() {
+    check_session_affinity(spec, &at, out);
+    for (index, ip) in list_at(spec, "externalIPs").iter().enumerate() {
         let (ip, at) = (ip.as_str().unwrap_or_default(), at.field("externalIPs"));
         let before = out.len();
         address::check_ip(ip, &at.index(index), out);
         if out.len() == before {
-            address::check_endpoint(ip, &at.index(index), out);
+            address::check_endpoint_ip(ip, &at.index(index), out);
         }
     }
-    required(spec, &["type"], &at, out);
+    check_required(spec, &["type"], &at, out);
     if !kind.is_empty() {
         let kinds = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
         check_choice(&spec["type"], kinds, &at.field("type"), out);
     }
     check_duplicate_ports(kind, ports, &at.field("ports"), out);
-    check_balancer(spec, &at, out);
-    check_traffic(spec, &at, out);
+    check_load_balancer_fields(spec, &at, out);
+    check_traffic_policies(spec, &at, out);
 }
 
 fn is_headless(spec: &Value) -> bool {
-    spec["clusterIP"] == "None" || list(spec, "clusterIPs") == ["None"]
+    spec["clusterIP"] == "None" || list_at(spec, "clusterIPs") == ["None"]
 }
 
-fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"
         || (is_headless(old) && is_headless(new))
@@ -86,7 +86,7 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
         return;
     }
     for (name, noun) in [("clusterIPs", "clusterIP"), ("ipFamilies", "ipFamily")] {
-        let (now, before) = (list(new, name), list(old, name));
+        let (now, before) = (list_at(new, name), list_at(old, name));
         let at = at.field(name);
         if name == "ipFamilies" && is_headless(new) != is_headless(old) {
             continue;
@@ -109,10 +109,16 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Path, out: &mut FieldErrors) {
+fn check_service_port(
+    port: &Value,
+    before: &[Value],
+    needs_name: bool,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let name = str_at(port, "name");
     if needs_name || !name.is_empty() {
-        check_name(name, names::dns_label, &at.field("name"), out);
+        check_required_name(name, names::dns_label_errors, &at.field("name"), out);
     }
     if !name.is_empty() && before.iter().any(|it| str_at(it, "name") == name) {
         out.duplicate(&at.field("name"), name);
@@ -121,18 +127,18 @@ fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Pat
     check_protocol(port, at, out);
     check_port_or_name(&port["targetPort"], &at.field("targetPort"), out);
     if let Some(protocol) = port["appProtocol"].as_str() {
-        labels::check_key(protocol, &at.field("appProtocol"), out);
+        labels::check_label_key(protocol, &at.field("appProtocol"), out);
     }
 }
 
-fn check_protocol(port: &Value, at: &Path, out: &mut FieldErrors) {
-    required(port, &["protocol"], at, out);
+fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(port, &["protocol"], at, out);
     if is_set(&port["protocol"]) {
         check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out);
     }
 }
 
-fn check_affinity(spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const SECONDS_MAX: i64 = 86_400;
     let config = &spec["sessionAffinityConfig"];
     match str_at(spec, "sessionAffinity") {
@@ -157,8 +163,8 @@ fn check_affinity(spec: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErrors) {
-    let (ip, ips) = (str_at(spec, "clusterIP"), list(spec, "clusterIPs"));
+fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
+    let (ip, ips) = (str_at(spec, "clusterIP"), list_at(spec, "clusterIPs"));
     let ips_at = at.field("clusterIPs");
     if let Some(first) = ips.first() {
         if ip.is_empty() {
@@ -167,7 +173,7 @@ fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Field
             out.invalid(&ips_at, &spec["clusterIPs"], "first value must match `clusterIP`");
         }
     }
-    let families = list(spec, "ipFamilies");
+    let families = list_at(spec, "ipFamilies");
     for (index, family) in families.iter().enumerate() {
         let at = at.field("ipFamilies");
         check_choice(family, &["IPv4", "IPv6"], &at.index(index), out);
@@ -183,7 +189,7 @@ fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Field
             if 1 < ips.len() {
                 out.invalid(&ips_at, &spec["clusterIPs"], "'None' must be the first and only value");
             }
-        } else if !old.is_some_and(|old| list(&old["spec"], "clusterIPs").contains(ip)) {
+        } else if !old.is_some_and(|old| list_at(&old["spec"], "clusterIPs").contains(ip)) {
             address::check_ip(ip.as_str().unwrap_or_default(), &ips_at.index(index), out);
         }
     }
@@ -208,7 +214,7 @@ fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Field
     }
 }
 
-fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {
         if kind == "ClusterIP" && node_port(port) != 0 {
@@ -228,16 +234,16 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut Field
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
             );
-            out.duplicate(&at.index(index), Bad::Said(port_in_go));
+            out.duplicate(&at.index(index), BadValue::Formatted(port_in_go));
         }
     }
 }
 
 /// Checks the fields that only Services of type LoadBalancer may set.
-fn check_balancer(spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_load_balancer_fields(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
     let is_load_balancer = spec["type"] == "LoadBalancer";
-    let ranges = list(spec, "loadBalancerSourceRanges");
+    let ranges = list_at(spec, "loadBalancerSourceRanges");
     if !ranges.is_empty() {
         let at = at.field("LoadBalancerSourceRanges");
         if !is_load_balancer {
@@ -247,20 +253,20 @@ fn check_balancer(spec: &Value, at: &Path, out: &mut FieldErrors) {
             address::check_cidr(range.as_str().unwrap_or_default().trim(), &at.index(index), out);
         }
     }
-    if has(spec, "allocateLoadBalancerNodePorts") && !is_load_balancer {
+    if has_field(spec, "allocateLoadBalancerNodePorts") && !is_load_balancer {
         out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_LOAD_BALANCER);
     }
     if let Some(class) = spec["loadBalancerClass"].as_str() {
         let at = at.field("loadBalancerClass");
         if is_load_balancer {
-            labels::check_key(class, &at, out);
+            labels::check_label_key(class, &at, out);
         } else {
             out.forbidden(&at, ONLY_LOAD_BALANCER);
         }
     }
 }
 
-fn check_traffic(spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_traffic_policies(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let kind = str_at(spec, "type");
     let is_externally_accessible =
         matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && is_set(&spec["externalIPs"]));
@@ -286,8 +292,8 @@ fn check_traffic(spec: &Value, at: &Path, out: &mut FieldErrors) {
     check_choice(&spec["trafficDistribution"], distributions, &at.field("trafficDistribution"), out);
 }
 
-fn check_balancer_status(service: &Value, at: &Path, out: &mut FieldErrors) {
-    let ingress = list(&service["status"]["loadBalancer"], "ingress");
+fn check_load_balancer_status(service: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let ingress = list_at(&service["status"]["loadBalancer"], "ingress");
     if service["spec"]["type"] != "LoadBalancer" && !ingress.is_empty() {
         return out.forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'");
     }
@@ -297,13 +303,13 @@ fn check_balancer_status(service: &Value, at: &Path, out: &mut FieldErrors) {
         if !ip.is_empty() {
             address::check_ip(ip, &at.field("ip"), out);
         }
-        if has(it, "ipMode") && ip.is_empty() {
+        if has_field(it, "ipMode") && ip.is_empty() {
             out.forbidden(&at.field("ipMode"), "may not be specified when `ip` is not set");
         } else {
             check_choice(&it["ipMode"], &["Proxy", "VIP"], &at.field("ipMode"), out);
         }
         if !name.is_empty() {
-            out.each(&at.field("hostname"), name, names::dns_subdomain(name));
+            out.invalid_for_each(&at.field("hostname"), name, names::dns_subdomain_errors(name));
             if name.parse::<std::net::IpAddr>().is_ok() {
                 out.invalid(&at.field("hostname"), name, "must be a DNS name, not an IP address");
             }
@@ -312,92 +318,97 @@ fn check_balancer_status(service: &Value, at: &Path, out: &mut FieldErrors) {
 }
 
 /// Validates Endpoints. Upstream: `ValidateEndpoints`.
-pub(crate) fn endpoints(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_endpoints(write: &ValidatedWrite, out: &mut FieldErrors) {
     let subsets = &write.new["subsets"];
     if write.old.is_some_and(|old| old["subsets"] == *subsets) {
         return;
     }
     for (index, subset) in subsets.as_array().into_iter().flatten().enumerate() {
-        let at = Path::new("subsets");
+        let at = ErrorPath::new("subsets");
         let at = at.index(index);
         if !is_set(&subset["addresses"]) && !is_set(&subset["notReadyAddresses"]) {
             out.required(&at, "must specify `addresses` or `notReadyAddresses`");
         }
         for name in ["addresses", "notReadyAddresses"] {
-            for (index, it) in list(subset, name).iter().enumerate() {
+            for (index, it) in list_at(subset, name).iter().enumerate() {
                 check_endpoint_address(it, &at.field(name).index(index), out);
             }
         }
-        let ports = list(subset, "ports");
+        let ports = list_at(subset, "ports");
         for (index, port) in ports.iter().enumerate() {
             let at = at.field("ports");
             let (at, name) = (at.index(index), str_at(port, "name"));
             if 1 < ports.len() || !name.is_empty() {
-                check_name(name, names::dns_label, &at.field("name"), out);
+                check_required_name(name, names::dns_label_errors, &at.field("name"), out);
             }
             check_port(port["port"].as_i64().unwrap_or(0), &at.field("port"), out);
             check_protocol(port, &at, out);
             if let Some(protocol) = port["appProtocol"].as_str() {
-                labels::check_key(protocol, &at.field("appProtocol"), out);
+                labels::check_label_key(protocol, &at.field("appProtocol"), out);
             }
         }
     }
 }
 
-fn check_endpoint_address(it: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_endpoint_address(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (ip, hostname) = (str_at(it, "ip"), str_at(it, "hostname"));
     address::check_ip(ip, &at.field("ip"), out);
     if !hostname.is_empty() {
-        out.each(&at.field("hostname"), hostname, names::dns_label(hostname));
+        out.invalid_for_each(&at.field("hostname"), hostname, names::dns_label_errors(hostname));
     }
     if let Some(node) = it["nodeName"].as_str() {
-        out.each(&at.field("nodeName"), node, names::dns_subdomain(node));
+        out.invalid_for_each(&at.field("nodeName"), node, names::dns_subdomain_errors(node));
     }
-    address::check_endpoint(ip, &at.field("ip"), out);
+    address::check_endpoint_ip(ip, &at.field("ip"), out);
 }
 
 /// Validates an EndpointSlice. Upstream: `ValidateEndpointSlice`.
-pub(crate) fn endpoint_slice(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_endpoint_slice(write: &ValidatedWrite, out: &mut FieldErrors) {
     const ENDPOINTS_MAX: usize = 1000;
     const ADDRESSES_MAX: usize = 100;
     const PORTS_MAX: usize = 20_000;
     let slice = write.new;
     let kind = str_at(slice, "addressType");
     match kind {
-        "" => out.required(&Path::new("addressType"), ""),
-        _ => check_choice(&slice["addressType"], &["FQDN", "IPv4", "IPv6"], &Path::new("addressType"), out),
+        "" => out.required(&ErrorPath::new("addressType"), ""),
+        _ => check_choice(
+            &slice["addressType"],
+            &["FQDN", "IPv4", "IPv6"],
+            &ErrorPath::new("addressType"),
+            out,
+        ),
     }
-    let (ports, ports_at) = (list(slice, "ports"), Path::new("ports"));
+    let (ports, ports_at) = (list_at(slice, "ports"), ErrorPath::new("ports"));
     if PORTS_MAX < ports.len() {
         out.too_many(&ports_at, ports.len(), PORTS_MAX);
     } else {
         for (index, port) in ports.iter().enumerate() {
             let (at, name) = (ports_at.index(index), str_at(port, "name"));
             if !name.is_empty() {
-                out.each(&at.field("name"), name, names::dns_label(name));
+                out.invalid_for_each(&at.field("name"), name, names::dns_label_errors(name));
             }
             if ports[..index].iter().any(|it| str_at(it, "name") == name) {
                 out.duplicate(&at.field("name"), name);
             }
             check_protocol(port, &at, out);
             if let Some(protocol) = port["appProtocol"].as_str() {
-                labels::check_key(protocol, &at.field("appProtocol"), out);
+                labels::check_label_key(protocol, &at.field("appProtocol"), out);
             }
         }
     }
     if let Some(old) = write.old {
-        immutable(&slice["addressType"], &old["addressType"], &Path::new("addressType"), out);
+        check_immutable(&slice["addressType"], &old["addressType"], &ErrorPath::new("addressType"), out);
         if slice["endpoints"] == old["endpoints"] {
             return;
         }
     }
-    let (endpoints, at) = (list(slice, "endpoints"), Path::new("endpoints"));
+    let (endpoints, at) = (list_at(slice, "endpoints"), ErrorPath::new("endpoints"));
     if ENDPOINTS_MAX < endpoints.len() {
         return out.too_many(&at, endpoints.len(), ENDPOINTS_MAX);
     }
     for (index, endpoint) in endpoints.iter().enumerate() {
         let at = at.index(index);
-        let (addresses, addresses_at) = (list(endpoint, "addresses"), at.field("addresses"));
+        let (addresses, addresses_at) = (list_at(endpoint, "addresses"), at.field("addresses"));
         if addresses.is_empty() {
             out.required(&addresses_at, "must contain at least 1 address");
         } else if ADDRESSES_MAX < addresses.len() {
@@ -413,16 +424,16 @@ pub(crate) fn endpoint_slice(write: &Write, out: &mut FieldErrors) {
             );
         }
         if let Some(node) = endpoint["nodeName"].as_str() {
-            out.each(&at.field("nodeName"), node, names::dns_subdomain(node));
+            out.invalid_for_each(&at.field("nodeName"), node, names::dns_subdomain_errors(node));
         }
         if let Some(name) = endpoint["hostname"].as_str() {
-            out.each(&at.field("hostname"), name, names::dns_label(name));
+            out.invalid_for_each(&at.field("hostname"), name, names::dns_label_errors(name));
         }
         check_hints(&endpoint["hints"], &at.field("hints"), out);
     }
 }
 
-fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &mut FieldErrors) {
+fn check_slice_address(kind: &str, text: &str, at: &ErrorPath, list_at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     match kind {
         "IPv4" | "IPv6" => {
@@ -431,15 +442,15 @@ fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &
                 if text.contains(':') != (kind == "IPv6") {
                     out.invalid(list_at, text, &format!("must be an {kind} address"));
                 }
-                address::check_endpoint(text, at, out);
+                address::check_endpoint_ip(text, at, out);
             }
         }
         "FQDN" => {
             let name = text.strip_suffix('.').unwrap_or(text);
             if text.is_empty() {
                 out.required(at, "");
-            } else if !names::dns_subdomain(name).is_empty() {
-                out.invalid(at, name, &names::dns_subdomain(name).join(","));
+            } else if !names::dns_subdomain_errors(name).is_empty() {
+                out.invalid(at, name, &names::dns_subdomain_errors(name).join(","));
             } else if !name.contains('.') {
                 out.invalid(at, name, "should be a domain with at least two segments separated by dots");
             }
@@ -448,12 +459,13 @@ fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &
     }
 }
 
-fn check_hints(hints: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_hints(hints: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const HINTS_MAX: usize = 8;
-    for (field, rule) in
-        [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
-    {
-        let (items, at) = (list(hints, field), at.field(field));
+    for (field, rule) in [
+        ("forZones", names::label_value_errors as fn(&str) -> Vec<String>),
+        ("forNodes", names::dns_subdomain_errors),
+    ] {
+        let (items, at) = (list_at(hints, field), at.field(field));
         if HINTS_MAX < items.len() {
             return out.too_many(&at, items.len(), HINTS_MAX);
         }
@@ -463,7 +475,7 @@ fn check_hints(hints: &Value, at: &Path, out: &mut FieldErrors) {
             if items[..index].iter().any(|it| str_at(it, "name") == name) {
                 out.duplicate(&at, name);
             }
-            out.each(&at, name, rule(name));
+            out.invalid_for_each(&at, name, rule(name));
         }
     }
 }

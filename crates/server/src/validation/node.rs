@@ -1,26 +1,26 @@
 use serde_json::Value;
 
 use super::scheduling::check_taints;
-use super::{Write, in_go};
-use crate::unstructured::{list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::{ValidatedWrite, in_go_format};
+use crate::unstructured::{list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, resources};
 
 /// Validates a Node. Upstream: `ValidateNode`.
-pub(crate) fn node(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_node(write: &ValidatedWrite, out: &mut FieldErrors) {
     let node = write.new;
     // Upstream's messages have the wrong path: taints are in `spec`.
-    check_taints(list(&node["spec"], "taints"), &Path::new("metadata.taints"), out);
+    check_taints(list_at(&node["spec"], "taints"), &ErrorPath::new("metadata.taints"), out);
     for part in ["capacity", "allocatable"] {
-        let at = Path::new("status");
+        let at = ErrorPath::new("status");
         let at = at.field(part);
         for (name, amount) in node["status"][part].as_object().into_iter().flatten() {
-            resources::check_amount(name, amount, &at.field(name), out);
+            resources::check_quantity(name, amount, &at.field(name), out);
         }
     }
     let ranges: Vec<_> =
-        list(&node["spec"], "podCIDRs").iter().map(|it| it.as_str().unwrap_or_default()).collect();
-    let ranges_at = Path::new("spec.podCIDRs");
+        list_at(&node["spec"], "podCIDRs").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let ranges_at = ErrorPath::new("spec.podCIDRs");
     for (index, range) in ranges.iter().enumerate() {
         address::check_cidr(range, &ranges_at.index(index), out);
     }
@@ -30,29 +30,29 @@ pub(crate) fn node(write: &Write, out: &mut FieldErrors) {
         out.invalid(&ranges_at, &node["spec"]["podCIDRs"], why);
     }
     if let Some(old) = write.old {
-        check_change(node, old, out);
+        check_node_update(node, old, out);
     }
 }
 
-fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
-    let addresses = list(&new["status"], "addresses");
+fn check_node_update(new: &Value, old: &Value, out: &mut FieldErrors) {
+    let addresses = list_at(&new["status"], "addresses");
     for (index, it) in addresses.iter().enumerate() {
-        let at = Path::new("status.addresses");
+        let at = ErrorPath::new("status.addresses");
         if addresses[..index].contains(it) {
-            out.duplicate(&at.index(index), in_go(it, &[("Type", "type"), ("Address", "address")]));
+            out.duplicate(&at.index(index), in_go_format(it, &[("Type", "type"), ("Address", "address")]));
         }
     }
-    let ranges = |node: &'_ Value| list(&node["spec"], "podCIDRs").to_vec();
+    let ranges = |node: &'_ Value| list_at(&node["spec"], "podCIDRs").to_vec();
     if !ranges(old).is_empty() && ranges(old) != ranges(new) {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        out.forbidden(&Path::new("spec.podCIDRs"), why);
+        out.forbidden(&ErrorPath::new("spec.podCIDRs"), why);
     }
     let (was, is) = (str_at(old, "spec.providerID"), str_at(new, "spec.providerID"));
     if !was.is_empty() && was != is {
         let why = "node updates may not change providerID except from \"\" to valid";
-        out.forbidden(&Path::new("spec.providerID"), why);
+        out.forbidden(&ErrorPath::new("spec.providerID"), why);
     }
     if str_at(new, "spec.externalID") != str_at(old, "spec.externalID") {
-        out.forbidden(&Path::new("spec.externalID"), "may not be updated");
+        out.forbidden(&ErrorPath::new("spec.externalID"), "may not be updated");
     }
 }

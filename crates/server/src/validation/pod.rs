@@ -3,22 +3,25 @@
 use serde_json::Value;
 
 use super::container::{
-    check_containers, check_ephemeral_containers, check_image_of_pod, check_init_containers, check_resources,
+    check_containers, check_ephemeral_containers, check_init_containers, check_pod_image, check_resources,
 };
-use super::{Write, check_choice, check_reference, has, pod_change, required, scheduling, security, volume};
+use super::{
+    ValidatedWrite, check_choice, check_optional_name, check_required, has_field, pod_update, scheduling,
+    security, volume,
+};
 use crate::subresource::Subresource;
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
 /// Validates a pod or one of its subresources. Upstream: `ValidatePodCreate`, `ValidatePodUpdate`.
-pub(crate) fn pod(write: &Write, out: &mut FieldErrors) {
-    let (new, at) = (write.new, Path::new("spec"));
+pub(crate) fn validate_pod(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (new, at) = (write.new, ErrorPath::new("spec"));
     match (write.old, write.subresource) {
-        (Some(old), Subresource::Status) => pod_change::check_status(new, old, out),
+        (Some(old), Subresource::Status) => pod_update::check_status_update(new, old, out),
         (None, _) => {
-            check_pod(new, out);
+            check_pod_object(new, out);
             if is_set(&new["spec"]["ephemeralContainers"]) {
                 out.forbidden(&at.field("ephemeralContainers"), "cannot be set on create");
             }
@@ -28,45 +31,45 @@ pub(crate) fn pod(write: &Write, out: &mut FieldErrors) {
                     "cannot be set until all schedulingGates have been cleared",
                 );
             }
-            check_profiles_agree(&new["metadata"], &new["spec"], &at, out);
+            check_profile_annotations(&new["metadata"], &new["spec"], &at, out);
         }
         (Some(old), subresource) => {
-            metadata::check_new(new, names::subdomain_name, true, out);
-            check_pod(new, out);
-            pod_change::check(new, old, subresource, out);
+            metadata::validate_new_metadata(new, names::subdomain_name_errors, true, out);
+            check_pod_object(new, out);
+            pod_update::check_pod_update(new, old, subresource, out);
         }
     }
 }
 
 /// Validates a PodTemplate.
-pub(crate) fn pod_template(write: &Write, out: &mut FieldErrors) {
-    check_template(&write.new["template"], &Path::new("template"), out);
+pub(crate) fn validate_pod_template(write: &ValidatedWrite, out: &mut FieldErrors) {
+    check_template(&write.new["template"], &ErrorPath::new("template"), out);
 }
 
 /// Checks the pod template in another object. Upstream: `ValidatePodTemplateSpec`.
-pub(super) fn check_template(template: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_template(template: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (meta, spec) = (&template["metadata"], &template["spec"]);
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     metadata::check_annotations(&meta["annotations"], &at.field("annotations"), out);
-    check_annotations(&meta["annotations"], spec, &at.field("annotations"), out);
+    check_pod_annotations(&meta["annotations"], spec, &at.field("annotations"), out);
     check_spec(spec, None, &at.field("spec"), out);
-    check_profiles_agree(meta, spec, &at.field("spec"), out);
+    check_profile_annotations(meta, spec, &at.field("spec"), out);
     if is_set(&spec["ephemeralContainers"]) {
         let why = "ephemeral containers not allowed in pod template";
         out.forbidden(&at.field("spec.ephemeralContainers"), why);
     }
 }
 
-fn check_pod(pod: &Value, out: &mut FieldErrors) {
-    let (meta, spec, at) = (&pod["metadata"], &pod["spec"], Path::new("spec"));
-    check_annotations(&meta["annotations"], spec, &Path::new("metadata.annotations"), out);
+fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
+    let (meta, spec, at) = (&pod["metadata"], &pod["spec"], ErrorPath::new("spec"));
+    check_pod_annotations(&meta["annotations"], spec, &ErrorPath::new("metadata.annotations"), out);
     check_spec(spec, Some(str_at(meta, "name")), &at, out);
     if !is_set(&spec["serviceAccountName"]) {
-        for (index, volume) in list(spec, "volumes").iter().enumerate() {
+        for (index, volume) in list_at(spec, "volumes").iter().enumerate() {
             let at = at.field("volumes");
             let at = at.index(index);
-            for (index, source) in list(&volume["projected"], "sources").iter().enumerate() {
-                if has(source, "serviceAccountToken") {
+            for (index, source) in list_at(&volume["projected"], "sources").iter().enumerate() {
+                if has_field(source, "serviceAccountToken") {
                     let at = at.field("projected.sources");
                     let why = "must not be specified when serviceAccountName is not set";
                     out.forbidden(&at.index(index).field("serviceAccountToken"), why);
@@ -75,29 +78,29 @@ fn check_pod(pod: &Value, out: &mut FieldErrors) {
         }
     }
     for name in ["containers", "initContainers"] {
-        for (index, container) in list(spec, name).iter().enumerate() {
-            check_image_of_pod(container, &at.field(name).index(index), out);
+        for (index, container) in list_at(spec, name).iter().enumerate() {
+            check_pod_image(container, &at.field(name).index(index), out);
         }
     }
 }
 
 /// A pod spec with the volumes that its containers may mount.
-pub(super) struct Spec<'a> {
+pub(super) struct ValidatedPodSpec<'a> {
     pub(super) json: &'a Value,
     /// The volumes that passed validation.
     volumes: Vec<&'a Value>,
 }
 
-impl<'a> Spec<'a> {
-    pub(super) fn volume(&self, name: &str) -> Option<&'a Value> {
+impl<'a> ValidatedPodSpec<'a> {
+    pub(super) fn find_volume(&self, name: &str) -> Option<&'a Value> {
         self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
     }
 
-    pub(super) fn grace_s(&self) -> Option<i64> {
+    pub(super) fn termination_grace_s(&self) -> Option<i64> {
         self.json["terminationGracePeriodSeconds"].as_i64()
     }
 
-    pub(super) fn os(&self) -> Option<&'a str> {
+    pub(super) fn os_name(&self) -> Option<&'a str> {
         self.json["os"]["name"].as_str()
     }
 
@@ -107,9 +110,9 @@ impl<'a> Spec<'a> {
     }
 
     /// Calls `visit` for each container, in upstream's order: init, regular, ephemeral.
-    pub(super) fn each_container(&self, at: &Path, mut visit: impl FnMut(&Value, &Path)) {
+    pub(super) fn for_each_container(&self, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
         for name in ["initContainers", "containers", "ephemeralContainers"] {
-            for (index, container) in list(self.json, name).iter().enumerate() {
+            for (index, container) in list_at(self.json, name).iter().enumerate() {
                 visit(container, &at.field(name).index(index));
             }
         }
@@ -117,57 +120,63 @@ impl<'a> Spec<'a> {
 }
 
 /// Checks a pod spec. `pod` is the name of the pod; `None` for a template.
-fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors) {
+fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldErrors) {
     if json["terminationGracePeriodSeconds"].is_null() {
         out.required(&at.field("terminationGracePeriodSeconds"), "");
     }
-    let volumes = volume::check_volumes(list(json, "volumes"), pod, &at.field("volumes"), out);
-    let spec = &Spec { json, volumes };
-    check_resource_claims(list(json, "resourceClaims"), &at.field("resourceClaims"), out);
+    let volumes = volume::check_volumes(list_at(json, "volumes"), pod, &at.field("volumes"), out);
+    let spec = &ValidatedPodSpec { json, volumes };
+    check_resource_claims(list_at(json, "resourceClaims"), &at.field("resourceClaims"), out);
     check_containers(spec, &at.field("containers"), out);
     check_init_containers(spec, &at.field("initContainers"), out);
     check_ephemeral_containers(spec, &at.field("ephemeralContainers"), out);
     check_pod_resources(spec, &at.field("resources"), out);
     check_host_network(json, pod.is_some(), at, out);
-    check_word(json, "restartPolicy", &["Always", "OnFailure", "Never"], at, out);
-    check_word(json, "dnsPolicy", &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], at, out);
+    check_required_choice(json, "restartPolicy", &["Always", "OnFailure", "Never"], at, out);
+    check_required_choice(
+        json,
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        at,
+        out,
+    );
     labels::check_labels(&json["nodeSelector"], &at.field("nodeSelector"), out);
-    security::check_pod(spec, &at.field("securityContext"), out);
+    security::check_pod_context(spec, &at.field("securityContext"), out);
     scheduling::check_affinity(&json["affinity"], &at.field("affinity"), out);
-    check_dns(json, &at.field("dnsConfig"), out);
-    for (index, gate) in list(json, "readinessGates").iter().enumerate() {
+    check_dns_config(json, &at.field("dnsConfig"), out);
+    for (index, gate) in list_at(json, "readinessGates").iter().enumerate() {
         let kind = str_at(gate, "conditionType");
-        labels::check_key(kind, &at.field("readinessGates").index(index).field("conditionType"), out);
+        labels::check_label_key(kind, &at.field("readinessGates").index(index).field("conditionType"), out);
     }
-    check_scheduling_gates(list(json, "schedulingGates"), &at.field("schedulingGates"), out);
+    check_scheduling_gates(list_at(json, "schedulingGates"), &at.field("schedulingGates"), out);
     let spreading_at = at.field("topologySpreadConstraints");
-    scheduling::check_spreading(list(json, "topologySpreadConstraints"), &spreading_at, out);
+    scheduling::check_topology_spread(list_at(json, "topologySpreadConstraints"), &spreading_at, out);
     security::check_host_process(spec, at, out);
     security::check_host_users(spec, at, out);
     check_hostname_override(json, at, out);
-    check_reference(json, "serviceAccountName", at, out);
-    check_reference(json, "nodeName", at, out);
+    check_optional_name(json, "serviceAccountName", at, out);
+    check_optional_name(json, "nodeName", at, out);
     if let Some(seconds) = json["activeDeadlineSeconds"].as_i64() {
-        for why in names::in_range(seconds, 1, i64::from(i32::MAX)) {
+        for why in names::range_errors(seconds, 1, i64::from(i32::MAX)) {
             out.invalid(&at.field("activeDeadlineSeconds"), seconds, &why);
         }
     }
     for name in ["hostname", "subdomain"] {
         let value = str_at(json, name);
         if !value.is_empty() {
-            out.each(&at.field(name), value, names::dns_label(value));
+            out.invalid_for_each(&at.field(name), value, names::dns_label_errors(value));
         }
     }
-    scheduling::check_tolerations(list(json, "tolerations"), &at.field("tolerations"), out);
-    check_host_aliases(list(json, "hostAliases"), &at.field("hostAliases"), out);
-    check_reference(json, "priorityClassName", at, out);
+    scheduling::check_tolerations(list_at(json, "tolerations"), &at.field("tolerations"), out);
+    check_host_aliases(list_at(json, "hostAliases"), &at.field("hostAliases"), out);
+    check_optional_name(json, "priorityClassName", at, out);
     if let Some(class) = json["runtimeClassName"].as_str() {
-        out.each(&at.field("runtimeClassName"), class, names::dns_subdomain(class));
+        out.invalid_for_each(&at.field("runtimeClassName"), class, names::dns_subdomain_errors(class));
     }
-    if has(json, "preemptionPolicy") {
-        check_word(json, "preemptionPolicy", &["PreemptLowerPriority", "Never"], at, out);
+    if has_field(json, "preemptionPolicy") {
+        check_required_choice(json, "preemptionPolicy", &["PreemptLowerPriority", "Never"], at, out);
     }
-    if has(json, "overhead") {
+    if has_field(json, "overhead") {
         check_overhead(&json["overhead"], &at.field("overhead"), out);
     }
     security::check_os(spec, at, out);
@@ -175,82 +184,91 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors)
 }
 
 /// Checks the overhead of a pod. Upstream checks it like the limits of a container, and its messages say so.
-pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_overhead(overhead: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
-    let empty_spec = Spec { json: &Value::Null, volumes: Vec::new() };
-    check_resources(&limits, resources::check_container_name, &empty_spec, at, out);
+    let empty_spec = ValidatedPodSpec { json: &Value::Null, volumes: Vec::new() };
+    check_resources(&limits, resources::check_container_resource_name, &empty_spec, at, out);
 }
 
 /// Checks a required string against the supported values.
-fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut FieldErrors) {
-    required(json, &[name], at, out);
+fn check_required_choice(
+    json: &Value,
+    name: &str,
+    supported: &[&str],
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
+    check_required(json, &[name], at, out);
     if is_set(&json[name]) {
         check_choice(&json[name], supported, &at.field(name), out);
     }
 }
 
-fn check_resource_claims(claims: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(claim, "name");
         if !name.is_empty() && claims[..index].iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at.field("name"), name);
         } else {
-            super::check_name(name, names::dns_label, &at.field("name"), out);
+            super::check_required_name(name, names::dns_label_errors, &at.field("name"), out);
         }
         let fields = &[
             ("Name", "name"),
             ("ResourceClaimName", "resourceClaimName"),
             ("ResourceClaimTemplateName", "resourceClaimTemplateName"),
         ];
-        match (has(claim, "resourceClaimName"), has(claim, "resourceClaimTemplateName")) {
+        match (has_field(claim, "resourceClaimName"), has_field(claim, "resourceClaimTemplateName")) {
             (true, true) => {
                 let why =
                     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-                out.invalid(&at, super::in_go(claim, fields), why);
+                out.invalid(&at, super::in_go_format(claim, fields), why);
             }
             (false, false) => {
                 let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-                out.invalid(&at, super::in_go(claim, fields), why);
+                out.invalid(&at, super::in_go_format(claim, fields), why);
             }
             _ => {}
         }
-        check_reference(claim, "resourceClaimName", &at, out);
-        check_reference(claim, "resourceClaimTemplateName", &at, out);
+        check_optional_name(claim, "resourceClaimName", &at, out);
+        check_optional_name(claim, "resourceClaimTemplateName", &at, out);
     }
 }
 
 /// Checks pod-level resources: they must be at least the sum of those of the containers.
-fn check_pod_resources(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_resources = &spec.json["resources"];
     if pod_resources.is_null() {
         return;
     }
-    if spec.os() == Some("windows") {
+    if spec.os_name() == Some("windows") {
         return out.forbidden(at, "may not be set for a windows pod");
     }
-    if has(pod_resources, "claims") {
+    if has_field(pod_resources, "claims") {
         out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
     }
     check_resources(pod_resources, check_pod_level_name, spec, at, out);
-    for (name, sum) in resources::of_containers(spec.json, "requests") {
+    for (name, sum) in resources::sum_of_containers(spec.json, "requests") {
         let pod_quantity = &pod_resources["requests"][&name];
-        if !pod_quantity.is_null() && Quantity::of(pod_quantity) < sum {
+        if !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container requests of {sum}");
             out.invalid(&at.field("requests").key(&name), pod_quantity, &why);
         }
     }
-    for (name, sum) in resources::of_containers(spec.json, "limits") {
+    for (name, sum) in resources::sum_of_containers(spec.json, "limits") {
         let pod_quantity = &pod_resources["limits"][&name];
-        if resources::is_huge_pages(&name) && !pod_quantity.is_null() && Quantity::of(pod_quantity) < sum {
+        if resources::is_huge_pages(&name)
+            && !pod_quantity.is_null()
+            && Quantity::from_json(pod_quantity) < sum
+        {
             let why = format!("must be greater than or equal to aggregate container limits of {sum}");
             out.invalid(&at.field("limits").key(&name), pod_quantity, &why);
         }
     }
-    for (index, container) in list(spec.json, "containers").iter().enumerate() {
+    for (index, container) in list_at(spec.json, "containers").iter().enumerate() {
         for (name, limit) in container["resources"]["limits"].as_object().into_iter().flatten() {
             let pod_limit = &pod_resources["limits"][name];
-            if !pod_limit.is_null() && Quantity::of(pod_limit) < Quantity::of(limit) {
+            if !pod_limit.is_null() && Quantity::from_json(pod_limit) < Quantity::from_json(limit) {
                 let why = format!(
                     "must be less than or equal to pod limits of {}",
                     pod_limit.as_str().unwrap_or_default()
@@ -262,23 +280,23 @@ fn check_pod_resources(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_pod_level_name(name: &str, at: &Path, out: &mut FieldErrors) {
+fn check_pod_level_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
-    resources::check_name(name, at, out);
-    if out.len() == before && !resources::is_pod_level(name) {
+    resources::check_resource_name(name, at, out);
+    if out.len() == before && !resources::is_pod_level_resource(name) {
         out.unsupported(at, name, &["cpu", "hugepages-", "memory"]);
     }
 }
 
 /// Checks that host ports equal container ports in a pod on the host network.
-fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut FieldErrors) {
+fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
     }
-    for (index, container) in list(json, "containers").iter().enumerate() {
+    for (index, container) in list_at(json, "containers").iter().enumerate() {
         let at = at.field("containers");
         let at = at.index(index);
-        for (index, port) in list(container, "ports").iter().enumerate() {
+        for (index, port) in list_at(container, "ports").iter().enumerate() {
             let number = |name| port[name].as_i64().unwrap_or(0);
             let host_port = number("hostPort");
             if (is_pod || host_port != 0) && host_port != number("containerPort") {
@@ -290,12 +308,12 @@ fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut FieldErro
     }
 }
 
-fn check_dns(json: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const SERVERS_MAX: usize = 3;
     const SEARCHES_MAX: usize = 32;
     const SEARCH_BYTES_MAX: usize = 2048;
     let config = &json["dnsConfig"];
-    let servers = list(config, "nameservers");
+    let servers = list_at(config, "nameservers");
     if json["dnsPolicy"] == "None" {
         if config.is_null() {
             return out.required(at, "must provide `dnsConfig` when `dnsPolicy` is None");
@@ -313,7 +331,7 @@ fn check_dns(json: &Value, at: &Path, out: &mut FieldErrors) {
         address::check_ip(server.as_str().unwrap_or_default(), &at.field("nameservers").index(index), out);
     }
     let searches: Vec<_> =
-        list(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+        list_at(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
     let searches_at = at.field("searches");
     if SEARCHES_MAX < searches.len() {
         let why = format!("must not have more than {SEARCHES_MAX} search paths");
@@ -327,26 +345,30 @@ fn check_dns(json: &Value, at: &Path, out: &mut FieldErrors) {
     }
     for (index, search) in searches.iter().enumerate().filter(|(_, it)| **it != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        out.each(&searches_at.index(index), search, names::dns_subdomain_with_underscore(search));
+        out.invalid_for_each(
+            &searches_at.index(index),
+            search,
+            names::dns_subdomain_with_underscore_errors(search),
+        );
     }
-    for (index, option) in list(config, "options").iter().enumerate() {
+    for (index, option) in list_at(config, "options").iter().enumerate() {
         if !is_set(&option["name"]) {
             out.required(&at.field("options").index(index), "must not be empty");
         }
     }
 }
 
-fn check_scheduling_gates(gates: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_scheduling_gates(gates: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, gate) in gates.iter().enumerate() {
         let (at, name) = (at.index(index), str_at(gate, "name"));
-        labels::check_key(name, &at, out);
+        labels::check_label_key(name, &at, out);
         if gates[..index].iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at, name);
         }
     }
 }
 
-fn check_hostname_override(json: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_hostname_override(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(name) = json["hostnameOverride"].as_str() else { return };
     let name_at = at.field("hostnameOverride");
     if json["setHostnameAsFQDN"] == true {
@@ -358,24 +380,28 @@ fn check_hostname_override(json: &Value, at: &Path, out: &mut FieldErrors) {
     if 64 < name.len() {
         out.too_long(&name_at, 64);
     }
-    out.each(&name_at, name, names::dns_subdomain(name));
+    out.invalid_for_each(&name_at, name, names::dns_subdomain_errors(name));
 }
 
-fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_host_aliases(aliases: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, alias) in aliases.iter().enumerate() {
         let at = at.index(index);
         address::check_ip(str_at(alias, "ip"), &at.field("ip"), out);
-        for (index, name) in list(alias, "hostnames").iter().enumerate() {
+        for (index, name) in list_at(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            out.each(&at.field("hostnames").index(index), name, names::dns_subdomain(name));
+            out.invalid_for_each(
+                &at.field("hostnames").index(index),
+                name,
+                names::dns_subdomain_errors(name),
+            );
         }
     }
 }
 
 /// Checks that each `fileKeyRef` of an environment variable refers to an emptyDir volume.
-fn check_file_keys(spec: &Spec, at: &Path, out: &mut FieldErrors) {
-    spec.each_container(at, |container, at| {
-        for (index, env) in list(container, "env").iter().enumerate() {
+fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+    spec.for_each_container(at, |container, at| {
+        for (index, env) in list_at(container, "env").iter().enumerate() {
             let reference = &env["valueFrom"]["fileKeyRef"];
             if reference.is_null() {
                 continue;
@@ -384,29 +410,33 @@ fn check_file_keys(spec: &Spec, at: &Path, out: &mut FieldErrors) {
             let at = at.index(index);
             let at = at.field("valueFrom.fileKeyRef.volumeName");
             let name = str_at(reference, "volumeName");
-            match list(spec.json, "volumes").iter().find(|it| str_at(it, "name") == name) {
+            match list_at(spec.json, "volumes").iter().find(|it| str_at(it, "name") == name) {
                 None => out.not_found(&at, name),
-                Some(volume) if has(volume, "emptyDir") => {}
+                Some(volume) if has_field(volume, "emptyDir") => {}
                 Some(_) => out.invalid(&at, name, "referenced volume must be of type emptyDir"),
             }
         }
     });
 }
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Checks annotations with a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
-fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-    if let Some(mirror) = annotations.get(MIRROR)
+    if let Some(mirror) = annotations.get(MIRROR_ANNOTATION)
         && !is_set(&spec["nodeName"])
     {
-        out.invalid(&at.key(MIRROR), mirror, "must set spec.nodeName if mirror pod annotation is set");
+        out.invalid(
+            &at.key(MIRROR_ANNOTATION),
+            mirror,
+            "must set spec.nodeName if mirror pod annotation is set",
+        );
     }
     if let Some(cost) = annotations.get(DELETION_COST).map(text) {
         let digits = cost.strip_prefix('-').unwrap_or(&cost);
@@ -417,16 +447,16 @@ fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Fie
     }
     for (key, profile) in annotations {
         let profile = text(profile);
-        if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
+        if key == SECCOMP_POD_ANNOTATION || key.starts_with(SECCOMP_CONTAINER_PREFIX) {
             match profile.strip_prefix("localhost/") {
-                Some(path) => super::file::check_descending(path, &at.field(key), out),
+                Some(path) => super::file_path::check_relative_path(path, &at.field(key), out),
                 None if matches!(profile.as_str(), "runtime/default" | "docker/default" | "unconfined") => {}
                 None => out.invalid(&at.field(key), &profile, "must be a valid seccomp profile"),
             }
         }
-        if let Some(container) = key.strip_prefix(APP_ARMOR) {
+        if let Some(container) = key.strip_prefix(APP_ARMOR_PREFIX) {
             let lists = ["initContainers", "containers", "ephemeralContainers"];
-            if !lists.iter().flat_map(|it| list(spec, it)).any(|it| str_at(it, "name") == container) {
+            if !lists.iter().flat_map(|it| list_at(spec, it)).any(|it| str_at(it, "name") == container) {
                 out.invalid(&at.key(key), container, "container not found");
             }
             let is_known = matches!(profile.as_str(), "" | "runtime/default" | "unconfined");
@@ -438,15 +468,15 @@ fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Fie
 }
 
 /// Checks that seccomp and AppArmor profiles given both by annotation and by field are the same.
-fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
         return;
     }
-    let spec = Spec { json, volumes: Vec::new() };
+    let spec = ValidatedPodSpec { json, volumes: Vec::new() };
     let pod_context = &json["securityContext"];
-    if let Some(annotation) = annotations[SECCOMP_POD].as_str() {
-        agree(
+    if let Some(annotation) = annotations[SECCOMP_POD_ANNOTATION].as_str() {
+        check_profile_equals_annotation(
             "seccomp",
             annotation,
             &pod_context["seccompProfile"],
@@ -454,28 +484,46 @@ fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut FieldEr
             out,
         );
     }
-    spec.each_container(at, |container, at| {
-        let key = format!("{SECCOMP_CONTAINER}{}", str_at(container, "name"));
+    spec.for_each_container(at, |container, at| {
+        let key = format!("{SECCOMP_CONTAINER_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let profile = &container["securityContext"]["seccompProfile"];
-            agree("seccomp", annotation, profile, &at.field("securityContext.seccompProfile"), out);
+            check_profile_equals_annotation(
+                "seccomp",
+                annotation,
+                profile,
+                &at.field("securityContext.seccompProfile"),
+                out,
+            );
         }
     });
-    if spec.os() == Some("windows") {
+    if spec.os_name() == Some("windows") {
         return;
     }
-    spec.each_container(at, |container, at| {
-        let key = format!("{APP_ARMOR}{}", str_at(container, "name"));
+    spec.for_each_container(at, |container, at| {
+        let key = format!("{APP_ARMOR_PREFIX}{}", str_at(container, "name"));
         if let Some(annotation) = annotations[&key].as_str() {
             let own = &container["securityContext"]["appArmorProfile"];
             let profile = if own.is_null() { &pod_context["appArmorProfile"] } else { own };
-            agree("apparmor", annotation, profile, &at.field("securityContext.appArmorProfile"), out);
+            check_profile_equals_annotation(
+                "apparmor",
+                annotation,
+                profile,
+                &at.field("securityContext.appArmorProfile"),
+                out,
+            );
         }
     });
 }
 
 /// Checks that the profile field has the value of the annotation.
-fn agree(what: &str, annotation: &str, profile: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_profile_equals_annotation(
+    what: &str,
+    annotation: &str,
+    profile: &Value,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let is_same = match str_at(profile, "type") {
         "Unconfined" => annotation == "unconfined",
         "RuntimeDefault" => {
@@ -497,12 +545,12 @@ fn agree(what: &str, annotation: &str, profile: &Value, at: &Path, out: &mut Fie
 }
 
 /// Checks that the mirror pod and AppArmor annotations of an existing pod do not change.
-pub(super) fn check_annotation_changes(new: &Value, old: &Value, out: &mut FieldErrors) {
-    let at = Path::new("metadata.annotations");
+pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut FieldErrors) {
+    let at = ErrorPath::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
     let annotation_type = |key: &str| match key {
-        MIRROR => Some("mirror pod annotation"),
-        other if other.starts_with(APP_ARMOR) => Some("AppArmor annotations"),
+        MIRROR_ANNOTATION => Some("mirror pod annotation"),
+        other if other.starts_with(APP_ARMOR_PREFIX) => Some("AppArmor annotations"),
         _ => None,
     };
     for (key, value) in old.as_object().into_iter().flatten() {

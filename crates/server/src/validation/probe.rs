@@ -3,25 +3,31 @@
 use serde_json::Value;
 
 use super::container::check_port;
-use super::pod::Spec;
-use super::{check_choice, has, required};
-use crate::unstructured::{list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::pod::ValidatedPodSpec;
+use super::{check_choice, check_required, has_field};
+use crate::unstructured::{list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 
-pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_lifecycle_and_probes(
+    container: &Value,
+    spec: &ValidatedPodSpec,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let lifecycle = &container["lifecycle"];
-    for name in ["postStart", "preStop"].into_iter().filter(|name| has(lifecycle, name)) {
+    for name in ["postStart", "preStop"].into_iter().filter(|name| has_field(lifecycle, name)) {
         check_handler(&lifecycle[name], spec, &at.field("lifecycle").field(name), out);
     }
-    for name in
-        ["livenessProbe", "readinessProbe", "startupProbe"].into_iter().filter(|name| has(container, name))
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"]
+        .into_iter()
+        .filter(|name| has_field(container, name))
     {
         check_probe(name, &container[name], spec, &at.field(name), out);
     }
 }
 
-fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
+fn check_probe(name: &str, probe: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     check_handler(probe, spec, at, out);
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
@@ -48,7 +54,7 @@ fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut Fiel
 }
 
 /// Checks the handler of a probe or hook: exactly one type must be given.
-fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
+fn check_handler(handler: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         let action = &handler[name];
@@ -62,11 +68,13 @@ fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors)
         }
         found = true;
         match name {
-            "exec" => required(action, &["command"], &at, out),
+            "exec" => check_required(action, &["command"], &at, out),
             "httpGet" => check_http_get(action, &at, out),
             "sleep" => {
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
-                if let Some(grace_s) = spec.grace_s().filter(|grace_s| seconds < 0 || *grace_s < seconds) {
+                if let Some(grace_s) =
+                    spec.termination_grace_s().filter(|grace_s| seconds < 0 || *grace_s < seconds)
+                {
                     let why = format!(
                         "must be non-negative and less than terminationGracePeriodSeconds ({grace_s})"
                     );
@@ -81,19 +89,19 @@ fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors)
     }
 }
 
-fn check_http_get(action: &Value, at: &Path, out: &mut FieldErrors) {
-    required(action, &["path"], at, out);
+fn check_http_get(action: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(action, &["path"], at, out);
     check_port_or_name(&action["port"], &at.field("port"), out);
     check_choice(&action["scheme"], &["HTTP", "HTTPS"], &at.field("scheme"), out);
-    for header in list(action, "httpHeaders") {
+    for header in list_at(action, "httpHeaders") {
         let name = str_at(header, "name");
-        out.each(&at.field("httpHeaders"), name, names::http_header(name));
+        out.invalid_for_each(&at.field("httpHeaders"), name, names::http_header_errors(name));
     }
 }
 
-pub(super) fn check_port_or_name(port: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_port_or_name(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match port.as_str() {
-        Some(name) => out.each(at, name, names::port_name(name)),
+        Some(name) => out.invalid_for_each(at, name, names::port_name_errors(name)),
         None => check_port(port.as_i64().unwrap_or(0), at, out),
     }
 }

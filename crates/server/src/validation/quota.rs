@@ -4,36 +4,36 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Write;
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, FieldErrors, Path};
-use crate::validation::{metadata::IMMUTABLE, names, resources};
+use super::ValidatedWrite;
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::{metadata::IMMUTABLE_MESSAGE, names, resources};
 use muster_api::quantity::Quantity;
 
 /// Validates a LimitRange. Upstream: `ValidateLimitRange`.
-pub(crate) fn limit_range(write: &Write, out: &mut FieldErrors) {
-    let limits = list(&write.new["spec"], "limits");
+pub(crate) fn validate_limit_range(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let limits = list_at(&write.new["spec"], "limits");
     for (index, limit) in limits.iter().enumerate() {
-        let at = Path::new("spec.limits");
+        let at = ErrorPath::new("spec.limits");
         let at = at.index(index);
         let kind = str_at(limit, "type");
-        let errors = names::qualified(kind);
+        let errors = names::qualified_name_errors(kind);
         if !errors.is_empty() {
-            out.each(&at.field("type"), kind, errors);
+            out.invalid_for_each(&at.field("type"), kind, errors);
         } else if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
             out.invalid(&at.field("type"), kind, "must be a standard limit type or fully qualified");
         }
         if limits[..index].iter().any(|it| str_at(it, "type") == kind) {
             out.duplicate(&at.field("type"), kind);
         }
-        check_limit(kind, limit, &at, out);
+        check_limit_range_item(kind, limit, &at, out);
     }
 }
 
-fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_limit_range_item(kind: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let check_name = match kind {
-        "Pod" | "Container" => resources::check_container_name,
-        _ => resources::check_name,
+        "Pod" | "Container" => resources::check_container_resource_name,
+        _ => resources::check_resource_name,
     };
     let mut names = BTreeSet::new();
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -57,17 +57,17 @@ fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
         }
     }
     for name in names {
-        check_amounts(kind, name, limit, at, out);
+        check_quantity_order(kind, name, limit, at, out);
     }
 }
 
 /// Checks the order of min, default request, default limit and max of one resource.
-fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let quantity_of = |field: &'static str| {
         let amount = &limit[field][name];
         let counts = !amount.is_null() && (kind != "Pod" || !field.starts_with("default"));
         counts.then(|| {
-            (Quantity::of(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned))
+            (Quantity::from_json(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned))
         })
     };
     let (min, max, ratio) = (quantity_of("min"), quantity_of("max"), quantity_of("maxLimitRequestRatio"));
@@ -92,7 +92,7 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Fie
     check_order(&default, &max, "default", false, ["default", "max"]);
     if let Some((amount, text)) = &ratio {
         let at = at.field("maxLimitRequestRatio");
-        if *amount < Quantity::whole(1) {
+        if *amount < Quantity::from_units(1) {
             out.invalid(&at.key(name), text, &format!("ratio {text} is less than 1"));
         }
         if let (Some((min, _)), Some((max, _))) = (&min, &max)
@@ -116,43 +116,50 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Fie
 }
 
 /// Validates a ResourceQuota. Upstream: `ValidateResourceQuota`.
-pub(crate) fn resource_quota(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_resource_quota(write: &ValidatedWrite, out: &mut FieldErrors) {
     let quota = write.new;
     if write.is_status() {
         for field in ["hard", "used"] {
-            check_hard(&quota["status"][field], &Path::new("status").field(field), out);
+            check_quota_resources(&quota["status"][field], &ErrorPath::new("status").field(field), out);
         }
         return;
     }
-    let (spec, at) = (&quota["spec"], Path::new("spec"));
-    check_hard(&spec["hard"], &at.field("hard"), out);
-    let scopes: Vec<_> = list(spec, "scopes").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let (spec, at) = (&quota["spec"], ErrorPath::new("spec"));
+    check_quota_resources(&spec["hard"], &at.field("hard"), out);
+    let scopes: Vec<_> = list_at(spec, "scopes").iter().map(|it| it.as_str().unwrap_or_default()).collect();
     for scope in &scopes {
         check_scope(scope, spec, &at.field("scopes"), &at.field("scopes"), &spec["scopes"], out);
     }
-    check_conflicts(&scopes, spec, &at.field("scopes"), out);
-    check_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
+    check_conflicting_scopes(&scopes, spec, &at.field("scopes"), out);
+    check_scope_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
     if let Some(old) = write.old {
         let scope_set =
-            |it: &Value| list(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
+            |it: &Value| list_at(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
         if scope_set(old) != scope_set(quota) {
-            out.invalid(&at.field("scopes"), &spec["scopes"], IMMUTABLE);
+            out.invalid(&at.field("scopes"), &spec["scopes"], IMMUTABLE_MESSAGE);
         }
     }
 }
 
-fn check_hard(hard: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (name, amount) in hard.as_object().into_iter().flatten() {
         let at = at.key(name);
-        resources::check_name(name, &at, out);
-        if !name.contains('/') && !resources::is_quota_standard(name) {
+        resources::check_resource_name(name, &at, out);
+        if !name.contains('/') && !resources::is_standard_quota_resource(name) {
             out.invalid(&at, name, "must be a standard resource for quota");
         }
-        resources::check_amount(name, amount, &at, out);
+        resources::check_quantity(name, amount, &at, out);
     }
 }
 
-fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, source: &Value, out: &mut FieldErrors) {
+fn check_scope(
+    scope: &str,
+    spec: &Value,
+    name_at: &ErrorPath,
+    at: &ErrorPath,
+    source: &Value,
+    out: &mut FieldErrors,
+) {
     const SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
@@ -177,18 +184,18 @@ fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, source: &Va
             known if SCOPES.contains(&known) => COMPUTE.contains(&name.as_str()),
             _ => true,
         };
-        if resources::is_quota_standard(name) && !is_supported {
-            out.invalid(at, selector_in_go(source), "unsupported scope applied to resource");
+        if resources::is_standard_quota_resource(name) && !is_supported {
+            out.invalid(at, scope_selector_in_go(source), "unsupported scope applied to resource");
         }
     }
 }
 
 /// A list of scopes as it is; a scope selector formatted like upstream's internal struct.
-fn selector_in_go(source: &Value) -> Bad<'_> {
+fn scope_selector_in_go(source: &Value) -> BadValue<'_> {
     if source.is_array() {
         return source.into();
     }
-    let source: Vec<_> = list(source, "matchExpressions")
+    let source: Vec<_> = list_at(source, "matchExpressions")
         .iter()
         .map(|it| {
             format!(
@@ -197,10 +204,10 @@ fn selector_in_go(source: &Value) -> Bad<'_> {
             )
         })
         .collect();
-    Bad::Said(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
+    BadValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
 }
 
-fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if scopes.contains(&one) && scopes.contains(&other) {
             out.invalid(at, &spec["scopes"], "conflicting scopes");
@@ -208,9 +215,9 @@ fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut FieldErro
     }
 }
 
-fn check_selector(spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_scope_selector(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let selector = &spec["scopeSelector"];
-    let expressions = list(selector, "matchExpressions");
+    let expressions = list_at(selector, "matchExpressions");
     for it in expressions {
         let (scope, operator) = (str_at(it, "scopeName"), str_at(it, "operator"));
         check_scope(scope, spec, &at.field("scopeName"), at, selector, out);
@@ -238,5 +245,5 @@ fn check_selector(spec: &Value, at: &Path, out: &mut FieldErrors) {
         }
     }
     let scopes: Vec<_> = expressions.iter().map(|it| str_at(it, "scopeName")).collect();
-    check_conflicts(&scopes, spec, at, out);
+    check_conflicting_scopes(&scopes, spec, at, out);
 }

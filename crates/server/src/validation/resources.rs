@@ -2,22 +2,22 @@
 
 use serde_json::Value;
 
-use super::field_error::{FieldErrors, Path};
+use super::field_error::{ErrorPath, FieldErrors};
 use super::names;
-use crate::unstructured::list;
+use crate::unstructured::list_at;
 use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, Amounts};
+use muster_api::resources::{self, ResourceQuantities};
 
 /// Total requests or limits of a pod's containers. `part` is `requests` or `limits`.
-pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
-    let amounts = |container: &Value| -> Amounts {
+pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
+    let amounts = |container: &Value| -> ResourceQuantities {
         let quantities = container["resources"][part].as_object().into_iter().flatten();
-        quantities.map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+        quantities.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
     };
-    let init_containers = list(spec, "initContainers");
-    resources::at_once(
-        list(spec, "containers").iter().map(amounts),
+    let init_containers = list_at(spec, "initContainers");
+    resources::pod_total(
+        list_at(spec, "containers").iter().map(amounts),
         init_containers.iter().map(|it| (it["restartPolicy"] == "Always", amounts(it))),
     )
 }
@@ -26,14 +26,14 @@ pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
     let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {
-            cpu: Quantity::of(&resources[part]["cpu"]),
-            memory: Quantity::of(&resources[part]["memory"]),
+            cpu: Quantity::from_json(&resources[part]["cpu"]),
+            memory: Quantity::from_json(&resources[part]["memory"]),
         };
         ComputeResources { requests: compute("requests"), limits: compute("limits") }
     };
     let pod_resources = &spec["resources"];
-    let containers = list(spec, "containers").iter().chain(list(spec, "initContainers"));
-    QosClass::of(
+    let containers = list_at(spec, "containers").iter().chain(list_at(spec, "initContainers"));
+    QosClass::compute(
         (!pod_resources.is_null()).then(|| compute_resources(pod_resources)),
         containers.map(|it| compute_resources(&it["resources"])),
     )
@@ -41,7 +41,7 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
 
 /// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of its labels.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
-pub(crate) fn spell_out_label_keys(pod: &mut Value) {
+pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let labels = pod["metadata"]["labels"].clone();
@@ -49,25 +49,25 @@ pub(crate) fn spell_out_label_keys(pod: &mut Value) {
     let items = |list: Option<&mut Value>, change: &mut dyn FnMut(&mut Value)| {
         list.and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
     };
-    items(spec.get_mut("topologySpreadConstraints"), &mut |it| spell_out(it, &labels));
+    items(spec.get_mut("topologySpreadConstraints"), &mut |it| merge_label_keys(it, &labels));
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(affinity) = spec.get_mut("affinity").and_then(|it| it.get_mut(kind)) else { continue };
-        items(affinity.get_mut(REQUIRED), &mut |it| spell_out(it, &labels));
+        items(affinity.get_mut(REQUIRED), &mut |it| merge_label_keys(it, &labels));
         items(affinity.get_mut(PREFERRED), &mut |it| {
             if let Some(term) = it.get_mut("podAffinityTerm") {
-                spell_out(term, &labels);
+                merge_label_keys(term, &labels);
             }
         });
     }
 }
 
 /// Merges the label keys of one affinity term or spread constraint into its label selector.
-fn spell_out(term: &mut Value, labels: &Value) {
+fn merge_label_keys(term: &mut Value, labels: &Value) {
     if !term["labelSelector"].is_object() {
         return;
     }
     for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
-        for key in list(term, keys).to_vec() {
+        for key in list_at(term, keys).to_vec() {
             let Some(value) = labels.get(key.as_str().unwrap_or_default()) else { continue };
             let requirement = serde_json::json!({"key": key, "operator": operator, "values": [value]});
             match term["labelSelector"].get_mut("matchExpressions").and_then(Value::as_array_mut) {
@@ -79,7 +79,7 @@ fn spell_out(term: &mut Value, labels: &Value) {
 }
 
 /// Whether the resource can be set at pod level.
-pub(crate) fn is_pod_level(name: &str) -> bool {
+pub(crate) fn is_pod_level_resource(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
@@ -88,25 +88,25 @@ pub(crate) fn is_huge_pages(name: &str) -> bool {
 }
 
 /// Whether the resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.
-pub(crate) fn is_native(name: &str) -> bool {
+pub(crate) fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
 /// Whether limits may exceed requests. Upstream: `IsOvercommitAllowed`.
 pub(crate) fn is_overcommittable(name: &str) -> bool {
-    is_native(name) && !is_huge_pages(name)
+    is_native_resource(name) && !is_huge_pages(name)
 }
 
 /// Whether the name is of an extended resource such as `example.com/gpu`.
-pub(crate) fn is_extended(name: &str) -> bool {
-    !is_native(name)
+pub(crate) fn is_extended_resource(name: &str) -> bool {
+    !is_native_resource(name)
         && !name.starts_with("requests.")
-        && names::qualified(&format!("requests.{name}")).is_empty()
+        && names::qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
 /// Whether quantities of the resource must be integers. Upstream: `IsIntegerResourceName`.
-fn is_counted(name: &str) -> bool {
-    const COUNTED: &[&str] = &[
+fn is_integer_resource(name: &str) -> bool {
+    const INTEGER_RESOURCES: &[&str] = &[
         "pods",
         "resourcequotas",
         "services",
@@ -117,11 +117,11 @@ fn is_counted(name: &str) -> bool {
         "services.nodeports",
         "services.loadbalancers",
     ];
-    COUNTED.contains(&name) || is_extended(name)
+    INTEGER_RESOURCES.contains(&name) || is_extended_resource(name)
 }
 
 /// Compute and storage resources that a quota can limit.
-const COMPUTE: &[&str] = &[
+const COMPUTE_QUOTA_RESOURCES: &[&str] = &[
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -135,43 +135,45 @@ const COMPUTE: &[&str] = &[
 ];
 
 /// Whether the name is a standard quota resource. Upstream: `IsStandardQuotaResourceName`.
-pub(crate) fn is_quota_standard(name: &str) -> bool {
-    COMPUTE.contains(&name) || (is_counted(name) && is_native(name)) || is_quota_huge_pages(name)
+pub(crate) fn is_standard_quota_resource(name: &str) -> bool {
+    COMPUTE_QUOTA_RESOURCES.contains(&name)
+        || (is_integer_resource(name) && is_native_resource(name))
+        || is_quota_huge_pages(name)
 }
 
 fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }
 
-pub(crate) fn check_name(name: &str, at: &Path, out: &mut FieldErrors) {
-    let errors = names::qualified(name);
+pub(crate) fn check_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
+    let errors = names::qualified_name_errors(name);
     if !errors.is_empty() {
-        return out.each(at, name, errors);
+        return out.invalid_for_each(at, name, errors);
     }
-    if !name.contains('/') && !is_quota_standard(name) && name != "storage" {
+    if !name.contains('/') && !is_standard_quota_resource(name) && name != "storage" {
         out.invalid(at, name, "must be a standard resource type or fully qualified");
     }
 }
 
 /// Checks the name of a resource in a container's requests or limits.
-pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut FieldErrors) {
-    check_name(name, at, out);
+pub(crate) fn check_container_resource_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
+    check_resource_name(name, at, out);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_pages(name) {
             out.invalid(at, name, "must be a standard resource for containers");
         }
-    } else if !is_native(name) && !is_extended(name) {
+    } else if !is_native_resource(name) && !is_extended_resource(name) {
         out.invalid(at, name, "doesn't follow extended resource name standard");
     }
 }
 
 /// Checks that the quantity is not negative, and is an integer where required.
-pub(crate) fn check_amount(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) {
-    let quantity = Quantity::of(amount);
+pub(crate) fn check_quantity(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let quantity = Quantity::from_json(amount);
     if quantity.is_negative() {
         out.invalid(at, amount, "must be greater than or equal to 0");
     }
-    if is_counted(name) && quantity.millis() % 1000 != 0 {
+    if is_integer_resource(name) && quantity.millis() % 1000 != 0 {
         out.invalid(at, amount, "must be an integer");
     }
 }

@@ -4,21 +4,21 @@ use serde_json::Value;
 
 use super::pod::check_overhead;
 use super::scheduling::check_tolerations;
-use super::{Write, check_name, has, immutable, in_go};
-use crate::unstructured::{list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::{ValidatedWrite, check_immutable, check_required_name, has_field, in_go_format};
+use crate::unstructured::{list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
-pub(crate) fn runtime_class(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_runtime_class(write: &ValidatedWrite, out: &mut FieldErrors) {
     let class = write.new;
-    let handler_at = Path::new("handler");
-    check_name(str_at(class, "handler"), names::dns_label, &handler_at, out);
-    if has(class, "overhead") {
-        check_overhead(&class["overhead"]["podFixed"], &Path::new("overhead"), out);
+    let handler_at = ErrorPath::new("handler");
+    check_required_name(str_at(class, "handler"), names::dns_label_errors, &handler_at, out);
+    if has_field(class, "overhead") {
+        check_overhead(&class["overhead"]["podFixed"], &ErrorPath::new("overhead"), out);
     }
-    let (scheduling, at) = (&class["scheduling"], Path::new("scheduling"));
+    let (scheduling, at) = (&class["scheduling"], ErrorPath::new("scheduling"));
     labels::check_labels(&scheduling["nodeSelector"], &at.field("nodeSelector"), out);
-    let (tolerations, at) = (list(scheduling, "tolerations"), at.field("tolerations"));
+    let (tolerations, at) = (list_at(scheduling, "tolerations"), at.field("tolerations"));
     check_tolerations(tolerations, &at, out);
     let key = |it: &Value| ["key", "operator", "value", "effect"].map(|name| str_at(it, name).to_owned());
     for (index, it) in tolerations.iter().enumerate() {
@@ -30,10 +30,10 @@ pub(crate) fn runtime_class(write: &Write, out: &mut FieldErrors) {
                 ("Effect", "effect"),
                 ("TolerationSeconds", "tolerationSeconds"),
             ];
-            out.duplicate(&at.index(index), in_go(it, fields));
+            out.duplicate(&at.index(index), in_go_format(it, fields));
         }
     }
     if let Some(old) = write.old {
-        immutable(&class["handler"], &old["handler"], &handler_at, out);
+        check_immutable(&class["handler"], &old["handler"], &handler_at, out);
     }
 }

@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 
-use super::{check_choice, positive};
-use crate::unstructured::{list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::{check_choice, check_positive};
+use crate::unstructured::{list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
-const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_tolerations(tolerations: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in tolerations.iter().enumerate() {
         let at = at.index(index);
         let (key, operator) = (str_at(it, "key"), str_at(it, "operator"));
         let (value, effect) = (str_at(it, "value"), str_at(it, "effect"));
         let operator_at = at.field("operator");
         if !key.is_empty() {
-            labels::check_key(key, &at.field("key"), out);
+            labels::check_label_key(key, &at.field("key"), out);
         } else if operator != "Exists" {
             let why =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
@@ -28,7 +28,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Fiel
         }
         match operator {
             "Equal" | "" => {
-                let errors = names::label_value(value);
+                let errors = names::label_value_errors(value);
                 if !errors.is_empty() {
                     out.invalid(&operator_at, value, &errors.join(";"));
                 }
@@ -41,32 +41,32 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Fiel
             other => out.unsupported(&operator_at, other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() {
-            check_choice(&it["effect"], EFFECTS, &at.field("effect"), out);
+            check_choice(&it["effect"], TAINT_EFFECTS, &at.field("effect"), out);
         }
     }
 }
 
 /// Checks the taints of a node; key and effect must be unique.
-pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in taints.iter().enumerate() {
         let at = at.index(index);
         let (key, value, effect) = (str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"));
-        labels::check_key(key, &at.field("key"), out);
-        let errors = names::label_value(value);
+        labels::check_label_key(key, &at.field("key"), out);
+        let errors = names::label_value_errors(value);
         if !errors.is_empty() {
             out.invalid(&at.field("value"), value, &errors.join(";"));
         }
         if effect.is_empty() {
             out.required(&at.field("effect"), "");
         } else {
-            check_choice(&it["effect"], EFFECTS, &at.field("effect"), out);
+            check_choice(&it["effect"], TAINT_EFFECTS, &at.field("effect"), out);
         }
         let is_same = |other: &Value| str_at(other, "key") == key && str_at(other, "effect") == effect;
         if taints[..index].iter().any(is_same) {
             let why = "taints must be unique by key and effect pair";
             out.duplicate_because(
                 &at,
-                super::in_go(
+                super::in_go_format(
                     it,
                     &[("Key", "key"), ("Value", "value"), ("Effect", "effect"), ("TimeAdded", "timeAdded")],
                 ),
@@ -76,56 +76,56 @@ pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut FieldErrors) {
     }
 }
 
-pub(super) fn check_affinity(affinity: &Value, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));
     if !node[REQUIRED].is_null() {
         check_node_selector(&node[REQUIRED], &node_at.field(REQUIRED), out);
     }
-    for (index, term) in list(node, PREFERRED).iter().enumerate() {
+    for (index, term) in list_at(node, PREFERRED).iter().enumerate() {
         let at = node_at.field(PREFERRED);
         let at = at.index(index);
         check_weight(term, &at, out);
-        check_node_term(&term["preference"], false, &at.field("preference"), out);
+        check_node_selector_term(&term["preference"], false, &at.field("preference"), out);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
-        for (index, term) in list(pod, REQUIRED).iter().enumerate() {
-            check_pod_term(term, &at.field(REQUIRED).index(index), out);
+        for (index, term) in list_at(pod, REQUIRED).iter().enumerate() {
+            check_pod_affinity_term(term, &at.field(REQUIRED).index(index), out);
         }
-        for (index, term) in list(pod, PREFERRED).iter().enumerate() {
+        for (index, term) in list_at(pod, PREFERRED).iter().enumerate() {
             let at = at.field(PREFERRED);
             let at = at.index(index);
             check_weight(term, &at, out);
-            check_pod_term(&term["podAffinityTerm"], &at.field("podAffinityTerm"), out);
+            check_pod_affinity_term(&term["podAffinityTerm"], &at.field("podAffinityTerm"), out);
         }
     }
 }
 
-fn check_weight(term: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_weight(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let weight = term["weight"].as_i64().unwrap_or(0);
     if !(1..=100).contains(&weight) {
         out.invalid(&at.field("weight"), weight, "must be in the range 1-100");
     }
 }
 
-fn check_node_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
-    let terms = list(selector, "nodeSelectorTerms");
+fn check_node_selector(selector: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let terms = list_at(selector, "nodeSelectorTerms");
     if terms.is_empty() {
         out.required(&at.field("nodeSelectorTerms"), "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        check_node_term(term, true, &at.field("nodeSelectorTerms").index(index), out);
+        check_node_selector_term(term, true, &at.field("nodeSelectorTerms").index(index), out);
     }
 }
 
 /// Checks a node selector term. In a preference, label values are not checked.
-fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut FieldErrors) {
-    for (index, it) in list(term, "matchExpressions").iter().enumerate() {
+fn check_node_selector_term(term: &Value, checks_values: bool, at: &ErrorPath, out: &mut FieldErrors) {
+    for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
         let at = at.index(index);
-        let values = list(it, "values");
+        let values = list_at(it, "values");
         let values_at = at.field("values");
         match str_at(it, "operator") {
             "In" | "NotIn" if values.is_empty() => {
@@ -143,16 +143,16 @@ fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Field
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
             other => out.invalid(&at.field("operator"), other, "not a valid selector operator"),
         }
-        labels::check_key(str_at(it, "key"), &at.field("key"), out);
+        labels::check_label_key(str_at(it, "key"), &at.field("key"), out);
         for (index, value) in values.iter().enumerate().filter(|_| checks_values) {
             let value = value.as_str().unwrap_or_default();
-            out.each(&values_at.index(index), value, names::label_value(value));
+            out.invalid_for_each(&values_at.index(index), value, names::label_value_errors(value));
         }
     }
-    for (index, it) in list(term, "matchFields").iter().enumerate() {
+    for (index, it) in list_at(term, "matchFields").iter().enumerate() {
         let at = at.field("matchFields");
         let at = at.index(index);
-        let values = list(it, "values");
+        let values = list_at(it, "values");
         match str_at(it, "operator") {
             "In" | "NotIn" if values.len() != 1 => {
                 let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
@@ -168,29 +168,29 @@ fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Field
         }
         for (index, value) in values.iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            out.each(&at.field("values").index(index), value, names::dns_subdomain(value));
+            out.invalid_for_each(&at.field("values").index(index), value, names::dns_subdomain_errors(value));
         }
     }
 }
 
-fn check_pod_term(term: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_pod_affinity_term(term: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     labels::check_selector(&term["labelSelector"], &at.field("labelSelector"), out);
     labels::check_selector(&term["namespaceSelector"], &at.field("namespaceSelector"), out);
-    for name in list(term, "namespaces") {
+    for name in list_at(term, "namespaces") {
         let name = name.as_str().unwrap_or_default();
-        out.each(&at.field("namespace"), name, names::dns_label(name));
+        out.invalid_for_each(&at.field("namespace"), name, names::dns_label_errors(name));
     }
     check_label_keys(term, at, out);
     let key = str_at(term, "topologyKey");
     if key.is_empty() {
         out.required(&at.field("topologyKey"), "can not be empty");
     }
-    labels::check_key(key, &at.field("topologyKey"), out);
+    labels::check_label_key(key, &at.field("topologyKey"), out);
 }
 
 /// Checks `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or spread constraint.
-fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
-    let (matched, mismatched) = (list(it, "matchLabelKeys"), list(it, "mismatchLabelKeys"));
+fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let (matched, mismatched) = (list_at(it, "matchLabelKeys"), list_at(it, "mismatchLabelKeys"));
     let selector = &it["labelSelector"];
     for (name, keys) in [("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)] {
         if !keys.is_empty() && selector.is_null() {
@@ -198,13 +198,13 @@ fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
             continue;
         }
         for (index, key) in keys.iter().enumerate() {
-            labels::check_key(key.as_str().unwrap_or_default(), &at.field(name).index(index), out);
+            labels::check_label_key(key.as_str().unwrap_or_default(), &at.field(name).index(index), out);
         }
     }
     // The selector already has one merged expression for each key, so a second one is from the user.
     let mut seen: Vec<&str> =
         selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
-    for expression in list(selector, "matchExpressions") {
+    for expression in list_at(selector, "matchExpressions") {
         let key = str_at(expression, "key");
         if let Some(index) = matched.iter().rposition(|it| it == key)
             && seen.contains(&key)
@@ -220,12 +220,12 @@ fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     for (index, it) in constraints.iter().enumerate() {
         let at = at.index(index);
         let (key, action) = (str_at(it, "topologyKey"), str_at(it, "whenUnsatisfiable"));
-        positive(it["maxSkew"].as_i64().unwrap_or(0), &at.field("maxSkew"), out);
+        check_positive(it["maxSkew"].as_i64().unwrap_or(0), &at.field("maxSkew"), out);
         if key.is_empty() {
             out.required(&at.field("topologyKey"), "can not be empty");
         }
@@ -239,7 +239,7 @@ pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut FieldE
             out.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}"));
         }
         if let Some(domains) = it["minDomains"].as_i64() {
-            positive(domains, &at.field("minDomains"), out);
+            check_positive(domains, &at.field("minDomains"), out);
             if action != "DoNotSchedule" {
                 let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
                 out.invalid(&at.field("minDomains"), domains, &why);

@@ -2,14 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::file::check_descending;
-use super::pod::Spec;
-use super::{check_choice, has};
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, FieldErrors, Path};
+use super::file_path::check_relative_path;
+use super::pod::ValidatedPodSpec;
+use super::{check_choice, has_field};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
 use crate::validation::names;
 
-pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_container_context(
+    context: &Value,
+    spec: &ValidatedPodSpec,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     for name in ["runAsUser", "runAsGroup"] {
         check_id(&context[name], &at.field(name), out);
     }
@@ -26,34 +31,34 @@ pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut
     if context["allowPrivilegeEscalation"] == false {
         if context["privileged"] == true {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            out.invalid(at, in_go(context), why);
+            out.invalid(at, security_context_in_go(context), why);
         }
-        for _ in list(&context["capabilities"], "add").iter().filter(|it| *it == "CAP_SYS_ADMIN") {
+        for _ in list_at(&context["capabilities"], "add").iter().filter(|it| *it == "CAP_SYS_ADMIN") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            out.invalid(at, in_go(context), why);
+            out.invalid(at, security_context_in_go(context), why);
         }
     }
-    check_windows(&context["windowsOptions"], &at.field("windowsOptions"), out);
+    check_windows_options(&context["windowsOptions"], &at.field("windowsOptions"), out);
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
 }
 
-pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let context = &spec.json["securityContext"];
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {
         check_id(&context[name], &at.field(name), out);
     }
-    for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
+    for (index, group) in list_at(context, "supplementalGroups").iter().enumerate() {
         check_id(group, &at.field("supplementalGroups").index(index), out);
     }
     if spec.json["shareProcessNamespace"] == true && spec.json["hostPID"] == true {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
         out.invalid(&at.field("shareProcessNamespace"), &json!(true), why);
     }
-    check_sysctls(spec, list(context, "sysctls"), &at.field("sysctls"), out);
+    check_sysctls(spec, list_at(context, "sysctls"), &at.field("sysctls"), out);
     let group_at = at.field("fsGroupChangePolicy");
     check_choice(&context["fsGroupChangePolicy"], &["Always", "OnRootMismatch"], &group_at, out);
     check_seccomp(&context["seccompProfile"], &at.field("seccompProfile"), out);
-    check_windows(&context["windowsOptions"], &at.field("windowsOptions"), out);
+    check_windows_options(&context["windowsOptions"], &at.field("windowsOptions"), out);
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
     let merge_at = at.field("supplementalGroupsPolicy");
     check_choice(&context["supplementalGroupsPolicy"], &["Merge", "Strict"], &merge_at, out);
@@ -62,18 +67,18 @@ pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
 }
 
 /// Checks that a pod sets no fields of another operating system than its own.
-pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_os(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
     match str_at(os, "name") {
         "" => out.required(&at.field("os").field("name"), ""),
         "linux" => {
             const MESSAGE: &str = "windows options cannot be set for a linux pod";
-            if has(&json["securityContext"], "windowsOptions") {
+            if has_field(&json["securityContext"], "windowsOptions") {
                 out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
             }
-            spec.each_container(at, |container, at| {
-                if has(&container["securityContext"], "windowsOptions") {
+            spec.for_each_container(at, |container, at| {
+                if has_field(&container["securityContext"], "windowsOptions") {
                     out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
                 }
             });
@@ -83,7 +88,7 @@ pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     const MESSAGE: &str = "cannot be set for a windows pod";
     // The flag is true for a field of the pod spec, false for one of its security context.
     const FORBIDDEN_IN_POD: &[(&str, bool)] = &[
@@ -123,18 +128,20 @@ fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
             out.forbidden(&if *is_spec_field { at.field(name) } else { context_at.field(name) }, MESSAGE);
         }
     }
-    spec.each_container(at, |container, at| {
-        for name in FORBIDDEN_IN_CONTAINER.iter().filter(|name| has(&container["securityContext"], name)) {
+    spec.for_each_container(at, |container, at| {
+        for name in
+            FORBIDDEN_IN_CONTAINER.iter().filter(|name| has_field(&container["securityContext"], name))
+        {
             out.forbidden(&at.field("securityContext").field(name), MESSAGE);
         }
     });
 }
 
 /// Checks Windows HostProcess containers: either all containers are, or none, and they need the host network.
-pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let pod_value = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
-    spec.each_container(at, |container, at| {
+    spec.for_each_container(at, |container, at| {
         all += 1;
         let own = container["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
         if let (Some(pod), Some(own)) = (pod_value, own)
@@ -162,7 +169,7 @@ pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut FieldErrors) 
     }
 }
 
-pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     const MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
@@ -172,22 +179,22 @@ pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut FieldErrors) {
             out.forbidden(&at.field(field), MESSAGE);
         }
     }
-    spec.each_container(at, |container, at| {
+    spec.for_each_container(at, |container, at| {
         if is_set(&container["volumeDevices"]) {
             out.forbidden(&at.field("volumeDevices"), MESSAGE);
         }
     });
 }
 
-fn check_id(id: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(id) = id.as_i64() {
-        for why in names::unix_id(id) {
+        for why in names::unix_id_errors(id) {
             out.invalid(at, id, &why);
         }
     }
 }
 
-fn check_seccomp(profile: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     if profile.is_null() {
         return;
@@ -201,11 +208,15 @@ fn check_seccomp(profile: &Value, at: &Path, out: &mut FieldErrors) {
     let path_at = at.field("localhostProfile");
     match (kind, profile["localhostProfile"].as_str()) {
         ("Localhost", None) => out.required(&path_at, "must be set when seccomp type is Localhost"),
-        ("Localhost", Some(path)) => check_descending(path, &path_at, out),
+        ("Localhost", Some(path)) => check_relative_path(path, &path_at, out),
         (_, None) => {}
         (_, Some(path)) => {
             let profile_in_go = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
-            out.invalid(&path_at, Bad::Said(profile_in_go), "can only be set when seccomp type is Localhost");
+            out.invalid(
+                &path_at,
+                BadValue::Formatted(profile_in_go),
+                "can only be set when seccomp type is Localhost",
+            );
         }
     }
 }
@@ -213,11 +224,11 @@ fn check_seccomp(profile: &Value, at: &Path, out: &mut FieldErrors) {
 /// Whether the AppArmor profile is valid.
 pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
     let mut causes = FieldErrors::default();
-    check_app_armor(profile, &Path::new("appArmorProfile"), &mut causes);
+    check_app_armor(profile, &ErrorPath::new("appArmorProfile"), &mut causes);
     causes.is_empty()
 }
 
-fn check_app_armor(profile: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_app_armor(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const PATH_BYTES_MAX: usize = 4095;
     if profile.is_null() {
         return;
@@ -247,10 +258,10 @@ fn check_app_armor(profile: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_windows(options: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_windows_options(options: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const SPEC_BYTES_MAX: usize = 64 << 10;
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
-        out.each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain(name));
+        out.invalid_for_each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain_errors(name));
     }
     if let Some(spec) = options["gmsaCredentialSpec"].as_str() {
         let at = at.field("gmsaCredentialSpec");
@@ -261,14 +272,14 @@ fn check_windows(options: &Value, at: &Path, out: &mut FieldErrors) {
         }
     }
     if let Some(name) = options["runAsUserName"].as_str() {
-        for why in windows_user(name) {
+        for why in windows_user_name_errors(name) {
             out.invalid(&at.field("runAsUserName"), name, why);
         }
     }
 }
 
 /// Errors of a Windows user name: `DOMAIN\user` or `user`.
-fn windows_user(name: &str) -> Vec<&'static str> {
+fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
     let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
     if name.is_empty() {
         return vec!["runAsUserName cannot be an empty string"];
@@ -312,7 +323,7 @@ fn windows_user(name: &str) -> Vec<&'static str> {
     errors
 }
 
-fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     const REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
         let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
@@ -342,7 +353,7 @@ fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldError
 }
 
 /// Formats a container's security context like the Go struct: all fields by their Go names.
-fn in_go(context: &Value) -> Bad<'static> {
+fn security_context_in_go(context: &Value) -> BadValue<'static> {
     const FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),
@@ -366,5 +377,5 @@ fn in_go(context: &Value) -> Bad<'static> {
             (go, it) => format!("\"{go}\":{it}"),
         })
         .collect();
-    Bad::Said(format!("{{{}}}", go_fields.join(",")))
+    BadValue::Formatted(format!("{{{}}}", go_fields.join(",")))
 }

@@ -2,63 +2,65 @@
 
 use serde_json::Value;
 
-use super::file::{check_descending, check_local_path, check_no_backsteps};
-use super::{downward, has, required};
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use super::file_path::{check_local_path, check_no_parent_references, check_relative_path};
+use super::{check_required, downward_api, has_field};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
 /// Validates one type of volume source.
-type VolumeCheck = fn(&Value, &Path, &mut FieldErrors);
+type VolumeCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
 
 /// All volume sources: the field, its name in upstream's messages, and the check. In upstream's order, because only the
 /// first source of a volume is checked.
-const SOURCES: &[(&str, &str, VolumeCheck)] = &[
-    ("emptyDir", "emptyDir", empty_dir),
-    ("hostPath", "hostPath", host_path),
-    ("gitRepo", "gitRepo", git_repo),
+const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
+    ("emptyDir", "emptyDir", check_empty_dir),
+    ("hostPath", "hostPath", check_host_path),
+    ("gitRepo", "gitRepo", check_git_repo),
     ("gcePersistentDisk", "persistentDisk", |it, at, out| {
-        required(it, &["pdName"], at, out);
+        check_required(it, &["pdName"], at, out);
         check_partition(it, at, out);
     }),
     ("awsElasticBlockStore", "awsElasticBlockStore", |it, at, out| {
-        required(it, &["volumeID"], at, out);
+        check_required(it, &["volumeID"], at, out);
         check_partition(it, at, out);
     }),
     ("secret", "secret", |it, at, out| {
-        required(it, &["secretName"], at, out);
-        check_files(it, at, out);
+        check_required(it, &["secretName"], at, out);
+        check_key_to_path_items(it, at, out);
     }),
-    ("nfs", "nfs", nfs),
-    ("iscsi", "iscsi", iscsi),
-    ("glusterfs", "glusterfs", |it, at, out| required(it, &["endpoints", "path"], at, out)),
-    ("flocker", "flocker", flocker),
-    ("persistentVolumeClaim", "persistentVolumeClaim", |it, at, out| required(it, &["claimName"], at, out)),
-    ("rbd", "rbd", |it, at, out| required(it, &["monitors", "image"], at, out)),
+    ("nfs", "nfs", check_nfs),
+    ("iscsi", "iscsi", check_iscsi),
+    ("glusterfs", "glusterfs", |it, at, out| check_required(it, &["endpoints", "path"], at, out)),
+    ("flocker", "flocker", check_flocker),
+    ("persistentVolumeClaim", "persistentVolumeClaim", |it, at, out| {
+        check_required(it, &["claimName"], at, out)
+    }),
+    ("rbd", "rbd", |it, at, out| check_required(it, &["monitors", "image"], at, out)),
     ("cinder", "cinder", |it, at, out| {
-        required(it, &["volumeID"], at, out);
+        check_required(it, &["volumeID"], at, out);
         check_secret_ref(it, "secretRef", at, out);
     }),
-    ("cephfs", "cephfs", |it, at, out| required(it, &["monitors"], at, out)),
-    ("quobyte", "quobyte", quobyte),
-    ("downwardAPI", "downwardAPI", downward_api),
-    ("fc", "fc", fibre_channel),
-    ("flexVolume", "flexVolume", flex),
+    ("cephfs", "cephfs", |it, at, out| check_required(it, &["monitors"], at, out)),
+    ("quobyte", "quobyte", check_quobyte),
+    ("downwardAPI", "downwardAPI", check_downward_api),
+    ("fc", "fc", check_fibre_channel),
+    ("flexVolume", "flexVolume", check_flex_volume),
     ("configMap", "configMap", |it, at, out| {
-        required(it, &["name"], at, out);
-        check_files(it, at, out);
+        check_required(it, &["name"], at, out);
+        check_key_to_path_items(it, at, out);
     }),
-    ("azureFile", "azureFile", |it, at, out| required(it, &["secretName", "shareName"], at, out)),
-    ("vsphereVolume", "vsphereVolume", |it, at, out| required(it, &["volumePath"], at, out)),
-    ("photonPersistentDisk", "photonPersistentDisk", |it, at, out| required(it, &["pdID"], at, out)),
-    ("portworxVolume", "portworxVolume", |it, at, out| required(it, &["volumeID"], at, out)),
-    ("azureDisk", "azureDisk", azure_disk),
-    ("storageos", "storageos", storage_os),
-    ("projected", "projected", projected),
-    ("scaleIO", "scaleIO", |it, at, out| required(it, &["gateway", "system", "volumeName"], at, out)),
-    ("csi", "csi", csi),
-    ("ephemeral", "ephemeral", ephemeral),
+    ("azureFile", "azureFile", |it, at, out| check_required(it, &["secretName", "shareName"], at, out)),
+    ("vsphereVolume", "vsphereVolume", |it, at, out| check_required(it, &["volumePath"], at, out)),
+    ("photonPersistentDisk", "photonPersistentDisk", |it, at, out| check_required(it, &["pdID"], at, out)),
+    ("portworxVolume", "portworxVolume", |it, at, out| check_required(it, &["volumeID"], at, out)),
+    ("azureDisk", "azureDisk", check_azure_disk),
+    ("storageos", "storageos", check_storage_os),
+    ("projected", "projected", check_projected),
+    ("scaleIO", "scaleIO", |it, at, out| check_required(it, &["gateway", "system", "volumeName"], at, out)),
+    ("csi", "csi", check_csi),
+    ("ephemeral", "ephemeral", check_ephemeral),
     ("image", "image", |it, at, out| {
         super::container::check_pull_policy(&it["pullPolicy"], &at.field("pullPolicy"), out)
     }),
@@ -69,27 +71,28 @@ const SOURCES: &[(&str, &str, VolumeCheck)] = &[
 pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
-    at: &Path,
+    at: &ErrorPath,
     out: &mut FieldErrors,
 ) -> Vec<&'a Value> {
     let mut valid: Vec<&Value> = Vec::with_capacity(volumes.len());
     let claim_name = |it: &Value| pod.map(|pod| format!("{pod}-{}", str_at(it, "name")));
     let ephemeral_claims: Vec<_> =
-        volumes.iter().filter(|it| has(it, "ephemeral")).filter_map(claim_name).collect();
+        volumes.iter().filter(|it| has_field(it, "ephemeral")).filter_map(claim_name).collect();
     for (index, volume) in volumes.iter().enumerate() {
         let at = at.index(index);
         let (name, before) = (str_at(volume, "name"), out.len());
         check_source(volume, &at, out);
-        if let Some(claim) = claim_name(volume).filter(|_| has(volume, "ephemeral") && !name.is_empty()) {
-            for why in names::subdomain_name(&claim, false) {
+        if let Some(claim) = claim_name(volume).filter(|_| has_field(volume, "ephemeral") && !name.is_empty())
+        {
+            for why in names::subdomain_name_errors(&claim, false) {
                 out.invalid(&at.field("name"), name, &format!("PVC name {claim:?}: {why}"));
             }
         }
-        let first = SOURCES.iter().find(|(field, ..)| has(volume, field));
+        let first = VOLUME_SOURCES.iter().find(|(field, ..)| has_field(volume, field));
         if first.is_some_and(|(field, ..)| *field == "image") && pod.is_some() {
-            required(&volume["image"], &["reference"], &at.field("image"), out);
+            check_required(&volume["image"], &["reference"], &at.field("image"), out);
         }
-        super::check_name(name, names::dns_label, &at.field("name"), out);
+        super::check_required_name(name, names::dns_label_errors, &at.field("name"), out);
         if valid.iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at.field("name"), name);
         }
@@ -106,9 +109,9 @@ pub(super) fn check_volumes<'a>(
 }
 
 /// Checks that a volume has exactly one source, and checks that source.
-fn check_source(volume: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_source(volume: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut found = false;
-    for (field, name_in_messages, check) in SOURCES {
+    for (field, name_in_messages, check) in VOLUME_SOURCES {
         let source = &volume[field];
         if source.is_null() {
             continue;
@@ -131,15 +134,15 @@ fn check_source(volume: &Value, at: &Path, out: &mut FieldErrors) {
     }
     let portal = str_at(volume, "iscsi.targetPortal");
     let name = str_at(volume, "name");
-    if has(&volume["iscsi"], "initiatorName") && 64 < name.len() + 1 + portal.len() {
+    if has_field(&volume["iscsi"], "initiatorName") && 64 < name.len() + 1 + portal.len() {
         let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
                    iscsi.initiatorName is specified.";
         out.invalid(&at.field("name"), name, why);
     }
 }
 
-fn empty_dir(source: &Value, at: &Path, out: &mut FieldErrors) {
-    if Quantity::of(&source["sizeLimit"]).is_negative() {
+fn check_empty_dir(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    if Quantity::from_json(&source["sizeLimit"]).is_negative() {
         out.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
 }
@@ -148,36 +151,36 @@ fn empty_dir(source: &Value, at: &Path, out: &mut FieldErrors) {
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-fn host_path(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_host_path(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let path = str_at(source, "path");
     if path.is_empty() {
         return out.required(&at.field("path"), "");
     }
-    check_no_backsteps(path, &at.field("path"), out);
+    check_no_parent_references(path, &at.field("path"), out);
     super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
 }
 
-fn git_repo(source: &Value, at: &Path, out: &mut FieldErrors) {
-    required(source, &["repository"], at, out);
-    check_descending(str_at(source, "directory"), &at.field("directory"), out);
+fn check_git_repo(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(source, &["repository"], at, out);
+    check_relative_path(str_at(source, "directory"), &at.field("directory"), out);
 }
 
-fn nfs(source: &Value, at: &Path, out: &mut FieldErrors) {
-    required(source, &["server", "path"], at, out);
+fn check_nfs(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(source, &["server", "path"], at, out);
     let path = str_at(source, "path");
     if !path.starts_with('/') {
         out.invalid(&at.field("path"), path, "must be an absolute path");
     }
 }
 
-fn iscsi(source: &Value, at: &Path, out: &mut FieldErrors) {
-    required(source, &["targetPortal", "iqn"], at, out);
+fn check_iscsi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(source, &["targetPortal", "iqn"], at, out);
     let iqn = str_at(source, "iqn");
     if !iqn.is_empty() {
         check_iscsi_name(iqn, &at.field("iqn"), out);
     }
     let lun = source["lun"].as_i64().unwrap_or(0);
-    for why in names::in_range(lun, 0, 255) {
+    for why in names::range_errors(lun, 0, 255) {
         out.invalid(&at.field("lun"), lun, &why);
     }
     let needs_secret = source["chapAuthDiscovery"] == true || source["chapAuthSession"] == true;
@@ -189,7 +192,7 @@ fn iscsi(source: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_iscsi_name(name: &str, at: &Path, out: &mut FieldErrors) {
+fn check_iscsi_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let is_valid = match name.get(..3) {
         Some("iqn") => is_iqn(name),
         Some("eui") => name.len() == 20 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
@@ -218,7 +221,7 @@ fn is_iqn(name: &str) -> bool {
         && unique.chars().all(is_unique)
 }
 
-fn flocker(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let name = str_at(source, "datasetName");
     match (name.is_empty(), str_at(source, "datasetUUID").is_empty()) {
         (true, true) => out.required(at, "one of datasetName and datasetUUID is required"),
@@ -232,7 +235,7 @@ fn flocker(source: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn quobyte(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = str_at(source, "registry");
     if registry.is_empty() {
@@ -244,33 +247,43 @@ fn quobyte(source: &Value, at: &Path, out: &mut FieldErrors) {
             out.invalid(&at.field("registry"), registry, PAIRS);
         }
     }
-    required(source, &["volume"], at, out);
+    check_required(source, &["volume"], at, out);
 }
 
-fn downward_api(source: &Value, at: &Path, out: &mut FieldErrors) {
-    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
-    for file in list(source, "items") {
-        downward_file(file, at, out);
+fn check_downward_api(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+    for file in list_at(source, "items") {
+        check_downward_api_file(file, at, out);
     }
 }
 
-fn downward_file(file: &Value, at: &Path, out: &mut FieldErrors) {
-    required(file, &["path"], at, out);
+fn check_downward_api_file(file: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(file, &["path"], at, out);
     check_local_path(str_at(file, "path"), &at.field("path"), out);
-    if has(file, "fieldRef") {
-        downward::check_field_ref(&file["fieldRef"], downward::VOLUME_FIELDS, &at.field("fieldRef"), out);
-        if has(file, "resourceFieldRef") {
+    if has_field(file, "fieldRef") {
+        downward_api::check_field_ref(
+            &file["fieldRef"],
+            downward_api::VOLUME_FIELDS,
+            &at.field("fieldRef"),
+            out,
+        );
+        if has_field(file, "resourceFieldRef") {
             out.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously");
         }
-    } else if has(file, "resourceFieldRef") {
-        downward::check_resource_ref(&file["resourceFieldRef"], true, &at.field("resourceFieldRef"), out);
+    } else if has_field(file, "resourceFieldRef") {
+        downward_api::check_resource_field_ref(
+            &file["resourceFieldRef"],
+            true,
+            &at.field("resourceFieldRef"),
+            out,
+        );
     } else {
         out.required(at, "one of fieldRef and resourceFieldRef is required");
     }
-    check_mode(&file["mode"], &at.field("mode"), out);
+    check_file_mode(&file["mode"], &at.field("mode"), out);
 }
 
-fn fibre_channel(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_fibre_channel(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let (targets, wwids) = (&source["targetWWNs"], &source["wwids"]);
     if !is_set(targets) && !is_set(wwids) {
         out.required(&at.field("targetWWNs"), "must specify either targetWWNs or wwids, but not both");
@@ -286,7 +299,7 @@ fn fibre_channel(source: &Value, at: &Path, out: &mut FieldErrors) {
         match source["lun"].as_i64() {
             None => out.required(&at.field("lun"), "lun is required if targetWWNs is specified"),
             Some(lun) => {
-                for why in names::in_range(lun, 0, 255) {
+                for why in names::range_errors(lun, 0, 255) {
                     out.invalid(&at.field("lun"), lun, &why);
                 }
             }
@@ -294,8 +307,8 @@ fn fibre_channel(source: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn flex(source: &Value, at: &Path, out: &mut FieldErrors) {
-    required(source, &["driver"], at, out);
+fn check_flex_volume(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(source, &["driver"], at, out);
     for key in source["options"].as_object().into_iter().flatten().map(|(key, _)| key) {
         let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
         if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {
@@ -305,8 +318,8 @@ fn flex(source: &Value, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn azure_disk(source: &Value, at: &Path, out: &mut FieldErrors) {
-    required(source, &["diskName", "diskURI"], at, out);
+fn check_azure_disk(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(source, &["diskName", "diskURI"], at, out);
     super::check_choice(
         &source["cachingMode"],
         &["None", "ReadOnly", "ReadWrite"],
@@ -320,26 +333,31 @@ fn azure_disk(source: &Value, at: &Path, out: &mut FieldErrors) {
             "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
         out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
     }
-    if has(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
+    if has_field(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
         const URI_FORMAT: &str =
             "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
         out.unsupported(&at.field("diskURI"), uri, &[URI_FORMAT]);
     }
 }
 
-fn storage_os(source: &Value, at: &Path, out: &mut FieldErrors) {
-    super::check_name(str_at(source, "volumeName"), names::dns_label, &at.field("volumeName"), out);
+fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    super::check_required_name(
+        str_at(source, "volumeName"),
+        names::dns_label_errors,
+        &at.field("volumeName"),
+        out,
+    );
     let namespace = str_at(source, "volumeNamespace");
     if !namespace.is_empty() {
-        out.each(&at.field("volumeNamespace"), namespace, names::dns_label(namespace));
+        out.invalid_for_each(&at.field("volumeNamespace"), namespace, names::dns_label_errors(namespace));
     }
     check_secret_ref(source, "secretRef", at, out);
 }
 
-fn projected(source: &Value, at: &Path, out: &mut FieldErrors) {
-    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+fn check_projected(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     let mut paths: Vec<&str> = Vec::new();
-    for (index, source) in list(source, "sources").iter().enumerate() {
+    for (index, source) in list_at(source, "sources").iter().enumerate() {
         let sources_at = at.field("sources");
         let source_at = sources_at.index(index);
         for name in ["secret", "configMap"] {
@@ -348,30 +366,35 @@ fn projected(source: &Value, at: &Path, out: &mut FieldErrors) {
                 continue;
             }
             let it_at = source_at.field(name);
-            required(it, &["name"], &it_at, out);
-            for (index, item) in list(it, "items").iter().enumerate() {
+            check_required(it, &["name"], &it_at, out);
+            for (index, item) in list_at(it, "items").iter().enumerate() {
                 check_key_to_path(item, &it_at.field("items").index(index), out);
-                take_path(&mut paths, str_at(item, "path"), str_at(it, "name"), at, out);
+                check_unique_path(&mut paths, str_at(item, "path"), str_at(it, "name"), at, out);
             }
         }
-        if has(source, "downwardAPI") {
-            for file in list(&source["downwardAPI"], "items") {
-                downward_file(file, &source_at.field("downwardAPI"), out);
+        if has_field(source, "downwardAPI") {
+            for file in list_at(&source["downwardAPI"], "items") {
+                check_downward_api_file(file, &source_at.field("downwardAPI"), out);
                 let path = str_at(file, "path");
-                take_path(&mut paths, path, path, at, out);
+                check_unique_path(&mut paths, path, path, at, out);
             }
         }
-        if has(source, "serviceAccountToken") {
-            check_token(&source["serviceAccountToken"], &source_at.field("serviceAccountToken"), at, out);
+        if has_field(source, "serviceAccountToken") {
+            check_service_account_token(
+                &source["serviceAccountToken"],
+                &source_at.field("serviceAccountToken"),
+                at,
+                out,
+            );
         }
         let kinds = ["secret", "configMap", "downwardAPI", "serviceAccountToken"];
-        if 1 < kinds.iter().filter(|it| has(source, it)).count() {
+        if 1 < kinds.iter().filter(|it| has_field(source, it)).count() {
             out.forbidden(&source_at, "may not specify more than 1 volume type per source");
         }
     }
 }
 
-fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut FieldErrors) {
+fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorPath, out: &mut FieldErrors) {
     let seconds = token["expirationSeconds"].as_i64().unwrap_or(0);
     if seconds < 600 {
         let why = "may not specify a duration less than 10 minutes";
@@ -390,7 +413,13 @@ fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut FieldErrors
 }
 
 /// Checks that a file path occurs only once in a projected volume.
-fn take_path<'a>(seen: &mut Vec<&'a str>, path: &'a str, source: &str, at: &Path, out: &mut FieldErrors) {
+fn check_unique_path<'a>(
+    seen: &mut Vec<&'a str>,
+    path: &'a str,
+    source: &str,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     if path.is_empty() {
         return;
     }
@@ -401,7 +430,7 @@ fn take_path<'a>(seen: &mut Vec<&'a str>, path: &'a str, source: &str, at: &Path
     }
 }
 
-fn csi(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_csi(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let driver = str_at(source, "driver");
     if driver.is_empty() {
         out.required(&at.field("driver"), "");
@@ -409,19 +438,23 @@ fn csi(source: &Value, at: &Path, out: &mut FieldErrors) {
         if 63 < driver.len() {
             out.too_long(&at.field("driver"), 63);
         }
-        out.each(&at.field("driver"), driver, names::dns_subdomain(&driver.to_lowercase()));
+        out.invalid_for_each(
+            &at.field("driver"),
+            driver,
+            names::dns_subdomain_errors(&driver.to_lowercase()),
+        );
     }
-    if has(source, "nodePublishSecretRef") {
+    if has_field(source, "nodePublishSecretRef") {
         let name = str_at(source, "nodePublishSecretRef.name");
         if name.is_empty() {
             out.required(&at.field("nodePublishSecretRef.name"), "");
         } else {
-            out.each(&at.field("name"), name, names::dns_subdomain(name));
+            out.invalid_for_each(&at.field("name"), name, names::dns_subdomain_errors(name));
         }
     }
 }
 
-fn ephemeral(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let template = &source["volumeClaimTemplate"];
     if template.is_null() {
         return out.required(&at.field("volumeClaimTemplate"), "");
@@ -435,12 +468,12 @@ fn ephemeral(source: &Value, at: &Path, out: &mut FieldErrors) {
             out.forbidden(&meta_at.field(name), "cannot be set");
         }
     }
-    check_claim(&template["spec"], &at.field("spec"), out);
+    check_volume_claim(&template["spec"], &at.field("spec"), out);
 }
 
-fn check_claim(spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let modes = list(spec, "accessModes");
+    let modes = list_at(spec, "accessModes");
     if modes.is_empty() {
         out.required(&at.field("accessModes"), "at least 1 access mode is required");
     }
@@ -452,51 +485,51 @@ fn check_claim(spec: &Value, at: &Path, out: &mut FieldErrors) {
         out.forbidden(&at.field("accessModes"), "may not use ReadWriteOncePod with other access modes");
     }
     let storage = &spec["resources"]["requests"]["storage"];
-    let (storage_at, amount) = (at.field("resources"), Quantity::of(storage));
+    let (storage_at, amount) = (at.field("resources"), Quantity::from_json(storage));
     let storage_at = storage_at.key("storage");
     if storage.is_null() {
         out.required(&storage_at, "");
     } else if amount.is_zero() || amount.is_negative() {
         out.invalid(&storage_at, storage, "must be greater than zero");
     } else {
-        resources::check_amount("storage", storage, &storage_at, out);
+        resources::check_quantity("storage", storage, &storage_at, out);
     }
     for name in ["storageClassName", "volumeAttributesClassName"] {
         let class = str_at(spec, name);
         if !class.is_empty() {
-            out.each(&at.field(name), class, names::dns_subdomain(class));
+            out.invalid_for_each(&at.field(name), class, names::dns_subdomain_errors(class));
         }
     }
     super::check_choice(&spec["volumeMode"], &["Block", "Filesystem"], &at.field("volumeMode"), out);
 }
 
-fn check_files(source: &Value, at: &Path, out: &mut FieldErrors) {
-    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
-    for (index, item) in list(source, "items").iter().enumerate() {
+fn check_key_to_path_items(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+    for (index, item) in list_at(source, "items").iter().enumerate() {
         check_key_to_path(item, &at.field("items").index(index), out);
     }
 }
 
-fn check_key_to_path(item: &Value, at: &Path, out: &mut FieldErrors) {
-    required(item, &["key", "path"], at, out);
+fn check_key_to_path(item: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    check_required(item, &["key", "path"], at, out);
     check_local_path(str_at(item, "path"), &at.field("path"), out);
-    check_mode(&item["mode"], &at.field("mode"), out);
+    check_file_mode(&item["mode"], &at.field("mode"), out);
 }
 
-fn check_mode(mode: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_file_mode(mode: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(mode) = mode.as_i64().filter(|it| !(0..=0o777).contains(it)) {
         out.invalid(at, mode, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
-fn check_partition(source: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_partition(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
         out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");
     }
 }
 
-fn check_secret_ref(source: &Value, name: &str, at: &Path, out: &mut FieldErrors) {
-    if has(source, name) && str_at(&source[name], "name").is_empty() {
+fn check_secret_ref(source: &Value, name: &str, at: &ErrorPath, out: &mut FieldErrors) {
+    if has_field(source, name) && str_at(&source[name], "name").is_empty() {
         out.required(&at.field(name).field("name"), "");
     }
 }

@@ -7,25 +7,25 @@ use std::collections::HashMap;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use super::Write;
-use super::field_error::Path;
+use super::ValidatedWrite;
+use super::field_error::ErrorPath;
 use super::names;
 use crate::subresource::Subresource;
-use crate::unstructured::{is_set, list, str_at};
+use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 
 /// Returns no warnings: the function of kinds without warnings.
-pub(crate) fn nothing(_: &Write) -> Vec<String> {
+pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
     Vec::new()
 }
 
 /// Warnings about a new pod. Updates cause none, because controllers make them often.
-pub(crate) fn pod(write: &Write) -> Vec<String> {
+pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
     }
     let mut out = Vec::new();
-    let errors = names::dns_label(str_at(write.new, "metadata.name"));
+    let errors = names::dns_label_errors(str_at(write.new, "metadata.name"));
     if !errors.is_empty() {
         out.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
@@ -33,27 +33,37 @@ pub(crate) fn pod(write: &Write) -> Vec<String> {
             errors.join(" ")
         ));
     }
-    of_template(write.new, &Path::new("spec"), &Path::new("metadata.annotations"), &mut out);
+    add_template_warnings(
+        write.new,
+        &ErrorPath::new("spec"),
+        &ErrorPath::new("metadata.annotations"),
+        &mut out,
+    );
     out
 }
 
 /// Warnings about a PodTemplate whose template is new or changed.
-pub(crate) fn pod_template(write: &Write) -> Vec<String> {
+pub(crate) fn pod_template_warnings(write: &ValidatedWrite) -> Vec<String> {
     let mut out = Vec::new();
     if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
-        let at = Path::new("template");
-        of_template(&write.new["template"], &at.field("spec"), &at.field("metadata.annotations"), &mut out);
+        let at = ErrorPath::new("template");
+        add_template_warnings(
+            &write.new["template"],
+            &at.field("spec"),
+            &at.field("metadata.annotations"),
+            &mut out,
+        );
     }
     out
 }
 
 /// Warnings about a DaemonSet whose template is new or changed.
-pub(crate) fn daemonset(write: &Write) -> Vec<String> {
+pub(crate) fn daemonset_warnings(write: &ValidatedWrite) -> Vec<String> {
     let mut out = Vec::new();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
     if write.subresource == Subresource::Whole && write.old.is_none_or(is_new) {
-        let at = Path::new("spec.template");
-        of_template(
+        let at = ErrorPath::new("spec.template");
+        add_template_warnings(
             &write.new["spec"]["template"],
             &at.field("spec"),
             &at.field("metadata.annotations"),
@@ -64,7 +74,7 @@ pub(crate) fn daemonset(write: &Write) -> Vec<String> {
 }
 
 /// Warnings about a Service.
-pub(crate) fn service(write: &Write) -> Vec<String> {
+pub(crate) fn service_warnings(write: &ValidatedWrite) -> Vec<String> {
     let spec = &write.new["spec"];
     let mut out: Vec<String> = Vec::new();
     let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
@@ -94,20 +104,22 @@ pub(crate) fn service(write: &Write) -> Vec<String> {
     if write.subresource == Subresource::Whole { out } else { Vec::new() }
 }
 
-pub(crate) fn node(write: &Write) -> Vec<String> {
+pub(crate) fn node_warnings(write: &ValidatedWrite) -> Vec<String> {
     let is_used = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
     is_used.then(|| why.to_owned()).into_iter().collect()
 }
 
 /// Warnings about deprecated node labels in a RuntimeClass.
-pub(crate) fn runtime_class(write: &Write) -> Vec<String> {
+pub(crate) fn runtime_class_warnings(write: &ValidatedWrite) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
-    selector.filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?))).collect()
+    selector
+        .filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", deprecated_node_label(label)?)))
+        .collect()
 }
 
 /// Warnings about a TLS Secret without PEM data.
-pub(crate) fn secret(write: &Write) -> Vec<String> {
+pub(crate) fn secret_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {
         return Vec::new();
     }
@@ -120,53 +132,62 @@ pub(crate) fn secret(write: &Write) -> Vec<String> {
 }
 
 /// Warnings about an EndpointSlice.
-pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
+pub(crate) fn endpoint_slice_warnings(write: &ValidatedWrite) -> Vec<String> {
     let why = "spec.addressType: FQDN endpoints are deprecated";
     (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
 }
 
 /// Adds the warnings about a pod or pod template.
-fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
+fn add_template_warnings(
+    template: &Value,
+    at: &ErrorPath,
+    annotations_at: &ErrorPath,
+    out: &mut Vec<String>,
+) {
     let spec = &template["spec"];
     // The spec of a pod itself has the path `spec`.
     let is_template = at.to_string() != "spec";
-    of_node_labels(spec, at, out);
-    of_spreading(spec, at, out);
-    of_annotations(&template["metadata"]["annotations"], annotations_at, out);
-    of_volumes(spec, at, out);
-    of_doubles(spec, at, out);
-    of_amounts(&spec["overhead"], &at.field("overhead"), out);
+    add_node_label_warnings(spec, at, out);
+    add_topology_spread_warnings(spec, at, out);
+    add_annotation_warnings(&template["metadata"]["annotations"], annotations_at, out);
+    add_volume_warnings(spec, at, out);
+    add_duplicate_warnings(spec, at, out);
+    add_fractional_byte_warnings(&spec["overhead"], &at.field("overhead"), out);
     let annotations = &template["metadata"]["annotations"];
-    of_seccomp(annotations, "seccomp.security.alpha.kubernetes.io/pod", spec, annotations_at, out);
-    each_container(spec, at, |container, at| {
+    add_seccomp_warnings(annotations, "seccomp.security.alpha.kubernetes.io/pod", spec, annotations_at, out);
+    for_each_container(spec, at, |container, at| {
         let key = format!("container.seccomp.security.alpha.kubernetes.io/{}", str_at(container, "name"));
-        of_seccomp(annotations, &key, container, annotations_at, out);
+        add_seccomp_warnings(annotations, &key, container, annotations_at, out);
         if is_template {
-            of_app_armor(annotations, container, spec, annotations_at, out);
+            add_app_armor_warnings(annotations, container, spec, annotations_at, out);
         }
         for list in ["limits", "requests"] {
-            of_amounts(&container["resources"][list], &at.field("resources").field(list), out);
+            add_fractional_byte_warnings(
+                &container["resources"][list],
+                &at.field("resources").field(list),
+                out,
+            );
         }
-        of_environment(list(container, "env"), &at.field("env"), out);
+        add_environment_warnings(list_at(container, "env"), &at.field("env"), out);
     });
-    of_ports(spec, at, out);
+    add_port_warnings(spec, at, out);
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|it| it < 0) {
         let at = at.field("terminationGracePeriodSeconds");
         out.push(format!("{at}: must be >= 0; negative values are invalid and will be treated as 1"));
     }
-    of_affinity(&spec["affinity"], &at.field("affinity"), out);
+    add_pod_affinity_warnings(&spec["affinity"], &at.field("affinity"), out);
 }
 
-fn each_container(spec: &Value, at: &Path, mut visit: impl FnMut(&Value, &Path)) {
+fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value, &ErrorPath)) {
     for name in ["initContainers", "containers", "ephemeralContainers"] {
-        for (index, container) in list(spec, name).iter().enumerate() {
+        for (index, container) in list_at(spec, name).iter().enumerate() {
             visit(container, &at.field(name).index(index));
         }
     }
 }
 
 /// The warning about a deprecated node label.
-fn renamed(label: &str) -> Option<&'static str> {
+fn deprecated_node_label(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
         "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
@@ -189,25 +210,25 @@ fn renamed(label: &str) -> Option<&'static str> {
 }
 
 /// Adds warnings about deprecated or invalid node labels in node selector and node affinity.
-fn of_node_labels(spec: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
-        if let Some(why) = renamed(label) {
+        if let Some(why) = deprecated_node_label(label) {
             out.push(format!("{}: {why}", at.field("nodeSelector").key(label)));
         }
     }
     let affinity = &spec["affinity"]["nodeAffinity"];
     let at = at.field("affinity.nodeAffinity");
-    let mut term = |term: &Value, is_preference: bool, at: &Path| {
-        for (index, it) in list(term, "matchExpressions").iter().enumerate() {
+    let mut term = |term: &Value, is_preference: bool, at: &ErrorPath| {
+        for (index, it) in list_at(term, "matchExpressions").iter().enumerate() {
             let key = str_at(it, "key");
-            if let Some(why) = renamed(key) {
+            if let Some(why) = deprecated_node_label(key) {
                 out.push(format!(
                     "{}: {key} is {why}",
                     at.field("matchExpressions").index(index).field("key")
                 ));
             }
-            for (value_index, value) in list(it, "values").iter().enumerate().filter(|_| is_preference) {
-                let errors = names::label_value(value.as_str().unwrap_or_default());
+            for (value_index, value) in list_at(it, "values").iter().enumerate().filter(|_| is_preference) {
+                let errors = names::label_value_errors(value.as_str().unwrap_or_default());
                 if let Some(why) = errors.first() {
                     let at = at.field("matchExpressions");
                     let at = at.index(index);
@@ -218,45 +239,46 @@ fn of_node_labels(spec: &Value, at: &Path, out: &mut Vec<String>) {
         }
     };
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    for (index, it) in list(&affinity[required], "nodeSelectorTerms").iter().enumerate() {
+    for (index, it) in list_at(&affinity[required], "nodeSelectorTerms").iter().enumerate() {
         term(it, false, &at.field(required).field("nodeSelectorTerms").index(index));
     }
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
-    for (index, it) in list(affinity, preferred).iter().enumerate() {
+    for (index, it) in list_at(affinity, preferred).iter().enumerate() {
         term(&it["preference"], true, &at.field(preferred).index(index).field("preference"));
     }
 }
 
-const SELECTS_NONE: &str = "a null labelSelector results in matching no pod";
+const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-fn of_spreading(spec: &Value, at: &Path, out: &mut Vec<String>) {
-    for (index, it) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+    for (index, it) in list_at(spec, "topologySpreadConstraints").iter().enumerate() {
         let at = at.field("topologySpreadConstraints");
         let at = at.index(index);
         let key = str_at(it, "topologyKey");
-        if let Some(why) = renamed(key) {
+        if let Some(why) = deprecated_node_label(key) {
             out.push(format!("{}: {key} is {why}", at.field("topologyKey")));
         }
         if it["labelSelector"].is_null() {
-            out.push(format!("{}: {SELECTS_NONE}", at.field("labelSelector")));
+            out.push(format!("{}: {NULL_SELECTOR}", at.field("labelSelector")));
         }
     }
 }
 
-fn of_affinity(affinity: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
-        for (index, it) in list(pod, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+        for (index, it) in list_at(pod, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
             if it["labelSelector"].is_null() {
                 let at = at.field("requiredDuringSchedulingIgnoredDuringExecution");
-                out.push(format!("{}: {SELECTS_NONE}", at.index(index).field("labelSelector")));
+                out.push(format!("{}: {NULL_SELECTOR}", at.index(index).field("labelSelector")));
             }
         }
-        for (index, it) in list(pod, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+        for (index, it) in list_at(pod, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate()
+        {
             if it["podAffinityTerm"]["labelSelector"].is_null() {
                 let at = at.field("preferredDuringSchedulingIgnoredDuringExecution");
                 out.push(format!(
-                    "{}: {SELECTS_NONE}",
+                    "{}: {NULL_SELECTOR}",
                     at.index(index).field("podAffinityTerm.labelSelector")
                 ));
             }
@@ -264,7 +286,7 @@ fn of_affinity(affinity: &Value, at: &Path, out: &mut Vec<String>) {
     }
 }
 
-fn of_annotations(annotations: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     const NON_FUNCTIONAL: &[(&str, &str)] = &[
         (
             "scheduler.alpha.kubernetes.io/critical-pod",
@@ -284,7 +306,13 @@ fn of_annotations(annotations: &Value, at: &Path, out: &mut Vec<String>) {
     }
 }
 
-fn of_seccomp(annotations: &Value, key: &str, object: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_seccomp_warnings(
+    annotations: &Value,
+    key: &str,
+    object: &Value,
+    at: &ErrorPath,
+    out: &mut Vec<String>,
+) {
     if !annotations[key].is_null() && object["securityContext"]["seccompProfile"].is_null() {
         out.push(format!(
             "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
@@ -293,7 +321,13 @@ fn of_seccomp(annotations: &Value, key: &str, object: &Value, at: &Path, out: &m
     }
 }
 
-fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_app_armor_warnings(
+    annotations: &Value,
+    container: &Value,
+    spec: &Value,
+    at: &ErrorPath,
+    out: &mut Vec<String>,
+) {
     let key = format!("container.apparmor.security.beta.kubernetes.io/{}", str_at(container, "name"));
     let Some(annotation) = annotations[&key].as_str() else { return };
     if !container["securityContext"]["appArmorProfile"].is_null() {
@@ -314,7 +348,7 @@ fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path,
     }
 }
 
-fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     const DEPRECATED: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
         ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -326,24 +360,24 @@ fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
         ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
         ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
     ];
-    let volumes = list(spec, "volumes");
+    let volumes = list_at(spec, "volumes");
     for (index, volume) in volumes.iter().enumerate() {
         for (_, name, why) in DEPRECATED.iter().filter(|(field, ..)| !volume[*field].is_null()) {
             out.push(format!("{}: {why}", at.field("volumes").index(index).field(name)));
         }
     }
     for volume in volumes {
-        of_paths(volume, out);
+        add_path_overlap_warnings(volume, out);
     }
 }
 
 /// Adds warnings about overlapping file paths in a volume.
-fn of_paths(volume: &Value, out: &mut Vec<String>) {
+fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
     let name = str_at(volume, "name");
     let mut empty = Vec::new();
     let items = |source: &Value, source_name: &str| -> Vec<(String, String)> {
         let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), source_name.to_owned());
-        list(source, "items").iter().map(path).collect()
+        list_at(source, "items").iter().map(path).collect()
     };
     let mut warn_overlaps = |what: &str, paths: Vec<(String, String)>| {
         let format_path = |(path, source): &(String, String)| match source.as_str() {
@@ -365,7 +399,7 @@ fn of_paths(volume: &Value, out: &mut Vec<String>) {
     warn_overlaps(&format!("Secret {:?}", str_at(secret, "secretName")), items(secret, ""));
     warn_overlaps("DownwardAPI", items(&volume["downwardAPI"], ""));
     let mut all = Vec::new();
-    for source in list(&volume["projected"], "sources") {
+    for source in list_at(&volume["projected"], "sources") {
         if !is_set(source) {
             empty.push(format!("volume {name:?} (Projected) has no sources provided"));
             continue;
@@ -384,9 +418,9 @@ fn of_paths(volume: &Value, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about duplicate host aliases and image pull secrets.
-fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
-        let items = list(spec, name);
+        let items = list_at(spec, name);
         for (index, it) in items.iter().enumerate() {
             let value = str_at(it, field);
             if items[..index].iter().any(|other| str_at(other, field) == value) {
@@ -394,7 +428,7 @@ fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
             }
         }
     }
-    for (index, it) in list(spec, "imagePullSecrets").iter().enumerate() {
+    for (index, it) in list_at(spec, "imagePullSecrets").iter().enumerate() {
         if !is_set(&it["name"]) {
             let at = at.field("imagePullSecrets");
             out.push(format!("{}: invalid empty name \"\"", at.index(index).field("name")));
@@ -403,10 +437,10 @@ fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about fractions of bytes.
-fn of_amounts(amounts: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];
-        if Quantity::of(amount).millis() % 1000 != 0 {
+        if Quantity::from_json(amount).millis() % 1000 != 0 {
             let text = amount.as_str().unwrap_or_default();
             out.push(format!(
                 "{}: fractional byte value {text:?} is invalid, must be an integer",
@@ -417,7 +451,7 @@ fn of_amounts(amounts: &Value, at: &Path, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about environment variables that are defined twice.
-fn of_environment(env: &[Value], at: &Path, out: &mut Vec<String>) {
+fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>) {
     for (index, it) in env.iter().enumerate() {
         let name = str_at(it, "name");
         if !env[..index].iter().any(|other| str_at(other, "name") == name) {
@@ -435,12 +469,12 @@ fn of_environment(env: &[Value], at: &Path, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about duplicate, overlapping and ambiguous ports.
-fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
+fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     let mut seen: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
     let mut name_warnings: Vec<String> = Vec::new();
     let mut names: HashMap<String, String> = HashMap::new();
-    each_container(spec, at, |container, at| {
-        for (index, port) in list(container, "ports").iter().enumerate() {
+    for_each_container(spec, at, |container, at| {
+        for (index, port) in list_at(container, "ports").iter().enumerate() {
             let at = at.field("ports").index(index).to_string();
             let (host_ip, host_port) = (str_at(port, "hostIP"), port["hostPort"].as_i64().unwrap_or(0));
             if !host_ip.is_empty() && host_port == 0 {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_api::labels::LabelOp;
+use muster_api::labels::LabelOperator;
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+use muster_api::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::{
@@ -235,10 +235,10 @@ pub fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     for toleration in tolerations {
         let effect = toleration.effect.is_none() || toleration.effect == Some(taint.effect);
         let key = toleration.key.is_empty() || toleration.key == taint.key;
-        let value = match &toleration.op {
-            TolerationOp::Exists => true,
-            TolerationOp::Equal(value) => *value == taint.value,
-            TolerationOp::Unknown => false,
+        let value = match &toleration.operator {
+            TolerationOperator::Exists => true,
+            TolerationOperator::Equal(value) => *value == taint.value,
+            TolerationOperator::Unknown => false,
         };
         if effect && key && value {
             return true;
@@ -257,22 +257,22 @@ fn pod_tolerates(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
     let by_itself = match (taint.key.as_ref(), taint.effect) {
-        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", Effect::NoExecute) => true,
+        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", TaintEffect::NoExecute) => true,
         (
             "node.kubernetes.io/disk-pressure"
             | "node.kubernetes.io/memory-pressure"
             | "node.kubernetes.io/pid-pressure"
             | "node.kubernetes.io/unschedulable",
-            Effect::NoSchedule,
+            TaintEffect::NoSchedule,
         ) => true,
-        ("node.kubernetes.io/network-unavailable", Effect::NoSchedule) => on_host,
+        ("node.kubernetes.io/network-unavailable", TaintEffect::NoSchedule) => on_host,
         _ => false,
     };
     by_itself || tolerated(&set.template.tolerations, taint)
 }
 
 fn untolerated<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
-    node.taints.iter().filter(|it| it.effect == Effect::NoSchedule && !pod_tolerates(set, it)).collect()
+    node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !pod_tolerates(set, it)).collect()
 }
 
 /// Name, selector and affinity.
@@ -298,11 +298,11 @@ fn required(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {
         NodeRequirement::Label(it) => {
             let value = node.labels.get(&it.key);
-            match &it.op {
-                LabelOp::In(values) => value.is_some_and(|it| values.contains(it)),
-                LabelOp::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
-                LabelOp::Exists => value.is_some(),
-                LabelOp::DoesNotExist => value.is_none(),
+            match &it.operator {
+                LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
+                LabelOperator::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
+                LabelOperator::Exists => value.is_some(),
+                LabelOperator::DoesNotExist => value.is_none(),
             }
         }
         NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| *than < it),
@@ -314,7 +314,7 @@ fn required(requirement: &NodeRequirement, node: &Node) -> bool {
 
 pub fn keeps(set: &Set, node: &Node) -> bool {
     wanted(set, node)
-        && !node.taints.iter().any(|it| it.effect == Effect::NoExecute && !pod_tolerates(set, it))
+        && !node.taints.iter().any(|it| it.effect == TaintEffect::NoExecute && !pod_tolerates(set, it))
 }
 
 pub fn eligible(set: &Set, node: &Node) -> bool {
@@ -325,11 +325,11 @@ pub fn selects(set: &Set, labels: &muster_api::labels::Labels) -> bool {
     match &set.selector {
         Selector::AllOf(all) => all.iter().all(|it| {
             let value = labels.get(&it.key);
-            match &it.op {
-                LabelOp::In(values) => value.is_some_and(|it| values.contains(it)),
-                LabelOp::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
-                LabelOp::Exists => value.is_some(),
-                LabelOp::DoesNotExist => value.is_none(),
+            match &it.operator {
+                LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
+                LabelOperator::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
+                LabelOperator::Exists => value.is_some(),
+                LabelOperator::DoesNotExist => value.is_none(),
             }
         }),
         Selector::Everything | Selector::Unreadable(_) => false,

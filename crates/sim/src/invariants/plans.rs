@@ -353,7 +353,7 @@ fn kept_by_taint(view: &View, set: &Set, pod: &Pod, _clock: Time) -> bool {
         return false;
     }
     node.taints.iter().any(|it| {
-        it.effect == muster_api::taints::Effect::NoSchedule
+        it.effect == muster_api::taints::TaintEffect::NoSchedule
             && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
             && !oracle::tolerated(&pod.tolerations, it)
             && !oracle::tolerated(&set.template.tolerations, it)

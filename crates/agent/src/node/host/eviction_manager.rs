@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, Amounts};
+use muster_api::resources::{self, ResourceQuantities};
 use muster_api::text::Text;
 use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::plan::Event;
@@ -315,12 +315,13 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
     let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let asked = resources::at_once(
+    let asked = resources::pod_total(
         containers.iter().map(of_container),
         init.iter().map(|it| (sidecar(it), of_container(it))),
     );
-    let of_whole: Amounts = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
-    let amount = |of: &Amounts| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
+    let of_whole: ResourceQuantities = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
+    let amount =
+        |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
     let taker = |container: &core::Container| {
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
@@ -359,12 +360,12 @@ fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
     }
 }
 
-fn requests(of: Option<&core::ResourceRequirements>) -> Amounts {
+fn requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
     amounts(of.and_then(|it| it.requests.as_ref()))
 }
 
 /// What cannot be read is not there.
-pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
+pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))
     };

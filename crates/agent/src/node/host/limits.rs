@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt as _;
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, Amounts};
+use muster_api::resources::{self, ResourceQuantities};
 use muster_engine::kubelet::eviction::{Limit, Limited, Storage, over_its_limit};
 use tokio::time::Instant;
 
@@ -70,13 +70,13 @@ fn limits(pod: &core::Pod) -> Option<Storage> {
         let size = Quantity::parse(&source.size_limit.as_ref()?.0).ok().filter(some)?;
         Some(limit(&it.name, size))
     };
-    let of_container = |it: &core::Container| -> Amounts {
+    let of_container = |it: &core::Container| -> ResourceQuantities {
         let stated = it.resources.as_ref().and_then(|it| it.limits.as_ref());
         amounts(stated).into_iter().filter(|(name, _)| name == RESOURCE).collect()
     };
     let init = spec.init_containers.as_deref().unwrap_or_default();
     let is_sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let together = resources::at_once(
+    let together = resources::pod_total(
         spec.containers.iter().map(of_container),
         init.iter().map(|it| (is_sidecar(it), of_container(it))),
     );

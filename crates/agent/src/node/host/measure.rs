@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{Measure, Measures, Signal};
 use muster_engine::kubelet::node_status::Info;
 
@@ -40,16 +40,16 @@ fn os_image(os_release: &str) -> String {
 }
 
 /// All that pods may share.
-pub(super) fn capacity(root: &Path, pods_max: u16) -> Amounts {
-    let mut all = Amounts::from([
-        ("cpu".to_owned(), Quantity::whole(cpus())),
-        ("pods".to_owned(), Quantity::whole(pods_max.into())),
+pub(super) fn capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
+    let mut all = ResourceQuantities::from([
+        ("cpu".to_owned(), Quantity::from_units(cpus())),
+        ("pods".to_owned(), Quantity::from_units(pods_max.into())),
     ]);
     if let Ok(memory) = Memory::read() {
-        all.insert("memory".to_owned(), Quantity::bytes(memory.total));
+        all.insert("memory".to_owned(), Quantity::from_bytes(memory.total));
     }
     if let Ok(disk) = Disk::of(root) {
-        all.insert("ephemeral-storage".to_owned(), Quantity::bytes(disk.bytes));
+        all.insert("ephemeral-storage".to_owned(), Quantity::from_bytes(disk.bytes));
     }
     all.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
     all
@@ -75,15 +75,15 @@ fn count(list: &str) -> i64 {
 }
 
 /// As `hugepages-2Mi`, by the sizes that the kernel has.
-fn huge_pages(dir: &Path) -> Amounts {
-    let Ok(sizes) = fs::read_dir(dir) else { return Amounts::new() };
+fn huge_pages(dir: &Path) -> ResourceQuantities {
+    let Ok(sizes) = fs::read_dir(dir) else { return ResourceQuantities::new() };
     let size = |entry: fs::DirEntry| {
         let name = entry.file_name();
         let kib: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
         let pages: i64 = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
         let bytes = kib.checked_mul(1024)?;
-        let amount = Quantity::bytes(bytes.checked_mul(pages)?);
-        Some((format!("hugepages-{}", Quantity::bytes(bytes)), amount))
+        let amount = Quantity::from_bytes(bytes.checked_mul(pages)?);
+        Some((format!("hugepages-{}", Quantity::from_bytes(bytes)), amount))
     };
     sizes.flatten().filter_map(size).collect()
 }

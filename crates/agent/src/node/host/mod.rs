@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::controller::ObjectReference;
 use muster_engine::kubelet::eviction::Signal;
 use muster_engine::kubelet::node_status as rules;
@@ -28,19 +28,19 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 /// What pods may have of this machine.
-pub(super) fn allocatable(config: &Config) -> Amounts {
+pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
     let capacity = measure::capacity(&config.root, config.pods_max);
     rules::allocatable(&capacity, &reserved(config, &capacity))
 }
 
 /// What the system keeps for itself, and what must be left before pods are sent off.
-fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
+fn reserved(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
     let mut reserved = config.reclaim.reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let kept = Quantity::bytes(config.reclaim.thresholds.reserved(signal, capacity));
+        let kept = Quantity::from_bytes(config.reclaim.thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(kept);
     }

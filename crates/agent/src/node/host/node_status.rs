@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use muster_api::interner::Interner;
-use muster_api::resources::Amounts;
+use muster_api::resources::ResourceQuantities;
 use muster_engine::controller::EventRecord;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
@@ -127,7 +127,7 @@ struct NodeStatusManager<'a, R> {
     node: &'a Node<R>,
     info: Info,
     /// As it was at the start: what a file system says of its size goes to and fro.
-    capacity: Amounts,
+    capacity: ResourceQuantities,
 }
 
 impl<R: Runtime> NodeStatusManager<'_, R> {

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::interner::Interner;
-use muster_api::labels::{LabelOp, Labels, Requirement};
+use muster_api::labels::{LabelOperator, LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+use muster_api::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
@@ -168,19 +168,19 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     let taints = taints
         .into_iter()
         .map(|it| Taint {
-            key: shared.text(&it.key.unwrap_or_default()),
-            value: shared.text(&it.value.unwrap_or_default()),
-            effect: Effect::parse(&it.effect.unwrap_or_default()),
+            key: shared.intern_text(&it.key.unwrap_or_default()),
+            value: shared.intern_text(&it.value.unwrap_or_default()),
+            effect: TaintEffect::parse(&it.effect.unwrap_or_default()),
         })
         .collect();
     let conditions = raw.status.and_then(|it| it.conditions).unwrap_or_default();
     let ready = conditions.iter().find(|it| it.kind.as_ref() == "Ready");
     Ok(Node {
-        name: shared.text(raw.metadata.name.as_deref().unwrap_or_default()),
+        name: shared.intern_text(raw.metadata.name.as_deref().unwrap_or_default()),
         uid: raw.metadata.uid(),
         resource_version: raw.metadata.resource_version(),
         labels: raw.metadata.labels(shared),
-        taints: shared.taints(taints),
+        taints: shared.intern_taints(taints),
         ready: Ready {
             status: ready.map_or(Truth::Unknown, |it| Truth::parse(&it.status)),
             since: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
@@ -221,14 +221,17 @@ fn selector(raw: Option<RawSelector<'_>>) -> Selector {
 }
 
 /// All of them must hold.
-pub(crate) fn requirements(raw: RawSelector<'_>) -> Result<Vec<Requirement>, String> {
+pub(crate) fn requirements(raw: RawSelector<'_>) -> Result<Vec<LabelRequirement>, String> {
     let mut all = Vec::new();
     for (key, value) in raw.match_labels.into_iter().flatten() {
-        all.push(Requirement { key: key.as_ref().into(), op: LabelOp::In([value.as_ref().into()].into()) });
+        all.push(LabelRequirement {
+            key: key.as_ref().into(),
+            operator: LabelOperator::In([value.as_ref().into()].into()),
+        });
     }
     for it in raw.match_expressions.into_iter().flatten() {
         let op = it.label_op()?;
-        all.push(Requirement { key: it.key.unwrap_or_default().as_ref().into(), op });
+        all.push(LabelRequirement { key: it.key.unwrap_or_default().as_ref().into(), operator: op });
     }
     Ok(all)
 }
@@ -298,9 +301,9 @@ fn template(
         spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
     for it in manifest::automatic_tolerations(spec.host_network.unwrap_or(false)) {
         tolerations.push(Toleration {
-            key: shared.text(it.key),
-            op: TolerationOp::Exists,
-            effect: Some(Effect::parse(it.effect)),
+            key: shared.intern_text(it.key),
+            operator: TolerationOperator::Exists,
+            effect: Some(TaintEffect::parse(it.effect)),
         });
     }
     let affinity = node_affinity(spec.affinity);
@@ -320,10 +323,10 @@ fn template(
         data: manifest::revision_data(&value).into(),
         meaning: template_equivalence::of_template(&value),
         labels: meta.labels(shared),
-        node_name: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.text(it)),
-        node_selector: shared.labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
+        node_name: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
+        node_selector: shared.intern_labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
         affinity,
-        tolerations: shared.tolerations(tolerations),
+        tolerations: shared.intern_tolerations(tolerations),
     })
 }
 
@@ -437,7 +440,7 @@ impl Meta<'_> {
 
     pub(crate) fn key(&self, shared: &mut Interner) -> ObjectKey {
         ObjectKey {
-            namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
+            namespace: shared.intern_text(self.namespace.as_deref().unwrap_or_default()),
             name: self.name.as_deref().unwrap_or_default().into(),
         }
     }
@@ -459,7 +462,7 @@ impl Meta<'_> {
     }
 
     pub(crate) fn labels(&self, shared: &mut Interner) -> Labels {
-        shared.labels(self.labels.iter().flatten().map(|(key, value)| (key.as_ref(), value.as_ref())))
+        shared.intern_labels(self.labels.iter().flatten().map(|(key, value)| (key.as_ref(), value.as_ref())))
     }
 
     /// The controlling DaemonSet's UID, `Some(None)` for an orphan, `None` where something else controls it.
@@ -468,7 +471,7 @@ impl Meta<'_> {
         match controller {
             None => Some(None),
             Some(it) if it.kind.as_deref() == Some("DaemonSet") => {
-                Some(Some(shared.text(it.uid.as_deref().unwrap_or_default())))
+                Some(Some(shared.intern_text(it.uid.as_deref().unwrap_or_default())))
             }
             Some(_) => None,
         }
@@ -523,7 +526,7 @@ impl RawRequirement<'_> {
         self.values.iter().flatten().map(|it| it.as_ref().into()).collect()
     }
 
-    fn label_op(&self) -> Result<LabelOp, String> {
+    fn label_op(&self) -> Result<LabelOperator, String> {
         let key = self.key.as_deref().unwrap_or_default();
         let operator = self.operator.as_deref().unwrap_or_default();
         let values = self.values();
@@ -531,10 +534,10 @@ impl RawRequirement<'_> {
             return Err("a requirement has no key".to_owned());
         }
         match (operator, values.is_empty()) {
-            ("In", false) => Ok(LabelOp::In(values)),
-            ("NotIn", false) => Ok(LabelOp::NotIn(values)),
-            ("Exists", true) => Ok(LabelOp::Exists),
-            ("DoesNotExist", true) => Ok(LabelOp::DoesNotExist),
+            ("In", false) => Ok(LabelOperator::In(values)),
+            ("NotIn", false) => Ok(LabelOperator::NotIn(values)),
+            ("Exists", true) => Ok(LabelOperator::Exists),
+            ("DoesNotExist", true) => Ok(LabelOperator::DoesNotExist),
             ("In" | "NotIn", true) => Err(format!("{key}: {operator} needs values")),
             ("Exists" | "DoesNotExist", false) => Err(format!("{key}: {operator} takes no values")),
             _ => Err(format!("{key}: {operator:?} is not an operator")),
@@ -545,7 +548,9 @@ impl RawRequirement<'_> {
         let key = self.key.as_deref().unwrap_or_default();
         let operator = self.operator.as_deref().unwrap_or_default();
         if !matches!(operator, "Gt" | "Lt") {
-            return self.label_op().map(|op| NodeRequirement::Label(Requirement { key: key.into(), op }));
+            return self
+                .label_op()
+                .map(|op| NodeRequirement::Label(LabelRequirement { key: key.into(), operator: op }));
         }
         let values = self.values();
         let [value] = values.as_slice() else {
@@ -672,8 +677,8 @@ pub(crate) struct RawToleration<'a> {
 
 impl RawToleration<'_> {
     pub(crate) fn into_fact(self, shared: &mut Interner) -> Toleration {
-        let key = shared.text(self.key.as_deref().unwrap_or_default());
-        let value = || shared.text(self.value.as_deref().unwrap_or_default());
+        let key = shared.intern_text(self.key.as_deref().unwrap_or_default());
+        let value = || shared.intern_text(self.value.as_deref().unwrap_or_default());
         let operator = self.operator.as_deref().unwrap_or_default();
         Toleration::new(key, operator, value, self.effect.as_deref().unwrap_or_default())
     }
@@ -774,7 +779,7 @@ impl RawPod<'_> {
             resource_version: self.metadata.resource_version(),
             owner,
             labels: self.metadata.labels(shared),
-            target: target.map(|it| shared.text(it)),
+            target: target.map(|it| shared.intern_text(it)),
             bound: node_name.is_some(),
             created,
             deleting: self.metadata.deletion_timestamp.is_some(),
@@ -787,8 +792,8 @@ impl RawPod<'_> {
             // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
             ready_since: ready
                 .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
-            trouble: status.trouble().map(|it| shared.text(it)),
-            tolerations: shared.tolerations(tolerations),
+            trouble: status.trouble().map(|it| shared.intern_text(it)),
+            tolerations: shared.intern_tolerations(tolerations),
         }
     }
 }

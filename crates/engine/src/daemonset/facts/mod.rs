@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use muster_api::labels::{Labels, Requirement};
+use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
 use muster_api::taints::{Taint, Toleration};
 use muster_api::text::Text;
@@ -116,7 +116,7 @@ pub enum Term {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeRequirement {
-    Label(Requirement),
+    Label(LabelRequirement),
     /// `Gt` and `Lt`: the label's value, read as a whole number.
     Greater {
         key: Text,

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use muster_api::go_json;
-use muster_api::labels::{LabelOp, Requirement};
+use muster_api::labels::{LabelOperator, LabelRequirement};
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
@@ -257,13 +257,13 @@ fn delete_options(uid: &str, resource_version: u64) -> Value {
 /// The selector as a list call spells it. `None`: it claims nothing, so there is nothing to list.
 pub fn label_selector(set: &Set) -> Option<String> {
     let Selector::AllOf(requirements) = &set.selector else { return None };
-    let one = |it: &Requirement| {
+    let one = |it: &LabelRequirement| {
         let (key, of) = (&it.key, |values: &[Text]| values.join(","));
-        match &it.op {
-            LabelOp::In(values) => format!("{key} in ({})", of(values)),
-            LabelOp::NotIn(values) => format!("{key} notin ({})", of(values)),
-            LabelOp::Exists => key.to_string(),
-            LabelOp::DoesNotExist => format!("!{key}"),
+        match &it.operator {
+            LabelOperator::In(values) => format!("{key} in ({})", of(values)),
+            LabelOperator::NotIn(values) => format!("{key} notin ({})", of(values)),
+            LabelOperator::Exists => key.to_string(),
+            LabelOperator::DoesNotExist => format!("!{key}"),
         }
     };
     let parts: Vec<String> = requirements.iter().map(one).collect();

@@ -29,7 +29,7 @@ pub(crate) fn holds(term: &Term, node: &Node) -> bool {
 pub(super) fn required(requirement: &NodeRequirement, node: &Node) -> bool {
     let number = |key: &str| node.labels.get(key).and_then(|value| value.parse::<i64>().ok());
     match requirement {
-        NodeRequirement::Label(label) => label.holds(&node.labels),
+        NodeRequirement::Label(label) => label.matches(&node.labels),
         NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| it > *than),
         NodeRequirement::Less { key, than } => number(key).is_some_and(|it| it < *than),
         NodeRequirement::NameIs(name) => *name == node.name,

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 
-use muster_api::taints::{Effect, tolerates};
+use muster_api::taints::{TaintEffect, any_tolerates};
 
 use super::affinity::required;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
@@ -40,9 +40,9 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
         }
     }
     all.extend(unattracted(template, node));
-    for effect in [Effect::NoExecute, Effect::NoSchedule] {
+    for effect in [TaintEffect::NoExecute, TaintEffect::NoSchedule] {
         let untolerated = node.taints.iter().filter(|it| it.effect == effect);
-        for taint in untolerated.filter(|it| !tolerates(&template.tolerations, it)) {
+        for taint in untolerated.filter(|it| !any_tolerates(&template.tolerations, it)) {
             all.push(Objection { asks: format!("taint {taint} is not tolerated"), has: None });
         }
     }

@@ -1,6 +1,6 @@
 use alloc::sync::Arc;
 
-use muster_api::taints::{Effect, Taint, Toleration, tolerates};
+use muster_api::taints::{Taint, TaintEffect, Toleration, any_tolerates};
 
 use super::Verdict;
 use crate::daemonset::facts::Node;
@@ -10,11 +10,11 @@ use crate::daemonset::why::Why;
 /// and effects no rule knows do nothing.
 pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
-        |effect| node.taints.iter().find(|it| it.effect == effect && !tolerates(tolerations, it));
-    if let Some(taint) = untolerated(Effect::NoExecute) {
+        |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
+    if let Some(taint) = untolerated(TaintEffect::NoExecute) {
         return Verdict::Leave(Why::TaintSendsOff { taint: Arc::new(taint.clone()) });
     }
-    if let Some(taint) = untolerated(Effect::NoSchedule) {
+    if let Some(taint) = untolerated(TaintEffect::NoSchedule) {
         return Verdict::Keep(Why::TaintKeepsAway { taint: Arc::new(taint.clone()) });
     }
     Verdict::Run

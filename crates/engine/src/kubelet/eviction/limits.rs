@@ -27,7 +27,7 @@ pub struct Limited {
 
 impl Limited {
     fn is_over(&self) -> bool {
-        self.limit < Quantity::bytes(self.used)
+        self.limit < Quantity::from_bytes(self.used)
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use muster_api::interner::Interner;
 use muster_api::qos::QosClass;
-use muster_api::taints::{Effect, tolerates};
+use muster_api::taints::{TaintEffect, any_tolerates};
 use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
@@ -204,7 +204,7 @@ fn unsuitable(
         return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
     let sends_away = |it: &&muster_api::taints::Taint| {
-        it.effect == Effect::NoExecute && !tolerates(&wants.tolerations, it)
+        it.effect == TaintEffect::NoExecute && !any_tolerates(&wants.tolerations, it)
     };
     let ports_taken = || {
         let mut taken = others.iter().flat_map(|it| &it.pod.requirements.ports);

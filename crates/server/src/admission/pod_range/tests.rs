@@ -14,15 +14,15 @@ struct World {
 impl World {
     async fn new(range: &str, left: u32) -> Self {
         let registry = Registry::new(100);
-        crate::bootstrap::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
-        registry.admission.pod_ranges.give_of(range, left).unwrap();
+        crate::bootstrap::ensure_test_objects(&registry, NOW.parse().unwrap()).await.unwrap();
+        registry.admission.pod_ranges.set_range(range, left).unwrap();
         Self { registry, said: String::new() }
     }
 
     /// A node that joins under its own name, or one that somebody else makes.
     async fn join(&mut self, name: &str, by: &str, spec: Value, address: &str) {
         let groups = if by.starts_with("system:node:") { "system:nodes" } else { "system:masters" };
-        let context = Context::new(User::new(by, [groups]), "create", NOW.parse().unwrap());
+        let context = RequestContext::new(User::new(by, [groups]), "create", NOW.parse().unwrap());
         let node = json!({
             "metadata": {"name": name},
             "spec": spec,
@@ -30,7 +30,7 @@ impl World {
         });
         let made = self.registry.create(&context, nodes(), None, node).await;
         self.said += &match made {
-            Ok(made) => format!("{name}: {}\n", unstructured::parse(&made)["spec"]["podCIDRs"]),
+            Ok(made) => format!("{name}: {}\n", unstructured::parse_stored(&made)["spec"]["podCIDRs"]),
             Err(refusal) => format!("{name}: {}\n", refusal.message()),
         };
     }
@@ -48,8 +48,8 @@ async fn each_node_has_its_own() {
     world.join("bare", "somebody", json!({}), "10.200.0.2").await;
     world.join("n2", "system:node:n2", json!({}), "172.30.0.2").await;
     world.join("n3", "system:node:n3", json!({}), "172.30.0.3").await;
-    let context = Context::of_server("delete", NOW.parse().unwrap());
-    let target = crate::request::Target {
+    let context = RequestContext::for_server("delete", NOW.parse().unwrap());
+    let target = crate::request::RequestTarget {
         kind: nodes(),
         namespace: None,
         name: "n1".into(),
@@ -103,8 +103,8 @@ async fn a_node_that_was_there_before_is_given_one_when_it_speaks() {
     let mut world = World::new("10.244.0.0/16", 0).await;
     world.join("n1", "somebody", json!({}), "172.30.0.1").await;
     let user = User::new("system:node:n1", ["system:nodes"]);
-    let context = Context::new(user, "update", NOW.parse().unwrap());
-    let target = crate::request::Target {
+    let context = RequestContext::new(user, "update", NOW.parse().unwrap());
+    let target = crate::request::RequestTarget {
         kind: nodes(),
         namespace: None,
         name: "n1".into(),
@@ -112,7 +112,7 @@ async fn a_node_that_was_there_before_is_given_one_when_it_speaks() {
     };
     for _ in 0..2 {
         let updated = world.registry.update(&context, &target, |it| Ok(it.clone())).await.unwrap();
-        world.said += &format!("n1: {}\n", unstructured::parse(&updated)["spec"]["podCIDRs"]);
+        world.said += &format!("n1: {}\n", unstructured::parse_stored(&updated)["spec"]["podCIDRs"]);
     }
     expect![[r#"
         n1: null
@@ -124,10 +124,10 @@ async fn a_node_that_was_there_before_is_given_one_when_it_speaks() {
 
 #[test]
 fn ranges_to_give_of() {
-    let ranges = PodRanges::default();
+    let ranges = PodCidrAllocator::default();
     let all =
         ["10.244.0.0/16", "10.244.0.1/16", "10.0.0.0/8", "10.96.4.0/24", "10.244.0.0/25", "x", "fd00::/48"];
-    let said = all.map(|it| format!("{:?}", ranges.give_of(it, 0)));
+    let said = all.map(|it| format!("{:?}", ranges.set_range(it, 0)));
     expect![[r#"
         Ok(())
         Err("\"10.244.0.1/16\" is not a range of 256 addresses or more such as 10.244.0.0/16")

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
-use crate::unstructured::{list, str_at};
+use super::policy::{EvaluatedPod, PolicyViolation, SortedValues, format_containers, quote_list, setters};
+use crate::unstructured::{list_at, str_at};
 use crate::validation::go_quoted;
 
 const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// Rule: AppArmor stays enabled: a profile set by field or annotation is the runtime's default or a local profile of
 /// the node.
 /// Upstream: `appArmorProfile_1_0`.
-pub(super) fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
-    let (mut setters, values) = unconfined(pod, "appArmorProfile");
+pub(super) fn app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let (mut setters, values) = unconfined_profiles(pod, "appArmorProfile");
     let allowed = |it: &str| it.is_empty() || it == "runtime/default" || it.starts_with("localhost/");
     let mut annotations: Vec<String> = pod
         .annotations()
@@ -28,16 +28,20 @@ pub(super) fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
         setters.push(if annotations.len() == 1 { "annotation" } else { "annotations" }.to_owned());
     }
     let values: Vec<_> = values.into_iter().chain(annotations.iter().map(String::as_str)).collect();
-    (!setters.is_empty()).then(|| Violation {
+    (!setters.is_empty()).then(|| PolicyViolation {
         reason: if values.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" },
-        detail: format!("{} must not set AppArmor profile type to {}", setters.join(" and "), quoted(values)),
+        detail: format!(
+            "{} must not set AppArmor profile type to {}",
+            setters.join(" and "),
+            quote_list(values)
+        ),
     })
 }
 
 /// The pod and containers that set an AppArmor or seccomp profile type other than `RuntimeDefault` and `Localhost`, and
 /// those types.
-pub(super) fn unconfined<'a>(pod: Pod<'a>, field: &str) -> (Vec<String>, Values<'a>) {
-    let mut types = Values::new();
+pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Vec<String>, SortedValues<'a>) {
+    let mut types = SortedValues::new();
     let mut is_unconfined = |context: &'a Value| {
         let kind = str_at(&context[field], "type");
         let is_unconfined = !context[field].is_null() && !matches!(kind, "RuntimeDefault" | "Localhost");
@@ -52,7 +56,7 @@ pub(super) fn unconfined<'a>(pod: Pod<'a>, field: &str) -> (Vec<String>, Values<
 }
 
 /// Capabilities that the level baseline allows a container to add.
-const DEFAULT_CAPABILITIES: [&str; 13] = [
+const ALLOWED_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
@@ -70,69 +74,73 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
 
 /// Rule: a container adds no capability except those that runtimes grant by default, without `NET_RAW`.
 /// Upstream: `capabilitiesBaseline_1_0`.
-pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
-    let mut added = Values::new();
+pub(super) fn capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let mut added = SortedValues::new();
     let containers = pod.containers_with(|context| {
         let others: Vec<_> =
-            added_capabilities(context).filter(|it| !DEFAULT_CAPABILITIES.contains(it)).collect();
+            added_capabilities(context).filter(|it| !ALLOWED_CAPABILITIES.contains(it)).collect();
         added.extend(&others);
         !others.is_empty()
     });
-    (!containers.is_empty())
-        .then(|| Violation { reason: "non-default capabilities", detail: must_not_add(&containers, added) })
+    (!containers.is_empty()).then(|| PolicyViolation {
+        reason: "non-default capabilities",
+        detail: added_capabilities_message(&containers, added),
+    })
 }
 
 pub(super) fn added_capabilities(context: &Value) -> impl Iterator<Item = &str> {
-    list(&context["capabilities"], "add").iter().filter_map(Value::as_str)
+    list_at(&context["capabilities"], "add").iter().filter_map(Value::as_str)
 }
 
-pub(super) fn must_not_add(containers: &[&str], capabilities: Values<'_>) -> String {
+pub(super) fn added_capabilities_message(containers: &[&str], capabilities: SortedValues<'_>) -> String {
     format!(
         "{} must not include {} in securityContext.capabilities.add",
-        named_containers(containers),
-        quoted(capabilities)
+        format_containers(containers),
+        quote_list(capabilities)
     )
 }
 
 /// Rule: a pod does not share the host's network, process or IPC namespace.
 /// Upstream: `hostNamespaces_1_0`.
-pub(super) fn host_namespaces(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let shared: Vec<_> = ["hostNetwork", "hostPID", "hostIPC"]
         .into_iter()
         .filter(|it| pod.spec[*it] == true)
         .map(|it| format!("{it}=true"))
         .collect();
-    (!shared.is_empty()).then(|| Violation { reason: "host namespaces", detail: shared.join(", ") })
+    (!shared.is_empty()).then(|| PolicyViolation { reason: "host namespaces", detail: shared.join(", ") })
 }
 
 /// Rule: a pod mounts no `hostPath` volume.
 /// Upstream: `hostPathVolumes_1_0`.
-pub(super) fn host_path_volumes(pod: Pod<'_>) -> Option<Violation> {
-    let volumes = list(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
+pub(super) fn host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let volumes = list_at(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
     let names: Vec<_> = volumes.map(|it| str_at(it, "name")).collect();
     let noun = if names.len() == 1 { "volume" } else { "volumes" };
-    (!names.is_empty())
-        .then(|| Violation { reason: "hostPath volumes", detail: format!("{noun} {}", quoted(names)) })
+    (!names.is_empty()).then(|| PolicyViolation {
+        reason: "hostPath volumes",
+        detail: format!("{noun} {}", quote_list(names)),
+    })
 }
 
 /// Rule: a container uses no host port.
 /// Upstream: `hostPorts_1_0`.
-pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut ports = BTreeSet::new();
     let mut containers = Vec::new();
     for container in pod.containers() {
-        let host_ports = list(container, "ports").iter().filter_map(|it| it["hostPort"].as_i64());
+        let host_ports = list_at(container, "ports").iter().filter_map(|it| it["hostPort"].as_i64());
         let host_ports: Vec<_> = host_ports.filter(|it| *it != 0).map(|it| it.to_string()).collect();
         if !host_ports.is_empty() {
             containers.push(str_at(container, "name"));
             ports.extend(host_ports);
         }
     }
-    (!containers.is_empty()).then(|| Violation {
+    (!containers.is_empty()).then(|| PolicyViolation {
         reason: "hostPort",
         detail: format!(
             "{} {} {} {}",
-            named_containers(&containers),
+            format_containers(&containers),
             if containers.len() == 1 { "uses" } else { "use" },
             if ports.len() == 1 { "hostPort" } else { "hostPorts" },
             ports.into_iter().collect::<Vec<_>>().join(", ")
@@ -142,8 +150,8 @@ pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
 
 /// Rule: probes and lifecycle hooks do not set a host, so that the kubelet cannot be made to connect to other hosts.
 /// Upstream: `hostProbesAndHostLifecycleV1Dot34`.
-pub(super) fn host_probes_and_lifecycle(pod: Pod<'_>) -> Option<Violation> {
-    let (mut containers, mut hosts) = (Values::new(), Values::new());
+pub(super) fn host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let (mut containers, mut hosts) = (SortedValues::new(), SortedValues::new());
     for container in pod.containers() {
         let lifecycle = &container["lifecycle"];
         let handlers = [
@@ -161,32 +169,32 @@ pub(super) fn host_probes_and_lifecycle(pod: Pod<'_>) -> Option<Violation> {
         }
     }
     let containers: Vec<_> = containers.into_iter().collect();
-    (!containers.is_empty()).then(|| Violation {
+    (!containers.is_empty()).then(|| PolicyViolation {
         reason: "probe or lifecycle host",
         detail: format!(
             "{} {} {} {}",
-            named_containers(&containers),
+            format_containers(&containers),
             if containers.len() == 1 { "uses" } else { "use" },
             if hosts.len() == 1 { "probe or lifecycle host" } else { "probe or lifecycle hosts" },
-            quoted(hosts)
+            quote_list(hosts)
         ),
     })
 }
 
 /// Rule: no container is privileged.
 /// Upstream: `privileged_1_0`.
-pub(super) fn privileged(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let containers = pod.containers_with(|context| context["privileged"] == true);
-    (!containers.is_empty()).then(|| Violation {
+    (!containers.is_empty()).then(|| PolicyViolation {
         reason: "privileged",
-        detail: format!("{} must not set securityContext.privileged=true", named_containers(&containers)),
+        detail: format!("{} must not set securityContext.privileged=true", format_containers(&containers)),
     })
 }
 
 /// Rule: `procMount` is `Default`, which keeps the masks of `/proc`.
 /// Upstream: `procMount_1_0`.
-pub(super) fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
-    let mut values = Values::new();
+pub(super) fn proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let mut values = SortedValues::new();
     let containers = pod.containers_with(|context| match context["procMount"].as_str() {
         None | Some("Default") => false,
         Some(other) => {
@@ -194,35 +202,35 @@ pub(super) fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
             true
         }
     });
-    (!containers.is_empty()).then(|| Violation {
+    (!containers.is_empty()).then(|| PolicyViolation {
         reason: "procMount",
         detail: format!(
             "{} must not set securityContext.procMount to {}",
-            named_containers(&containers),
-            quoted(values)
+            format_containers(&containers),
+            quote_list(values)
         ),
     })
 }
 
 /// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at level baseline.
 /// Upstream: `procMount1_35baseline`.
-pub(super) fn proc_mount_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { proc_mount(pod) }
 }
 
-pub(super) fn se_linux_options_1_0(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-pub(super) fn se_linux_options_1_31(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }
 
 /// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since 1.31
 /// `container_engine_t` is allowed.
 /// Upstream: `seLinuxOptions`.
-fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
-    let mut others = Values::new();
+fn se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
+    let mut others = SortedValues::new();
     let (mut is_user_set, mut is_role_set) = (false, false);
     let mut is_bad = |context: &'a Value| {
         let options = &context["seLinuxOptions"];
@@ -244,11 +252,11 @@ fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
     }
     let mut errors = Vec::new();
     if !others.is_empty() {
-        errors.push(format!("{} {}", if others.len() == 1 { "type" } else { "types" }, quoted(others)));
+        errors.push(format!("{} {}", if others.len() == 1 { "type" } else { "types" }, quote_list(others)));
     }
     errors.extend(is_user_set.then(|| "user may not be set".to_owned()));
     errors.extend(is_role_set.then(|| "role may not be set".to_owned()));
-    Some(Violation {
+    Some(PolicyViolation {
         reason: "seLinuxOptions",
         detail: format!(
             "{} set forbidden securityContext.seLinuxOptions: {}",
@@ -260,19 +268,20 @@ fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
 
 /// Rule: up to 1.18 seccomp annotations name the runtime's default profile or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_0`.
-pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let allowed =
         |it: &str| matches!(it, "runtime/default" | "docker/default") || it.starts_with("localhost/");
     let names: BTreeSet<_> = pod.containers().map(|it| str_at(it, "name")).collect();
     let is_profile = |name: &str| {
-        name == SECCOMP_POD || name.strip_prefix(SECCOMP_PREFIX).is_some_and(|it| names.contains(it))
+        name == SECCOMP_POD_ANNOTATION
+            || name.strip_prefix(SECCOMP_CONTAINER_PREFIX).is_some_and(|it| names.contains(it))
     };
     let forbidden: BTreeSet<_> = pod
         .annotations()
         .filter(|(name, value)| is_profile(name) && !allowed(value))
         .map(|(name, value)| format!("{name}={}", go_quoted(value)))
         .collect();
-    (!forbidden.is_empty()).then(|| Violation {
+    (!forbidden.is_empty()).then(|| PolicyViolation {
         reason: "seccompProfile",
         detail: format!(
             "forbidden {} {}",
@@ -284,18 +293,18 @@ pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
 
 /// Rule: seccomp is not disabled: a profile that is set is the runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_19`.
-pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
-    let (setters, types) = unconfined(pod, "seccompProfile");
-    (!setters.is_empty()).then(|| must_not_set_seccomp(&setters, types))
+pub(super) fn seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let (setters, types) = unconfined_profiles(pod, "seccompProfile");
+    (!setters.is_empty()).then(|| seccomp_violation(&setters, types))
 }
 
-pub(super) fn must_not_set_seccomp(setters: &[String], types: Values<'_>) -> Violation {
-    Violation {
+pub(super) fn seccomp_violation(setters: &[String], types: SortedValues<'_>) -> PolicyViolation {
+    PolicyViolation {
         reason: "seccompProfile",
         detail: format!(
             "{} must not set securityContext.seccompProfile.type to {}",
             setters.join(" and "),
-            quoted(types)
+            quote_list(types)
         ),
     }
 }
@@ -316,37 +325,38 @@ const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-pub(super) fn sysctls_1_0(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn sysctls_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     sysctls(pod, 0)
 }
 
-pub(super) fn sysctls_1_27(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn sysctls_1_27(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     sysctls(pod, 27)
 }
 
-pub(super) fn sysctls_1_29(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn sysctls_1_29(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     sysctls(pod, 29)
 }
 
-pub(super) fn sysctls_1_32(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     sysctls(pod, 32)
 }
 
 /// Rule: a pod sets only safe sysctls. 1.27, 1.29 and 1.32 extended the list.
 /// Upstream: `sysctls`.
-fn sysctls(pod: Pod<'_>, minor: u64) -> Option<Violation> {
+fn sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
-    let names = list(&pod.spec["securityContext"], "sysctls").iter().map(|it| str_at(it, "name"));
+    let names = list_at(&pod.spec["securityContext"], "sysctls").iter().map(|it| str_at(it, "name"));
     let forbidden: Vec<_> = names.filter(|it| !is_safe(it)).collect();
-    (!forbidden.is_empty()).then(|| Violation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
+    (!forbidden.is_empty())
+        .then(|| PolicyViolation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
 /// Rule: neither the pod nor a container is a Windows HostProcess container.
 /// Upstream: `windowsHostProcess_1_0`.
-pub(super) fn windows_host_process(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
     let setters = setters(is_host(&pod.spec["securityContext"]), &pod.containers_with(is_host));
-    (!setters.is_empty()).then(|| Violation {
+    (!setters.is_empty()).then(|| PolicyViolation {
         reason: "hostProcess",
         detail: format!(
             "{} must not set securityContext.windowsOptions.hostProcess=true",

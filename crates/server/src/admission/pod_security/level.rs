@@ -8,23 +8,23 @@ use serde_json::{Map, Value};
 use crate::validation::FieldError;
 
 /// Prefix of the Pod Security labels on namespaces and of the annotations in the audit log.
-pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
+pub(super) const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
 
-pub(super) const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-pub(super) const ENFORCE_VERSION: &str = "pod-security.kubernetes.io/enforce-version";
-pub(super) const AUDIT: &str = "pod-security.kubernetes.io/audit";
-pub(super) const AUDIT_VERSION: &str = "pod-security.kubernetes.io/audit-version";
-pub(super) const WARN: &str = "pod-security.kubernetes.io/warn";
-pub(super) const WARN_VERSION: &str = "pod-security.kubernetes.io/warn-version";
+pub(super) const ENFORCE_LABEL: &str = "pod-security.kubernetes.io/enforce";
+pub(super) const ENFORCE_VERSION_LABEL: &str = "pod-security.kubernetes.io/enforce-version";
+pub(super) const AUDIT_LABEL: &str = "pod-security.kubernetes.io/audit";
+pub(super) const AUDIT_VERSION_LABEL: &str = "pod-security.kubernetes.io/audit-version";
+pub(super) const WARN_LABEL: &str = "pod-security.kubernetes.io/warn";
+pub(super) const WARN_VERSION_LABEL: &str = "pod-security.kubernetes.io/warn-version";
 
 /// Message for a label value that is not a level.
-const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
+const BAD_LEVEL_MESSAGE: &str = "must be one of privileged, baseline, restricted";
 /// Message for a label value that is not a policy version.
-const BAD_VERSION: &str = r#"must be "latest" or "v1.x""#;
+const BAD_VERSION_MESSAGE: &str = r#"must be "latest" or "v1.x""#;
 
 /// A Pod Security level, from the most permissive to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum PodSecurityLevel {
     Privileged,
     Baseline,
     Restricted,
@@ -32,7 +32,7 @@ pub enum Level {
 
 /// A version of the Pod Security Standards. `Latest` is newer than every minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum PolicyVersion {
     Minor(u64),
     Latest,
 }
@@ -41,23 +41,23 @@ pub enum Version {
 /// `LEVEL:VERSION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LevelVersion {
-    pub level: Level,
-    pub version: Version,
+    pub level: PodSecurityLevel,
+    pub version: PolicyVersion,
 }
 
 /// The levels of a namespace's enforce, audit and warn modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Policy {
+pub(super) struct NamespacePolicy {
     pub(super) enforce: LevelVersion,
     pub(super) audit: LevelVersion,
     pub(super) warn: LevelVersion,
 }
 
 impl LevelVersion {
-    pub const PRIVILEGED: Self = Self { level: Level::Privileged, version: Version::Latest };
+    pub const PRIVILEGED: Self = Self { level: PodSecurityLevel::Privileged, version: PolicyVersion::Latest };
 
     pub(super) fn is_privileged(self) -> bool {
-        self.level == Level::Privileged
+        self.level == PodSecurityLevel::Privileged
     }
 
     /// Whether both select the same controls: at level privileged the version has no effect.
@@ -66,7 +66,7 @@ impl LevelVersion {
     }
 }
 
-impl Policy {
+impl NamespacePolicy {
     pub(super) fn is_privileged(self) -> bool {
         [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
     }
@@ -81,29 +81,29 @@ impl Policy {
     /// `privileged` for audit and warn; an invalid version counts as `latest`. If no label sets the warn level, it is
     /// at least as strict as a valid enforce label.
     /// Upstream: `PolicyToEvaluate`.
-    pub(super) fn of_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
-        let mut labels = Labels { labels, causes: Vec::new() };
+    pub(super) fn from_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
+        let mut labels = PolicyLabels { labels, errors: Vec::new() };
         let mut policy = defaults;
-        let enforce = labels.read::<Level>(ENFORCE);
+        let enforce = labels.parse_label::<PodSecurityLevel>(ENFORCE_LABEL);
         if let Some(level) = enforce {
-            policy.enforce.level = level.unwrap_or(Level::Restricted);
+            policy.enforce.level = level.unwrap_or(PodSecurityLevel::Restricted);
         }
-        if let Some(version) = labels.read::<Version>(ENFORCE_VERSION) {
-            policy.enforce.version = version.unwrap_or(Version::Latest);
+        if let Some(version) = labels.parse_label::<PolicyVersion>(ENFORCE_VERSION_LABEL) {
+            policy.enforce.version = version.unwrap_or(PolicyVersion::Latest);
         }
-        if let Some(level) = labels.read::<Level>(AUDIT) {
-            policy.audit.level = level.unwrap_or(Level::Privileged);
+        if let Some(level) = labels.parse_label::<PodSecurityLevel>(AUDIT_LABEL) {
+            policy.audit.level = level.unwrap_or(PodSecurityLevel::Privileged);
         }
-        if let Some(version) = labels.read::<Version>(AUDIT_VERSION) {
-            policy.audit.version = version.unwrap_or(Version::Latest);
+        if let Some(version) = labels.parse_label::<PolicyVersion>(AUDIT_VERSION_LABEL) {
+            policy.audit.version = version.unwrap_or(PolicyVersion::Latest);
         }
-        let warn = labels.read::<Level>(WARN);
+        let warn = labels.parse_label::<PodSecurityLevel>(WARN_LABEL);
         if let Some(level) = warn {
-            policy.warn.level = level.unwrap_or(Level::Privileged);
+            policy.warn.level = level.unwrap_or(PodSecurityLevel::Privileged);
         }
-        let warn_version = labels.read::<Version>(WARN_VERSION);
+        let warn_version = labels.parse_label::<PolicyVersion>(WARN_VERSION_LABEL);
         if let Some(version) = warn_version {
-            policy.warn.version = version.unwrap_or(Version::Latest);
+            policy.warn.version = version.unwrap_or(PolicyVersion::Latest);
         }
         let is_enforced = matches!(enforce, Some(Some(_)));
         if warn.is_none() && is_enforced && policy.warn.level < policy.enforce.level {
@@ -112,29 +112,29 @@ impl Policy {
                 policy.warn.version = policy.enforce.version;
             }
         }
-        (policy, labels.causes)
+        (policy, labels.errors)
     }
 }
 
 /// A namespace's labels, and the errors in those read so far.
-struct Labels<'a> {
+struct PolicyLabels<'a> {
     labels: &'a Map<String, Value>,
-    causes: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
-impl Labels<'_> {
+impl PolicyLabels<'_> {
     /// Parses a label. `None` if it is absent, `Some(None)` if its value is invalid; the error is recorded.
-    fn read<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
+    fn parse_label<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
         let text = self.labels.get(label)?.as_str().unwrap_or_default();
         let parsed = text.parse::<T>();
         if let Err(why) = &parsed {
-            self.causes.push(FieldError::invalid(format_args!("metadata.labels[{label}]"), text, why));
+            self.errors.push(FieldError::invalid(format_args!("metadata.labels[{label}]"), text, why));
         }
         Some(parsed.ok())
     }
 }
 
-impl FromStr for Level {
+impl FromStr for PodSecurityLevel {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -142,24 +142,24 @@ impl FromStr for Level {
             "privileged" => Ok(Self::Privileged),
             "baseline" => Ok(Self::Baseline),
             "restricted" => Ok(Self::Restricted),
-            _ => Err(BAD_LEVEL),
+            _ => Err(BAD_LEVEL_MESSAGE),
         }
     }
 }
 
-impl FromStr for Version {
+impl FromStr for PolicyVersion {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "latest" {
             return Ok(Self::Latest);
         }
-        let minor = text.strip_prefix("v1.").ok_or(BAD_VERSION)?;
+        let minor = text.strip_prefix("v1.").ok_or(BAD_VERSION_MESSAGE)?;
         let is_plain =
             minor.bytes().all(|it| it.is_ascii_digit()) && (minor == "0" || !minor.starts_with('0'));
         // Go's int is signed.
         let minor = minor.parse::<i64>().ok().and_then(|it| u64::try_from(it).ok());
-        minor.filter(|_| is_plain).map(Self::Minor).ok_or(BAD_VERSION)
+        minor.filter(|_| is_plain).map(Self::Minor).ok_or(BAD_VERSION_MESSAGE)
     }
 }
 
@@ -172,7 +172,7 @@ impl FromStr for LevelVersion {
     }
 }
 
-impl Level {
+impl PodSecurityLevel {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
@@ -182,7 +182,7 @@ impl Level {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for PolicyVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Minor(minor) => write!(f, "v1.{minor}"),
@@ -205,9 +205,10 @@ mod tests {
     use super::*;
 
     /// The policy and the complaints for labels without their prefix.
-    fn read(labels: &[(&str, &str)], defaults: Policy) -> String {
-        let labels = labels.iter().map(|(name, value)| (format!("{PREFIX}{name}"), json!(value))).collect();
-        let (policy, causes) = Policy::of_labels(&labels, defaults);
+    fn read(labels: &[(&str, &str)], defaults: NamespacePolicy) -> String {
+        let labels =
+            labels.iter().map(|(name, value)| (format!("{LABEL_PREFIX}{name}"), json!(value))).collect();
+        let (policy, causes) = NamespacePolicy::from_labels(&labels, defaults);
         let mut lines = format!("enforce {}, audit {}, warn {}\n", policy.enforce, policy.audit, policy.warn);
         for cause in causes {
             lines += &format!("  {}: {}\n", cause.field, cause.message);
@@ -215,7 +216,7 @@ mod tests {
         lines
     }
 
-    const PRIVILEGED: Policy = Policy {
+    const PRIVILEGED: NamespacePolicy = NamespacePolicy {
         enforce: LevelVersion::PRIVILEGED,
         audit: LevelVersion::PRIVILEGED,
         warn: LevelVersion::PRIVILEGED,
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn labels_select_level_and_version_of_each_mode() {
-        let strict: Policy = Policy {
+        let strict: NamespacePolicy = NamespacePolicy {
             enforce: "baseline:v1.20".parse().unwrap(),
             audit: "restricted".parse().unwrap(),
             warn: "restricted:v1.30".parse().unwrap(),
@@ -279,7 +280,7 @@ mod tests {
         "#]]
         .assert_eq(&(read(&labels, PRIVILEGED) + &read(&[("enforce", "none")], PRIVILEGED)));
         for text in ["", "v1", "v1.", "v1.+1", "v1.-1", "v2.1", "V1.1", "v1.1 ", "v1.1.1", "Latest"] {
-            assert!(text.parse::<Version>().is_err(), "{text:?}");
+            assert!(text.parse::<PolicyVersion>().is_err(), "{text:?}");
         }
     }
 }

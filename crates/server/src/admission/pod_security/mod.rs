@@ -12,17 +12,17 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use self::level::Policy;
-pub use self::level::{Level, LevelVersion, Version};
-use self::policy::{Pod, details, violations};
-use super::{AdmissionAttributes, Operation};
-use crate::admission::Admission;
+use self::level::NamespacePolicy;
+pub use self::level::{LevelVersion, PodSecurityLevel, PolicyVersion};
+use self::policy::{EvaluatedPod, evaluate_pod, format_details};
+use super::{AdmissionAttributes, AdmissionOperation};
+use crate::admission::AdmissionChain;
 use crate::error::ApiError;
 use crate::kinds::{AdmissionPlugin, Kind, PodSecuritySubject};
 use crate::metrics::{PodSecurityEvaluation, PodSecurityExemption};
-use crate::request::Context;
+use crate::request::RequestContext;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, list, str_at};
+use crate::unstructured::{self, list_at, str_at};
 use crate::validation::{FieldError, names};
 
 /// Configuration of Pod Security admission: the policy of namespaces without labels, and the exemptions.
@@ -37,20 +37,20 @@ pub struct PodSecurity {
 }
 
 // Annotations in the audit log.
-const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
-const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
-const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
-const ERROR: &str = "pod-security.kubernetes.io/error";
+const ENFORCE_POLICY_ANNOTATION: &str = "pod-security.kubernetes.io/enforce-policy";
+const AUDIT_VIOLATIONS_ANNOTATION: &str = "pod-security.kubernetes.io/audit-violations";
+const EXEMPT_ANNOTATION: &str = "pod-security.kubernetes.io/exempt";
+const ERROR_ANNOTATION: &str = "pod-security.kubernetes.io/error";
 
 /// Minor version of the Kubernetes API that this server implements.
 const SERVED_MINOR: u64 = 36;
 
 /// The configured `PodSecurity`. Set at most once, before the server starts; the default is permissive.
 #[derive(Debug, Default)]
-pub(crate) struct Settings(OnceLock<PodSecurity>);
+pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
 
 /// The configuration when none is set: level privileged everywhere.
-static PERMISSIVE: PodSecurity = PodSecurity {
+static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
     warn: LevelVersion::PRIVILEGED,
@@ -59,16 +59,16 @@ static PERMISSIVE: PodSecurity = PodSecurity {
     exempt_runtime_classes: Vec::new(),
 };
 
-impl Settings {
+impl PodSecuritySettings {
     /// Sets the configuration. Fails if an exempt name is invalid or if it was set before.
     pub(crate) fn set(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
-            ("namespace", &settings.exempt_namespaces, Some(names::label_name as names::NameRule)),
+            ("namespace", &settings.exempt_namespaces, Some(names::label_name_errors as names::NameRule)),
             ("user", &settings.exempt_users, None),
             (
                 "runtime class",
                 &settings.exempt_runtime_classes,
-                Some(names::subdomain_name as names::NameRule),
+                Some(names::subdomain_name_errors as names::NameRule),
             ),
         ] {
             for name in exempt {
@@ -85,13 +85,13 @@ impl Settings {
     }
 
     fn get(&self) -> &PodSecurity {
-        self.0.get().unwrap_or(&PERMISSIVE)
+        self.0.get().unwrap_or(&DEFAULT_CONFIG)
     }
 }
 
 impl PodSecurity {
-    fn defaults(&self) -> Policy {
-        Policy { enforce: self.enforce, audit: self.audit, warn: self.warn }
+    fn default_policy(&self) -> NamespacePolicy {
+        NamespacePolicy { enforce: self.enforce, audit: self.audit, warn: self.warn }
     }
 
     fn exempts_runtime_class(&self, spec: &Value) -> bool {
@@ -101,27 +101,27 @@ impl PodSecurity {
 
     /// The policy selected by the labels of a stored namespace, and the errors in those labels. A namespace without Pod
     /// Security labels is not parsed.
-    fn policy_of(&self, namespace: &[u8]) -> (Policy, Vec<FieldError>) {
-        let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::PREFIX));
+    fn policy_of_stored(&self, namespace: &[u8]) -> (NamespacePolicy, Vec<FieldError>) {
+        let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::LABEL_PREFIX));
         if !is_labelled {
-            return (self.defaults(), Vec::new());
+            return (self.default_policy(), Vec::new());
         }
-        self.policy_of_object(&unstructured::parse(namespace))
+        self.policy_of_parsed(&unstructured::parse_stored(namespace))
     }
 
     /// The policy selected by the labels of a parsed namespace, and the errors in those labels.
-    fn policy_of_object(&self, namespace: &Value) -> (Policy, Vec<FieldError>) {
+    fn policy_of_parsed(&self, namespace: &Value) -> (NamespacePolicy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
-            Some(labels) => Policy::of_labels(labels, self.defaults()),
-            None => (self.defaults(), Vec::new()),
+            Some(labels) => NamespacePolicy::from_labels(labels, self.default_policy()),
+            None => (self.default_policy(), Vec::new()),
         }
     }
 }
 
 /// Checks a pod, an object with a pod template, or a namespace, depending on `subject`.
 pub(super) async fn validate(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     subject: PodSecuritySubject,
     object: &Value,
@@ -145,8 +145,8 @@ pub(super) async fn validate(
 /// changes an image or adds an ephemeral container. Running pods stay, and other updates of them pass.
 /// Upstream: `ValidatePod`.
 fn validate_pod(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     pod: &Value,
 ) -> Result<(), ApiError> {
@@ -154,38 +154,38 @@ fn validate_pod(
     if is_exempt(admission, settings, context, attributes) {
         return Ok(());
     }
-    let (policy, causes) = policy_of(admission, settings, attributes);
+    let (policy, causes) = namespace_policy(admission, settings, attributes);
     if causes.is_empty() && policy.is_privileged() {
-        context.annotate_audit(ENFORCE_POLICY, "privileged:latest");
-        count(admission, attributes, "allow", "enforce", LevelVersion::PRIVILEGED);
+        context.annotate_audit(ENFORCE_POLICY_ANNOTATION, "privileged:latest");
+        count_evaluation(admission, attributes, "allow", "enforce", LevelVersion::PRIVILEGED);
         return Ok(());
     }
-    if let Operation::Update { old } = attributes.operation
-        && !is_significant(pod, old)
+    if let AdmissionOperation::Update { old } = attributes.operation
+        && !is_significant_update(pod, old)
     {
         return Ok(());
     }
-    let subject = Pod { metadata: &pod["metadata"], spec: &pod["spec"] };
-    if is_exempt_class(admission, settings, context, attributes, subject) {
+    let subject = EvaluatedPod { metadata: &pod["metadata"], spec: &pod["spec"] };
+    if is_exempt_runtime_class(admission, settings, context, attributes, subject) {
         return Ok(());
     }
-    annotate_unreadable(context, &causes);
-    context.annotate_audit(ENFORCE_POLICY, policy.enforce.to_string());
-    let found = violations(policy.enforce, subject);
+    annotate_label_errors(context, &causes);
+    context.annotate_audit(ENFORCE_POLICY_ANNOTATION, policy.enforce.to_string());
+    let found = evaluate_pod(policy.enforce, subject);
     let refusal = if found.is_empty() {
-        count(admission, attributes, "allow", "enforce", policy.enforce);
+        count_evaluation(admission, attributes, "allow", "enforce", policy.enforce);
         None
     } else {
-        count(admission, attributes, "deny", "enforce", policy.enforce);
-        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
-        Some(attributes.forbid(pod, &why))
+        count_evaluation(admission, attributes, "deny", "enforce", policy.enforce);
+        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, format_details(&found));
+        Some(attributes.forbidden(pod, &why))
     };
-    audit(admission, context, attributes, policy.audit, subject);
+    audit_violations(admission, context, attributes, policy.audit, subject);
     match refusal {
         // No warnings: the error already lists the violations.
         Some(refusal) => Err(refusal),
         None => {
-            warn(admission, context, attributes, policy.warn, subject);
+            warn_violations(admission, context, attributes, policy.warn, subject);
             Ok(())
         }
     }
@@ -195,8 +195,8 @@ fn validate_pod(
 /// pods created from it are refused.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     object: &Value,
     template_at: &str,
@@ -205,63 +205,66 @@ fn validate_template(
     if is_exempt(admission, settings, context, attributes) {
         return;
     }
-    let (policy, causes) = policy_of(admission, settings, attributes);
+    let (policy, causes) = namespace_policy(admission, settings, attributes);
     if causes.is_empty() && policy.warn.is_privileged() && policy.audit.is_privileged() {
         return;
     }
     let Some(template) = object.pointer(template_at) else { return };
-    let subject = Pod { metadata: &template["metadata"], spec: &template["spec"] };
-    if is_exempt_class(admission, settings, context, attributes, subject) {
+    let subject = EvaluatedPod { metadata: &template["metadata"], spec: &template["spec"] };
+    if is_exempt_runtime_class(admission, settings, context, attributes, subject) {
         return;
     }
-    annotate_unreadable(context, &causes);
-    audit(admission, context, attributes, policy.audit, subject);
-    warn(admission, context, attributes, policy.warn, subject);
+    annotate_label_errors(context, &causes);
+    audit_violations(admission, context, attributes, policy.audit, subject);
+    warn_violations(admission, context, attributes, policy.warn, subject);
 }
 
 /// Records violations of the audit level in the audit log.
-fn audit(
-    admission: &Admission,
-    context: &Context,
+fn audit_violations(
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     level: LevelVersion,
-    pod: Pod<'_>,
+    pod: EvaluatedPod<'_>,
 ) {
-    let found = violations(level, pod);
+    let found = evaluate_pod(level, pod);
     if !found.is_empty() {
-        context.annotate_audit(AUDIT_VIOLATIONS, would_violate(level, &details(&found)));
-        count(admission, attributes, "deny", "audit", level);
+        context.annotate_audit(
+            AUDIT_VIOLATIONS_ANNOTATION,
+            would_violate_message(level, &format_details(&found)),
+        );
+        count_evaluation(admission, attributes, "deny", "audit", level);
     }
 }
 
 /// Returns violations of the warn level to the client as a warning.
-fn warn(
-    admission: &Admission,
-    context: &Context,
+fn warn_violations(
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     level: LevelVersion,
-    pod: Pod<'_>,
+    pod: EvaluatedPod<'_>,
 ) {
-    let found = violations(level, pod);
+    let found = evaluate_pod(level, pod);
     if !found.is_empty() {
-        context.warn(would_violate(level, &details(&found)));
-        count(admission, attributes, "deny", "warn", level);
+        context.warn(would_violate_message(level, &format_details(&found)));
+        count_evaluation(admission, attributes, "deny", "warn", level);
     }
 }
 
-fn would_violate(level: LevelVersion, details: &str) -> String {
+fn would_violate_message(level: LevelVersion, details: &str) -> String {
     format!("would violate PodSecurity \"{level}\": {details}")
 }
 
 /// The policy of the namespace in which an object is written, and the errors in the namespace's labels.
-fn policy_of(
-    admission: &Admission,
+fn namespace_policy(
+    admission: &AdmissionChain,
     settings: &PodSecurity,
     attributes: AdmissionAttributes<'_>,
-) -> (Policy, Vec<FieldError>) {
-    match admission.storage.peek(Kind::namespace(), None, attributes.namespace()) {
-        Some(namespace) => settings.policy_of(&namespace),
-        None => (settings.defaults(), Vec::new()),
+) -> (NamespacePolicy, Vec<FieldError>) {
+    match admission.storage.find(Kind::namespace_kind(), None, attributes.namespace()) {
+        Some(namespace) => settings.policy_of_stored(&namespace),
+        None => (settings.default_policy(), Vec::new()),
     }
 }
 
@@ -269,9 +272,9 @@ fn policy_of(
 /// records the exemption.
 /// Upstream: `exemptNamespace`, `exemptUser`.
 fn is_exempt(
-    admission: &Admission,
+    admission: &AdmissionChain,
     settings: &PodSecurity,
-    context: &Context,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
 ) -> bool {
     let why = if settings.exempt_namespaces.iter().any(|it| it == attributes.namespace()) {
@@ -281,30 +284,35 @@ fn is_exempt(
     } else {
         return false;
     };
-    exempt(admission, context, attributes, why);
+    record_exemption(admission, context, attributes, why);
     true
 }
 
 /// Whether the pod's runtime class is exempt. Records the exemption.
-fn is_exempt_class(
-    admission: &Admission,
+fn is_exempt_runtime_class(
+    admission: &AdmissionChain,
     settings: &PodSecurity,
-    context: &Context,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
-    pod: Pod<'_>,
+    pod: EvaluatedPod<'_>,
 ) -> bool {
     let is_exempt = settings.exempts_runtime_class(pod.spec);
     if is_exempt {
-        exempt(admission, context, attributes, "runtimeClass");
+        record_exemption(admission, context, attributes, "runtimeClass");
     }
     is_exempt
 }
 
 /// Records an exemption in the audit log and in the metrics.
-fn exempt(admission: &Admission, context: &Context, attributes: AdmissionAttributes<'_>, why: &'static str) {
-    context.annotate_audit(EXEMPT, why);
-    let (request_operation, resource, subresource) = labels_of(attributes);
-    admission.metrics.pod_security_exempted(&PodSecurityExemption {
+fn record_exemption(
+    admission: &AdmissionChain,
+    context: &RequestContext,
+    attributes: AdmissionAttributes<'_>,
+    why: &'static str,
+) {
+    context.annotate_audit(EXEMPT_ANNOTATION, why);
+    let (request_operation, resource, subresource) = metric_labels(attributes);
+    admission.metrics.count_pod_security_exemption(&PodSecurityExemption {
         request_operation,
         resource,
         subresource,
@@ -313,8 +321,8 @@ fn exempt(admission: &Admission, context: &Context, attributes: AdmissionAttribu
 
 /// Whether an update changes fields that the controls check. Of those fields, only images can change and ephemeral
 /// containers can be added. Upstream: `isSignificantPodUpdate`.
-fn is_significant(pod: &Value, old: &Value) -> bool {
-    let lists = |name: &str| (list(&pod["spec"], name), list(&old["spec"], name));
+fn is_significant_update(pod: &Value, old: &Value) -> bool {
+    let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {
         let (new, old) = lists(name);
         new.len() != old.len()
@@ -329,30 +337,32 @@ fn is_significant(pod: &Value, old: &Value) -> bool {
 }
 
 /// Records errors in a namespace's Pod Security labels in the audit log.
-fn annotate_unreadable(context: &Context, causes: &[FieldError]) {
+fn annotate_label_errors(context: &RequestContext, causes: &[FieldError]) {
     let lines: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     match &lines[..] {
         [] => {}
-        [one] => context.annotate_audit(ERROR, format!("Failed to parse policy: {one}")),
-        all => context.annotate_audit(ERROR, format!("Failed to parse policy: [{}]", all.join(", "))),
+        [one] => context.annotate_audit(ERROR_ANNOTATION, format!("Failed to parse policy: {one}")),
+        all => {
+            context.annotate_audit(ERROR_ANNOTATION, format!("Failed to parse policy: [{}]", all.join(", ")))
+        }
     }
 }
 
 /// Counts an evaluation in the metrics.
-fn count(
-    admission: &Admission,
+fn count_evaluation(
+    admission: &AdmissionChain,
     attributes: AdmissionAttributes<'_>,
     decision: &'static str,
     mode: &'static str,
     level: LevelVersion,
 ) {
-    let (request_operation, resource, subresource) = labels_of(attributes);
-    admission.metrics.pod_security_evaluated(&PodSecurityEvaluation {
+    let (request_operation, resource, subresource) = metric_labels(attributes);
+    admission.metrics.count_pod_security_evaluation(&PodSecurityEvaluation {
         decision,
         policy_level: level.level.name(),
         policy_version: match level.version {
-            Version::Minor(minor) if !level.is_privileged() && SERVED_MINOR < minor => "future".into(),
-            Version::Minor(_) if !level.is_privileged() => level.version.to_string().into(),
+            PolicyVersion::Minor(minor) if !level.is_privileged() && SERVED_MINOR < minor => "future".into(),
+            PolicyVersion::Minor(_) if !level.is_privileged() => level.version.to_string().into(),
             _ => "latest".into(),
         },
         mode,
@@ -363,10 +373,13 @@ fn count(
 }
 
 /// Metric labels of a request: operation, resource, subresource.
-fn labels_of(attributes: AdmissionAttributes<'_>) -> (&'static str, &'static str, &'static str) {
+fn metric_labels(attributes: AdmissionAttributes<'_>) -> (&'static str, &'static str, &'static str) {
     let operation = if attributes.is_create() { "create" } else { "update" };
-    let is_pod =
-        attributes.target.kind.plugins.contains(&AdmissionPlugin::PodSecurity(PodSecuritySubject::Pod));
+    let is_pod = attributes
+        .target
+        .kind
+        .admission_plugins
+        .contains(&AdmissionPlugin::PodSecurity(PodSecuritySubject::Pod));
     let resource = if is_pod { "pod" } else { "controller" };
     let subresource = if attributes.target.subresource == Subresource::EphemeralContainers {
         "ephemeralcontainers"

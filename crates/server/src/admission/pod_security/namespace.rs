@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::level::{self, LevelVersion, Policy};
-use super::policy::{Pod, reasons, violations};
-use super::{AdmissionAttributes, Operation, PodSecurity};
-use crate::admission::Admission;
+use super::level::{self, LevelVersion, NamespacePolicy};
+use super::policy::{EvaluatedPod, evaluate_pod, format_reasons};
+use super::{AdmissionAttributes, AdmissionOperation, PodSecurity};
+use crate::admission::AdmissionChain;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::Context;
-use crate::selector::Selector;
-use crate::unstructured::{self, list, str_at};
+use crate::request::RequestContext;
+use crate::selector::ObjectSelector;
+use crate::unstructured::{self, list_at, str_at};
 
 /// Maximum number of pods checked for one update of a namespace.
 const PODS_MAX: usize = 3_000;
@@ -23,27 +23,27 @@ const PODS_MAX: usize = 3_000;
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pods checked before yielding to other tasks.
-const PODS_PER_TURN: usize = 64;
+const PODS_PER_YIELD: usize = 64;
 
 /// Rule: a namespace's Pod Security labels must be valid when it is created and when they change. A stricter enforce
 /// level is accepted, with warnings about existing pods that violate it.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
-    admission: &Admission,
-    context: &Context,
+    admission: &AdmissionChain,
+    context: &RequestContext,
     attributes: AdmissionAttributes<'_>,
     namespace: &Value,
 ) -> Result<(), ApiError> {
     let settings = admission.pod_security.get();
     let name = attributes.target.name.as_str();
-    let (policy, causes) = settings.policy_of_object(namespace);
+    let (policy, causes) = settings.policy_of_parsed(namespace);
     let is_exempt = settings.exempt_namespaces.iter().any(|it| it == name);
     let invalid = || ApiError::invalid(attributes.target.kind, name, &causes);
     match attributes.operation {
-        Operation::Create if !causes.is_empty() => return Err(invalid()),
-        Operation::Create => {}
-        Operation::Update { old } => {
-            let (before, old_causes) = settings.policy_of_object(old);
+        AdmissionOperation::Create if !causes.is_empty() => return Err(invalid()),
+        AdmissionOperation::Create => {}
+        AdmissionOperation::Update { old } => {
+            let (before, old_causes) = settings.policy_of_parsed(old);
             let is_same = causes.len() == old_causes.len()
                 && causes.iter().zip(&old_causes).all(|(a, b)| a.field == b.field && a.message == b.message);
             if !causes.is_empty() && !is_same {
@@ -53,18 +53,18 @@ pub(super) async fn validate(
                 return Ok(());
             }
         }
-        Operation::Delete => return Ok(()),
+        AdmissionOperation::Delete => return Ok(()),
     }
     if is_exempt {
-        if let Some(warning) = ignored(settings, name, policy, namespace) {
+        if let Some(warning) = exempt_namespace_warning(settings, name, policy, namespace) {
             context.warn(warning);
         }
         return Ok(());
     }
     if !attributes.is_create() {
         let kind = Kind::builtin("", "v1", "pods");
-        let (pods, _) = admission.storage.list(kind, Some(name), &Selector::default());
-        for warning in violators(settings, name, policy.enforce, &pods).await {
+        let (pods, _) = admission.storage.list(kind, Some(name), &ObjectSelector::default());
+        for warning in evaluate_pods_in_namespace(settings, name, policy.enforce, &pods).await {
             context.warn(warning);
         }
     }
@@ -80,30 +80,34 @@ fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
 /// most 3,000 pods are checked, for at most one second, starting with one pod of each controller. Pods with an exempt
 /// runtime class are skipped.
 /// Upstream: `EvaluatePodsInNamespace`.
-async fn violators(
+async fn evaluate_pods_in_namespace(
     settings: &PodSecurity,
     namespace: &str,
     enforce: LevelVersion,
     pods: &[Bytes],
 ) -> Vec<String> {
-    let mut evaluation =
-        Found { enforce, deadline: Instant::now() + CHECK_TIMEOUT, checked: 0, groups: BTreeMap::new() };
+    let mut evaluation = NamespaceEvaluation {
+        enforce,
+        deadline: Instant::now() + CHECK_TIMEOUT,
+        checked: 0,
+        groups: BTreeMap::new(),
+    };
     let mut total = pods.len();
     let mut controllers = BTreeSet::new();
     let mut replicas = Vec::new();
     for (at, stored) in pods.iter().enumerate() {
-        if evaluation.is_over() {
+        if evaluation.is_limit_reached() {
             break;
         }
-        if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
+        if at % PODS_PER_YIELD == PODS_PER_YIELD - 1 {
             tokio::task::yield_now().await;
         }
-        let pod = unstructured::parse(stored);
+        let pod = unstructured::parse_stored(stored);
         if settings.exempts_runtime_class(&pod["spec"]) {
             total -= 1;
             continue;
         }
-        let owner = list(&pod["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
+        let owner = list_at(&pod["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
         if owner.is_some_and(|it| !controllers.insert(str_at(it, "uid").to_owned())) {
             replicas.push(stored);
         } else {
@@ -111,15 +115,15 @@ async fn violators(
         }
     }
     for (at, stored) in replicas.into_iter().enumerate() {
-        if evaluation.is_over() {
+        if evaluation.is_limit_reached() {
             break;
         }
-        if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
+        if at % PODS_PER_YIELD == PODS_PER_YIELD - 1 {
             tokio::task::yield_now().await;
         }
-        evaluation.check(&unstructured::parse(stored));
+        evaluation.check(&unstructured::parse_stored(stored));
     }
-    let Found { checked, groups, .. } = evaluation;
+    let NamespaceEvaluation { checked, groups, .. } = evaluation;
     let mut warnings = Vec::new();
     if checked < total {
         warnings.push(format!(
@@ -145,7 +149,7 @@ async fn violators(
 }
 
 /// Violations found in the pods checked so far.
-struct Found {
+struct NamespaceEvaluation {
     enforce: LevelVersion,
     deadline: Instant,
     checked: usize,
@@ -153,20 +157,22 @@ struct Found {
     groups: BTreeMap<String, (String, usize)>,
 }
 
-impl Found {
+impl NamespaceEvaluation {
     /// Whether the limit of pods or time is reached.
-    fn is_over(&self) -> bool {
+    fn is_limit_reached(&self) -> bool {
         PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }
 
     fn check(&mut self, pod: &Value) {
         self.checked += 1;
-        let found = violations(self.enforce, Pod { metadata: &pod["metadata"], spec: &pod["spec"] });
+        let found =
+            evaluate_pod(self.enforce, EvaluatedPod { metadata: &pod["metadata"], spec: &pod["spec"] });
         if found.is_empty() {
             return;
         }
         let name = str_at(pod, "metadata.name");
-        let (first, count) = self.groups.entry(reasons(&found)).or_insert_with(|| (name.to_owned(), 0));
+        let (first, count) =
+            self.groups.entry(format_reasons(&found)).or_insert_with(|| (name.to_owned(), 0));
         if name < first.as_str() {
             name.clone_into(first);
         }
@@ -176,15 +182,20 @@ impl Found {
 
 /// Warning that the Pod Security labels of an exempt namespace have no effect; it lists them.
 /// Upstream: `exemptNamespaceWarning`.
-fn ignored(settings: &PodSecurity, name: &str, policy: Policy, namespace: &Value) -> Option<String> {
-    if policy.is_privileged() || policy.is_equivalent(settings.defaults()) {
+fn exempt_namespace_warning(
+    settings: &PodSecurity,
+    name: &str,
+    policy: NamespacePolicy,
+    namespace: &Value,
+) -> Option<String> {
+    if policy.is_privileged() || policy.is_equivalent(settings.default_policy()) {
         return None;
     }
     let labels = &namespace["metadata"]["labels"];
     let modes = [
-        ("enforce", policy.enforce, level::ENFORCE, level::ENFORCE_VERSION),
-        ("audit", policy.audit, level::AUDIT, level::AUDIT_VERSION),
-        ("warn", policy.warn, level::WARN, level::WARN_VERSION),
+        ("enforce", policy.enforce, level::ENFORCE_LABEL, level::ENFORCE_VERSION_LABEL),
+        ("audit", policy.audit, level::AUDIT_LABEL, level::AUDIT_VERSION_LABEL),
+        ("warn", policy.warn, level::WARN_LABEL, level::WARN_VERSION_LABEL),
     ];
     let ignored_modes: Vec<_> = modes
         .into_iter()

@@ -5,69 +5,75 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::level::{Level, LevelVersion, Version};
+use super::level::{LevelVersion, PodSecurityLevel, PolicyVersion};
 use super::{baseline, restricted};
-use crate::unstructured::{list, str_at};
+use crate::unstructured::{list_at, str_at};
 
 /// Metadata and spec of the pod or pod template that the controls check.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pod<'a> {
+pub(super) struct EvaluatedPod<'a> {
     pub(super) metadata: &'a Value,
     pub(super) spec: &'a Value,
 }
 
 /// The violation of one control by a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Violation {
+pub(super) struct PolicyViolation {
     pub(super) reason: &'static str,
     /// The violating pod or containers, and the fields that they must or must not set.
     pub(super) detail: String,
 }
 
 /// Checks a pod against one control. `None`: the pod complies.
-pub(super) type PolicyCheck = fn(Pod<'_>) -> Option<Violation>;
+pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 
 /// One control of the Pod Security Standards.
 #[derive(Debug)]
-struct Control {
+struct PolicyControl {
     id: &'static str,
-    level: Level,
+    level: PodSecurityLevel,
     /// Oldest first: a minor version, and the check that applies since that version.
     revisions: &'static [(u64, PolicyCheck)],
     /// Id of the baseline control that this control includes.
-    replaces: Option<&'static str>,
+    replaces_baseline: Option<&'static str>,
 }
 
 /// Builds a control of level baseline.
-const fn baseline(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> Control {
-    Control { id, level: Level::Baseline, revisions, replaces: None }
+const fn baseline_control(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> PolicyControl {
+    PolicyControl { id, level: PodSecurityLevel::Baseline, revisions, replaces_baseline: None }
 }
 
 /// Builds a control of level restricted.
-const fn restricted(
+const fn restricted_control(
     id: &'static str,
     revisions: &'static [(u64, PolicyCheck)],
     replaces: Option<&'static str>,
-) -> Control {
-    Control { id, level: Level::Restricted, revisions, replaces }
+) -> PolicyControl {
+    PolicyControl { id, level: PodSecurityLevel::Restricted, revisions, replaces_baseline: replaces }
 }
 
 /// All controls: baseline first, then restricted, each sorted by id. Violations are listed in this order.
-static CONTROLS: &[Control] = &[
-    baseline("appArmorProfile", &[(0, baseline::app_armor_profile)]),
-    baseline("capabilities_baseline", &[(0, baseline::capabilities)]),
-    baseline("hostNamespaces", &[(0, baseline::host_namespaces)]),
-    baseline("hostPathVolumes", &[(0, baseline::host_path_volumes)]),
-    baseline("hostPorts", &[(0, baseline::host_ports)]),
-    baseline("hostProbesAndHostLifecycle", &[(34, baseline::host_probes_and_lifecycle)]),
-    baseline("privileged", &[(0, baseline::privileged)]),
-    baseline("procMount", &[(0, baseline::proc_mount), (35, baseline::proc_mount_unless_user_namespace)]),
-    baseline("seLinuxOptions", &[(0, baseline::se_linux_options_1_0), (31, baseline::se_linux_options_1_31)]),
-    baseline(
+static CONTROLS: &[PolicyControl] = &[
+    baseline_control("appArmorProfile", &[(0, baseline::app_armor_profile)]),
+    baseline_control("capabilities_baseline", &[(0, baseline::capabilities)]),
+    baseline_control("hostNamespaces", &[(0, baseline::host_namespaces)]),
+    baseline_control("hostPathVolumes", &[(0, baseline::host_path_volumes)]),
+    baseline_control("hostPorts", &[(0, baseline::host_ports)]),
+    baseline_control("hostProbesAndHostLifecycle", &[(34, baseline::host_probes_and_lifecycle)]),
+    baseline_control("privileged", &[(0, baseline::privileged)]),
+    baseline_control(
+        "procMount",
+        &[(0, baseline::proc_mount), (35, baseline::proc_mount_unless_user_namespace)],
+    ),
+    baseline_control(
+        "seLinuxOptions",
+        &[(0, baseline::se_linux_options_1_0), (31, baseline::se_linux_options_1_31)],
+    ),
+    baseline_control(
         "seccompProfile_baseline",
         &[(0, baseline::seccomp_annotations), (19, baseline::seccomp_profile)],
     ),
-    baseline(
+    baseline_control(
         "sysctls",
         &[
             (0, baseline::sysctls_1_0),
@@ -76,8 +82,8 @@ static CONTROLS: &[Control] = &[
             (32, baseline::sysctls_1_32),
         ],
     ),
-    baseline("windowsHostProcess", &[(0, baseline::windows_host_process)]),
-    restricted(
+    baseline_control("windowsHostProcess", &[(0, baseline::windows_host_process)]),
+    restricted_control(
         "allowPrivilegeEscalation",
         &[
             (8, restricted::allow_privilege_escalation),
@@ -85,38 +91,38 @@ static CONTROLS: &[Control] = &[
         ],
         None,
     ),
-    restricted(
+    restricted_control(
         "capabilities_restricted",
         &[(22, restricted::capabilities), (25, restricted::capabilities_unless_windows)],
         Some("capabilities_baseline"),
     ),
     // Until 1.35 the baseline control had no exception for user namespaces.
-    restricted("procMount_restricted", &[(35, baseline::proc_mount)], Some("procMount")),
-    restricted("restrictedVolumes", &[(0, restricted::volume_types)], Some("hostPathVolumes")),
-    restricted(
+    restricted_control("procMount_restricted", &[(35, baseline::proc_mount)], Some("procMount")),
+    restricted_control("restrictedVolumes", &[(0, restricted::volume_types)], Some("hostPathVolumes")),
+    restricted_control(
         "runAsNonRoot",
         &[(0, restricted::run_as_non_root), (35, restricted::run_as_non_root_unless_user_namespace)],
         None,
     ),
-    restricted(
+    restricted_control(
         "runAsUser",
         &[(23, restricted::run_as_user), (35, restricted::run_as_user_unless_user_namespace)],
         None,
     ),
-    restricted(
+    restricted_control(
         "seccompProfile_restricted",
         &[(19, restricted::seccomp_profile), (25, restricted::seccomp_profile_unless_windows)],
         Some("seccompProfile_baseline"),
     ),
 ];
 
-impl Control {
+impl PolicyControl {
     /// The newest check whose version is at most `version`.
-    fn check_at(&self, version: Version) -> Option<PolicyCheck> {
+    fn check_for_version(&self, version: PolicyVersion) -> Option<PolicyCheck> {
         self.revisions
             .iter()
             .rev()
-            .find(|(since, _)| Version::Minor(*since) <= version)
+            .find(|(since, _)| PolicyVersion::Minor(*since) <= version)
             .map(|(_, check)| *check)
     }
 }
@@ -124,35 +130,35 @@ impl Control {
 /// Rule: a level includes the controls of all lower levels, each in the revision for the policy version. A restricted
 /// control replaces the baseline control that it includes.
 /// Upstream: `checkRegistry.EvaluatePod`.
-pub(super) fn violations(policy: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
+pub(super) fn evaluate_pod(policy: LevelVersion, pod: EvaluatedPod<'_>) -> Vec<PolicyViolation> {
     let LevelVersion { level, version } = policy;
     let active = || CONTROLS.iter().filter(|it| it.level <= level);
-    let is_replaced = |control: &Control| {
-        active().any(|it| it.replaces == Some(control.id) && it.check_at(version).is_some())
+    let is_replaced = |control: &PolicyControl| {
+        active().any(|it| it.replaces_baseline == Some(control.id) && it.check_for_version(version).is_some())
     };
     active()
         .filter(|control| !is_replaced(control))
-        .filter_map(|control| control.check_at(version).and_then(|check| check(pod)))
+        .filter_map(|control| control.check_for_version(version).and_then(|check| check(pod)))
         .collect()
 }
 
 /// Formats violations with details: `privileged (container "c" must not set …), host namespaces (…)`.
-pub(super) fn details(violations: &[Violation]) -> String {
-    let text = |it: &Violation| format!("{} ({})", it.reason, it.detail);
+pub(super) fn format_details(violations: &[PolicyViolation]) -> String {
+    let text = |it: &PolicyViolation| format!("{} ({})", it.reason, it.detail);
     violations.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats violations without details: `privileged, host namespaces`.
-pub(super) fn reasons(violations: &[Violation]) -> String {
+pub(super) fn format_reasons(violations: &[PolicyViolation]) -> String {
     violations.iter().map(|it| it.reason).collect::<Vec<_>>().join(", ")
 }
 
-impl<'a> Pod<'a> {
+impl<'a> EvaluatedPod<'a> {
     /// All containers: init containers first, then regular ones, then ephemeral ones.
     pub(super) fn containers(self) -> impl Iterator<Item = &'a Value> {
         ["initContainers", "containers", "ephemeralContainers"]
             .into_iter()
-            .flat_map(move |it| list(self.spec, it))
+            .flat_map(move |it| list_at(self.spec, it))
     }
 
     /// Names of the containers for whose security context `is_bad` returns true. Without a security context it gets
@@ -179,24 +185,28 @@ impl<'a> Pod<'a> {
 }
 
 /// Quotes and joins: `"a", "b"`.
-pub(super) fn quoted<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn quote_list<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     items.into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats container names: `container "a"`, or `containers "a", "b"`.
-pub(super) fn named_containers(names: &[&str]) -> String {
-    format!("{} {}", if names.len() == 1 { "container" } else { "containers" }, quoted(names.iter().copied()))
+pub(super) fn format_containers(names: &[&str]) -> String {
+    format!(
+        "{} {}",
+        if names.len() == 1 { "container" } else { "containers" },
+        quote_list(names.iter().copied())
+    )
 }
 
 /// The pod and containers that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
 pub(super) fn setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
     let pod = is_pod.then(|| "pod".to_owned());
-    let containers = (!containers.is_empty()).then(|| named_containers(containers));
+    let containers = (!containers.is_empty()).then(|| format_containers(containers));
     pod.into_iter().chain(containers).collect()
 }
 
 /// Values for a message: sorted, without duplicates.
-pub(super) type Values<'a> = BTreeSet<&'a str>;
+pub(super) type SortedValues<'a> = BTreeSet<&'a str>;
 
 #[cfg(test)]
 mod tests {
@@ -208,8 +218,9 @@ mod tests {
         assert!(names.is_sorted());
         for control in CONTROLS {
             assert!(control.revisions.is_sorted_by_key(|(since, _)| since), "{}", control.id);
-            let is_baseline = |id: &str| CONTROLS.iter().any(|it| it.id == id && it.level == Level::Baseline);
-            assert!(control.replaces.is_none_or(is_baseline), "{}", control.id);
+            let is_baseline =
+                |id: &str| CONTROLS.iter().any(|it| it.id == id && it.level == PodSecurityLevel::Baseline);
+            assert!(control.replaces_baseline.is_none_or(is_baseline), "{}", control.id);
         }
     }
 }

@@ -2,35 +2,37 @@
 
 use serde_json::Value;
 
-use super::baseline::{added_capabilities, must_not_add, must_not_set_seccomp, unconfined};
-use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
-use crate::unstructured::{list, str_at};
+use super::baseline::{
+    added_capabilities, added_capabilities_message, seccomp_violation, unconfined_profiles,
+};
+use super::policy::{EvaluatedPod, PolicyViolation, SortedValues, format_containers, quote_list, setters};
+use crate::unstructured::{list_at, str_at};
 
 /// Rule: every container sets `allowPrivilegeEscalation: false`.
 /// Upstream: `allowPrivilegeEscalation_1_8`.
-pub(super) fn allow_privilege_escalation(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let containers = pod.containers_with(|context| context["allowPrivilegeEscalation"] != false);
-    (!containers.is_empty()).then(|| Violation {
+    (!containers.is_empty()).then(|| PolicyViolation {
         reason: "allowPrivilegeEscalation != false",
         detail: format!(
             "{} must set securityContext.allowPrivilegeEscalation=false",
-            named_containers(&containers)
+            format_containers(&containers)
         ),
     })
 }
 
 /// Rule: since 1.25 Windows pods need not set `allowPrivilegeEscalation`, which has no effect there.
 /// Upstream: `allowPrivilegeEscalation_1_25`.
-pub(super) fn allow_privilege_escalation_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn allow_privilege_escalation_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { allow_privilege_escalation(pod) }
 }
 
 /// Rule: every container drops `ALL` capabilities and adds only `NET_BIND_SERVICE`.
 /// Upstream: `capabilitiesRestricted_1_22`.
-pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
-    let drops_all = |context: &Value| list(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
+pub(super) fn capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let drops_all = |context: &Value| list_at(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
     let not_dropping = pod.containers_with(|context| !drops_all(context));
-    let mut added = Values::new();
+    let mut added = SortedValues::new();
     let adding = pod.containers_with(|context| {
         let others: Vec<_> = added_capabilities(context).filter(|it| *it != "NET_BIND_SERVICE").collect();
         added.extend(&others);
@@ -40,19 +42,19 @@ pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
     if !not_dropping.is_empty() {
         details.push(format!(
             r#"{} must set securityContext.capabilities.drop=["ALL"]"#,
-            named_containers(&not_dropping)
+            format_containers(&not_dropping)
         ));
     }
     if !adding.is_empty() {
-        details.push(must_not_add(&adding, added));
+        details.push(added_capabilities_message(&adding, added));
     }
     (!details.is_empty())
-        .then(|| Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
+        .then(|| PolicyViolation { reason: "unrestricted capabilities", detail: details.join("; ") })
 }
 
 /// Rule: since 1.25 Windows pods need not drop capabilities, which do not exist there.
 /// Upstream: `capabilitiesRestricted_1_25`.
-pub(super) fn capabilities_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { capabilities(pod) }
 }
 
@@ -96,9 +98,9 @@ const RESTRICTED_VOLUMES: [&str; 21] = [
 
 /// Rule: volumes are of types managed by Kubernetes or by a storage driver.
 /// Upstream: `restrictedVolumes_1_0`.
-pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
-    let (mut names, mut types) = (Vec::new(), Values::new());
-    for volume in list(pod.spec, "volumes") {
+pub(super) fn volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let (mut names, mut types) = (Vec::new(), SortedValues::new());
+    for volume in list_at(pod.spec, "volumes") {
         let is_of = |kind: &str| !volume[kind].is_null();
         if ALLOWED_VOLUMES.into_iter().any(is_of) {
             continue;
@@ -106,15 +108,15 @@ pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
         names.push(str_at(volume, "name"));
         types.insert(RESTRICTED_VOLUMES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
     }
-    (!names.is_empty()).then(|| Violation {
+    (!names.is_empty()).then(|| PolicyViolation {
         reason: "restricted volume types",
         detail: format!(
             "{} {} {} {} {}",
             if names.len() == 1 { "volume" } else { "volumes" },
-            quoted(names.iter().copied()),
+            quote_list(names.iter().copied()),
             if names.len() == 1 { "uses" } else { "use" },
             if types.len() == 1 { "restricted volume type" } else { "restricted volume types" },
-            quoted(types)
+            quote_list(types)
         ),
     })
 }
@@ -122,34 +124,34 @@ pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
 /// Rule: every container runs as non-root: it sets `runAsNonRoot: true`, or the pod does and the container does not
 /// override it.
 /// Upstream: `runAsNonRoot1_0`.
-pub(super) fn run_as_non_root(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     const REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
     let refusing = pod.containers_with(|context| context["runAsNonRoot"] == false);
     let setters = setters(*pod_value == false, &refusing);
     if !setters.is_empty() {
         let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
-        return Some(Violation { reason: REASON, detail });
+        return Some(PolicyViolation { reason: REASON, detail });
     }
     let unset = pod.containers_with(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
-    (!unset.is_empty()).then(|| Violation {
+    (!unset.is_empty()).then(|| PolicyViolation {
         reason: REASON,
-        detail: format!("pod or {} must set securityContext.runAsNonRoot=true", named_containers(&unset)),
+        detail: format!("pod or {} must set securityContext.runAsNonRoot=true", format_containers(&unset)),
     })
 }
 
 /// Rule: since 1.35 a pod in a user namespace may run as root, which is not root on the host.
 /// Upstream: `runAsNonRoot1_35`.
-pub(super) fn run_as_non_root_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { run_as_non_root(pod) }
 }
 
 /// Rule: neither the pod nor a container sets `runAsUser: 0`.
 /// Upstream: `runAsUser1_23`.
-pub(super) fn run_as_user(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_root = |context: &Value| context["runAsUser"] == 0;
     let setters = setters(is_root(&pod.spec["securityContext"]), &pod.containers_with(is_root));
-    (!setters.is_empty()).then(|| Violation {
+    (!setters.is_empty()).then(|| PolicyViolation {
         reason: "runAsUser=0",
         detail: format!("{} must not set runAsUser=0", setters.join(" and ")),
     })
@@ -157,31 +159,31 @@ pub(super) fn run_as_user(pod: Pod<'_>) -> Option<Violation> {
 
 /// Rule: since 1.35 a pod in a user namespace may set `runAsUser: 0`.
 /// Upstream: `runAsUser1_35`.
-pub(super) fn run_as_user_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.has_user_namespace() { None } else { run_as_user(pod) }
 }
 
 /// Rule: every container has a seccomp profile of its own or of the pod, and it is the runtime's default or a local
 /// profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
-pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
-    let (setters, types) = unconfined(pod, "seccompProfile");
+pub(super) fn seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let (setters, types) = unconfined_profiles(pod, "seccompProfile");
     if !setters.is_empty() {
-        return Some(must_not_set_seccomp(&setters, types));
+        return Some(seccomp_violation(&setters, types));
     }
     let is_pod_confined = !pod.spec["securityContext"]["seccompProfile"].is_null();
     let without = pod.containers_with(|context| context["seccompProfile"].is_null() && !is_pod_confined);
-    (!without.is_empty()).then(|| Violation {
+    (!without.is_empty()).then(|| PolicyViolation {
         reason: "seccompProfile",
         detail: format!(
             r#"pod or {} must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost""#,
-            named_containers(&without)
+            format_containers(&without)
         ),
     })
 }
 
 /// Rule: since 1.25 Windows pods need no seccomp profile, which does not exist there.
 /// Upstream: `seccompProfileRestricted_1_25`.
-pub(super) fn seccomp_profile_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+pub(super) fn seccomp_profile_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     if pod.is_windows() { None } else { seccomp_profile(pod) }
 }

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::level::{Level, LevelVersion, Version};
-use super::policy::{Pod, details, violations};
+use super::level::{LevelVersion, PodSecurityLevel, PolicyVersion};
+use super::policy::{EvaluatedPod, evaluate_pod, format_details};
 
 /// Satisfies every level at every version.
 fn compliant() -> Value {
@@ -63,11 +63,13 @@ fn check(cases: &[&[(&str, Value)]], golden: &Expect) {
             .map(|(at, value)| format!("{}={value}", at.replace("/securityContext", "/sc")))
             .collect();
         writeln!(lines, "{}", fields.join(" ")).unwrap();
-        for level in [Level::Privileged, Level::Baseline, Level::Restricted] {
-            let versions: Vec<_> = (0..=36).map(Version::Minor).chain([Version::Latest]).collect();
-            let says = |version: Version| {
-                let pod = Pod { metadata: &pod["metadata"], spec: &pod["spec"] };
-                details(&violations(LevelVersion { level, version }, pod))
+        for level in [PodSecurityLevel::Privileged, PodSecurityLevel::Baseline, PodSecurityLevel::Restricted]
+        {
+            let versions: Vec<_> =
+                (0..=36).map(PolicyVersion::Minor).chain([PolicyVersion::Latest]).collect();
+            let says = |version: PolicyVersion| {
+                let pod = EvaluatedPod { metadata: &pod["metadata"], spec: &pod["spec"] };
+                format_details(&evaluate_pod(LevelVersion { level, version }, pod))
             };
             let mut from = 0;
             for (at, version) in versions.iter().enumerate() {

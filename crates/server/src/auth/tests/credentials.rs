@@ -6,18 +6,18 @@ use jiff::SignedDuration;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
-use crate::auth::{bootstrap_token, review, token_request};
+use crate::auth::{bootstrap_token, reviews, token_request};
 use crate::controllers::{certificate_records, certificate_signing};
 use crate::pki::tests::{Dir, signing_request, signing_request_for};
-use crate::pki::{Peer, Pki};
+use crate::pki::{PeerCertificate, Pki};
 use crate::registry::DeleteOptions;
-use crate::request::{ClientCertificate, Target};
+use crate::request::{ClientCertificate, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::is_set;
 
-fn target(plural: &str, namespace: Option<&str>, name: &str) -> Target {
+fn target(plural: &str, namespace: Option<&str>, name: &str) -> RequestTarget {
     let kind = Kind::find("", "v1", plural).unwrap();
-    Target {
+    RequestTarget {
         kind,
         namespace: namespace.map(str::to_owned),
         name: name.to_owned(),
@@ -27,9 +27,9 @@ fn target(plural: &str, namespace: Option<&str>, name: &str) -> Target {
 
 impl World {
     fn request_token(&self, account: &str, spec: Value) -> Result<Value, ApiError> {
-        let context = Context::of_server("create", self.now);
+        let context = RequestContext::for_server("create", self.now);
         let target = target("serviceaccounts", Some("default"), account);
-        token_request::answer(&self.registry.access, &context, &target, json!({"spec": spec}))
+        token_request::create_token(&self.registry.access, &context, &target, json!({"spec": spec}))
     }
 
     fn token(&self, account: &str, spec: Value) -> String {
@@ -38,7 +38,7 @@ impl World {
 
     fn whose(&self, token: &str, audience: &str, later_s: i64) -> String {
         let now = self.now + SignedDuration::from_secs(later_s);
-        match user_of_token(&self.registry.access, token, &[audience], now) {
+        match token_user(&self.registry.access, token, &[audience], now) {
             Ok(user) => {
                 let keys: Vec<_> = user.extra.keys().map(|it| it.rsplit('/').next().unwrap()).collect();
                 format!("{} {:?} {keys:?}", user.name, user.groups)
@@ -49,9 +49,12 @@ impl World {
 
     /// A node's request to renew its client certificate, as it is stored.
     async fn renewal(&self, name: &str, node: &str) -> Value {
-        let kind =
-            Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
-                .unwrap();
+        let kind = Kind::find(
+            crate::admission::certificate_approval::CERTIFICATES_GROUP,
+            "v1",
+            "certificatesigningrequests",
+        )
+        .unwrap();
         let user = format!("system:node:{node}");
         let object = json!({
             "metadata": {"name": name},
@@ -61,13 +64,16 @@ impl World {
                 "usages": ["client auth", "digital signature"],
             },
         });
-        let context =
-            Context::new(User::new(user, ["system:nodes", "system:authenticated"]), "create", self.now);
-        unstructured::parse(&self.registry.create(&context, kind, None, object).await.unwrap())
+        let context = RequestContext::new(
+            User::new(user, ["system:nodes", "system:authenticated"]),
+            "create",
+            self.now,
+        );
+        unstructured::parse_stored(&self.registry.create(&context, kind, None, object).await.unwrap())
     }
 
-    async fn delete(&self, target: &Target) {
-        let context = Context::of_server("delete", self.now);
+    async fn delete(&self, target: &RequestTarget) {
+        let context = RequestContext::for_server("delete", self.now);
         let options = DeleteOptions { grace_s: Some(0), ..DeleteOptions::default() };
         self.registry.delete(&context, target, &options).await.unwrap();
     }
@@ -83,21 +89,21 @@ async fn a_token_is_good_for_its_time_and_audience_and_while_its_account_lives()
     let letter = if &token[at..=at] == "A" { "B" } else { "A" };
     let forged = format!("{}{letter}{}", &token[..at], &token[at + 1..]);
     let mut said = vec![
-        world.whose(&token, token::ISSUER, 0),
-        world.whose(&token, token::ISSUER, 659),
-        world.whose(&token, token::ISSUER, 661),
-        world.whose(&token, token::ISSUER, -61),
+        world.whose(&token, service_account_token::ISSUER, 0),
+        world.whose(&token, service_account_token::ISSUER, 659),
+        world.whose(&token, service_account_token::ISSUER, 661),
+        world.whose(&token, service_account_token::ISSUER, -61),
         world.whose(&token, "vault", 0),
-        world.whose(&other, token::ISSUER, 0),
+        world.whose(&other, service_account_token::ISSUER, 0),
         world.whose(&other, "vault", 0),
-        world.whose(&forged, token::ISSUER, 0),
-        world.whose("a.b.c", token::ISSUER, 0),
-        world.whose("", token::ISSUER, 0),
+        world.whose(&forged, service_account_token::ISSUER, 0),
+        world.whose("a.b.c", service_account_token::ISSUER, 0),
+        world.whose("", service_account_token::ISSUER, 0),
     ];
     world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
-    said.push(world.whose(&token, token::ISSUER, 0));
+    said.push(world.whose(&token, service_account_token::ISSUER, 0));
     world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
-    let again = world.whose(&token, token::ISSUER, 0);
+    let again = world.whose(&token, service_account_token::ISSUER, 0);
     said.push(again.split(" (").next().unwrap().to_owned());
     expect![[r#"
         system:serviceaccount:default:bot ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"] ["credential-id"]
@@ -130,7 +136,7 @@ async fn a_token_that_is_bound_to_a_pod_goes_with_it() {
     let refused =
         |account: &str, spec: Value| world.request_token(account, spec).unwrap_err().message().to_owned();
     let mut said = vec![
-        world.whose(&token, token::ISSUER, 0),
+        world.whose(&token, service_account_token::ISSUER, 0),
         refused("other", bound),
         refused("bot", json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "q"}})),
         refused(
@@ -146,7 +152,7 @@ async fn a_token_that_is_bound_to_a_pod_goes_with_it() {
         refused("nobody", json!({})),
     ];
     world.delete(&target("pods", Some("default"), "p")).await;
-    said.push(world.whose(&token, token::ISSUER, 0));
+    said.push(world.whose(&token, service_account_token::ISSUER, 0));
     expect![[r#"
         system:serviceaccount:default:bot ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"] ["credential-id", "node-name", "pod-name", "pod-uid"]
         cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.
@@ -186,8 +192,9 @@ async fn bootstrap_tokens() {
     for secret in secrets {
         world.create("", "secrets", "kube-system", secret).await;
     }
-    let whose =
-        |id: &str, secret: &str, later_s| world.whose(&format!("{id}.{secret}"), token::ISSUER, later_s);
+    let whose = |id: &str, secret: &str, later_s| {
+        world.whose(&format!("{id}.{secret}"), service_account_token::ISSUER, later_s)
+    };
     let said = [
         whose("plain1", "0123456789abcdef", 0),
         whose("plain1", "0123456789abcdef", 601),
@@ -214,15 +221,18 @@ async fn reviews_of_tokens_and_of_oneself() {
     let world = World::new().await;
     world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
     let token = world.token("bot", json!({}));
-    let context = Context::new(someone("eve"), "create", world.now);
+    let context = RequestContext::new(someone("eve"), "create", world.now);
     let of_token = |token: &str| {
         let review = json!({"spec": {"token": token}});
-        let review = review::of_token(&world.registry.access, &context, review).unwrap();
+        let review = reviews::review_token(&world.registry.access, &context, review).unwrap();
         let status = &review["status"];
         format!("{} {} {}", status["authenticated"], status["user"]["username"], status["audiences"])
     };
-    let said =
-        [of_token(&token), of_token("nonsense"), review::of_self(&context, json!({}))["status"].to_string()];
+    let said = [
+        of_token(&token),
+        of_token("nonsense"),
+        reviews::review_self(&context, json!({}))["status"].to_string(),
+    ];
     expect![[r#"
         true "system:serviceaccount:default:bot" ["https://kubernetes.default.svc.cluster.local"]
         null null null
@@ -237,7 +247,7 @@ fn a_certificate_is_no_longer_believed_when_it_has_ended() {
     params.distinguished_name.push(DnType::CommonName, "me");
     params.not_after = rcgen::date_time_ymd(2026, 1, 2);
     let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-    let peer = Peer::of(certificate.der()).unwrap();
+    let peer = PeerCertificate::from_der(certificate.der()).unwrap();
     let name = |at: &str| peer.user(at.parse().unwrap()).map(|it| it.name.as_str());
     assert_eq!((name("2026-01-02T00:00:00Z"), name("2026-01-02T00:00:01Z")), (Some("me"), None));
 }
@@ -256,7 +266,7 @@ async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
     });
     world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
     let name = "r".to_owned();
-    let target = Target { kind, namespace: None, name, subresource: Subresource::Approval };
+    let target = RequestTarget { kind, namespace: None, name, subresource: Subresource::Approval };
     let approve = |old: &Value| {
         let mut new = old.clone();
         new["metadata"]["annotations"] = json!({"why": "known"});
@@ -267,8 +277,9 @@ async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
         });
         Ok(new)
     };
-    let context = Context::of_server("update", world.now);
-    let approved = unstructured::parse(&world.registry.update(&context, &target, approve).await.unwrap());
+    let context = RequestContext::for_server("update", world.now);
+    let approved =
+        unstructured::parse_stored(&world.registry.update(&context, &target, approve).await.unwrap());
     let condition = &approved["status"]["conditions"][0]["type"];
     let seen = [&approved["metadata"]["annotations"], &approved["spec"]["signerName"], condition];
     assert_eq!(seen, [&json!({"why": "known"}), &json!("example.com/signer"), &json!("Approved")]);
@@ -307,20 +318,27 @@ async fn certificates_on_request() {
                 "expirationSeconds": 3600,
             },
         });
-        let context = Context::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
+        let context =
+            RequestContext::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
         if let Err(refusal) = world.registry.create(&context, kind, None, object).await {
             said.push(format!("{what}: {}", refusal.message()));
             continue;
         }
-        let read = || unstructured::parse(&world.registry.storage.peek(kind, None, &name).unwrap());
+        let read = || unstructured::parse_stored(&world.registry.storage.find(kind, None, &name).unwrap());
         // Approved, signed, and then nothing more.
         for _ in 0..3 {
-            certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &read(), world.now)
-                .await
-                .unwrap();
+            certificate_signing::reconcile(
+                &world.registry,
+                &pki,
+                certificate_signing::DEFAULT_LIFETIME,
+                &read(),
+                world.now,
+            )
+            .await
+            .unwrap();
         }
         let object = read();
-        let conditions: Vec<_> = unstructured::list(&object["status"], "conditions")
+        let conditions: Vec<_> = unstructured::list_at(&object["status"], "conditions")
             .iter()
             .map(|it| format!("{} {}", it["type"], it["message"]))
             .collect();
@@ -339,12 +357,18 @@ async fn certificates_on_request() {
         a new node, for a master: [] none"#]]
     .assert_eq(&said.join("\n"));
 
-    let object = unstructured::parse(&world.registry.storage.peek(kind, None, "r0").unwrap());
+    let object = unstructured::parse_stored(&world.registry.storage.find(kind, None, "r0").unwrap());
     let later = world.now + SignedDuration::from_mins(61);
-    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, later)
-        .await
-        .unwrap();
-    assert!(world.registry.storage.peek(kind, None, "r0").is_none(), "what was decided is cleared away");
+    certificate_signing::reconcile(
+        &world.registry,
+        &pki,
+        certificate_signing::DEFAULT_LIFETIME,
+        &object,
+        later,
+    )
+    .await
+    .unwrap();
+    assert!(world.registry.storage.find(kind, None, "r0").is_none(), "what was decided is cleared away");
 }
 
 /// What a node serves with names it, and what nobody else has.
@@ -380,13 +404,20 @@ async fn serving_certificates_on_request() {
                 "usages": ["server auth", "digital signature"],
             },
         });
-        let context = Context::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
+        let context =
+            RequestContext::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
         world.registry.create(&context, kind, None, object).await.unwrap();
-        let read = || unstructured::parse(&world.registry.storage.peek(kind, None, &name).unwrap());
+        let read = || unstructured::parse_stored(&world.registry.storage.find(kind, None, &name).unwrap());
         for _ in 0..2 {
-            certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &read(), world.now)
-                .await
-                .unwrap();
+            certificate_signing::reconcile(
+                &world.registry,
+                &pki,
+                certificate_signing::DEFAULT_LIFETIME,
+                &read(),
+                world.now,
+            )
+            .await
+            .unwrap();
         }
         let is_signed = is_set(&read()["status"]["certificate"]);
         said.push(format!("{what}: {}", if is_signed { "signed" } else { "waits" }));
@@ -409,7 +440,7 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
     let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
-    let target = |subresource| Target { kind, namespace: None, name: "r".to_owned(), subresource };
+    let target = |subresource| RequestTarget { kind, namespace: None, name: "r".to_owned(), subresource };
     let request = json!({
         "metadata": {"name": "r"},
         "spec": {
@@ -418,8 +449,8 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
             "usages": ["client auth", "digital signature"],
         },
     });
-    let eve = Context::new(someone("eve"), "create", world.now);
-    let made = unstructured::parse(&world.registry.create(&eve, kind, None, request).await.unwrap());
+    let eve = RequestContext::new(someone("eve"), "create", world.now);
+    let made = unstructured::parse_stored(&world.registry.create(&eve, kind, None, request).await.unwrap());
     let rewritten = json!({
         "username": "system:bootstrap:abcdef",
         "groups": ["system:bootstrappers"],
@@ -433,17 +464,25 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
             merge_into(&mut new["spec"], &rewritten);
             Ok(new)
         };
-        let server = Context::of_server("update", world.now);
-        let written = unstructured::parse(
+        let server = RequestContext::for_server("update", world.now);
+        let written = unstructured::parse_stored(
             &world.registry.update(&server, &target(subresource), rewrite).await.unwrap(),
         );
         assert_eq!(written["spec"], made["spec"], "{subresource:?}");
     }
-    let stored = unstructured::parse(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
-    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &stored, world.now)
-        .await
-        .unwrap();
-    let stored = unstructured::parse(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
+    let stored =
+        unstructured::parse_stored(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
+    certificate_signing::reconcile(
+        &world.registry,
+        &pki,
+        certificate_signing::DEFAULT_LIFETIME,
+        &stored,
+        world.now,
+    )
+    .await
+    .unwrap();
+    let stored =
+        unstructured::parse_stored(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
     assert_eq!(stored["status"], json!({}), "eve has no right to a node's certificate");
 }
 
@@ -479,25 +518,31 @@ async fn an_approved_request_for_masters_or_with_other_usages_is_not_signed() {
         let mut object = world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
         object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
         object["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
-        let target = Target { kind, namespace: None, name, subresource: Subresource::Whole };
+        let target = RequestTarget { kind, namespace: None, name, subresource: Subresource::Whole };
         // As it would be in the store: the write that notes the outcome keeps the stored conditions.
         let approve = |old: &Value| {
             let mut new = old.clone();
             new["status"] = object["status"].clone();
             Ok(new)
         };
-        let approval = Target { subresource: Subresource::Approval, ..target.clone() };
-        let context = Context::of_server("update", world.now);
+        let approval = RequestTarget { subresource: Subresource::Approval, ..target.clone() };
+        let context = RequestContext::for_server("update", world.now);
         let approved =
-            unstructured::parse(&world.registry.update(&context, &approval, approve).await.unwrap());
+            unstructured::parse_stored(&world.registry.update(&context, &approval, approve).await.unwrap());
         object["metadata"] = approved["metadata"].clone();
         object["status"] = approved["status"].clone();
-        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, world.now)
-            .await
-            .unwrap();
-        let stored = unstructured::parse(&world.registry.storage.get(&target).unwrap());
+        certificate_signing::reconcile(
+            &world.registry,
+            &pki,
+            certificate_signing::DEFAULT_LIFETIME,
+            &object,
+            world.now,
+        )
+        .await
+        .unwrap();
+        let stored = unstructured::parse_stored(&world.registry.storage.get(&target).unwrap());
         let failed =
-            unstructured::list(&stored["status"], "conditions").iter().find(|it| it["type"] == "Failed");
+            unstructured::list_at(&stored["status"], "conditions").iter().find(|it| it["type"] == "Failed");
         said.push(format!(
             "{} {}",
             is_set(&stored["status"]["certificate"]),
@@ -557,8 +602,12 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
     for (number, (who, name)) in cases.into_iter().enumerate() {
         let user = match who {
             "node" => User::new(format!("system:node:{name}"), ["system:nodes", "system:authenticated"]),
-            id => bootstrap_token::user(&world.registry.access, &format!("{id}.0123456789abcdef"), world.now)
-                .unwrap(),
+            id => bootstrap_token::bootstrap_token_user(
+                &world.registry.access,
+                &format!("{id}.0123456789abcdef"),
+                world.now,
+            )
+            .unwrap(),
         };
         let object = json!({
             "metadata": {"name": format!("r{number}")},
@@ -568,19 +617,26 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
                 "usages": ["client auth", "digital signature"],
             },
         });
-        let context = Context::new(user, "create", world.now);
+        let context = RequestContext::new(user, "create", world.now);
         let object = match world.registry.create(&context, kind, None, object).await {
-            Ok(object) => unstructured::parse(&object),
+            Ok(object) => unstructured::parse_stored(&object),
             Err(refusal) => {
                 said.push(format!("{who} for {name:?}: {}", refusal.message()));
                 continue;
             }
         };
-        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, world.now)
-            .await
-            .unwrap();
-        let object =
-            unstructured::parse(&world.registry.storage.peek(kind, None, &format!("r{number}")).unwrap());
+        certificate_signing::reconcile(
+            &world.registry,
+            &pki,
+            certificate_signing::DEFAULT_LIFETIME,
+            &object,
+            world.now,
+        )
+        .await
+        .unwrap();
+        let object = unstructured::parse_stored(
+            &world.registry.storage.find(kind, None, &format!("r{number}")).unwrap(),
+        );
         let condition = &object["status"]["conditions"][0];
         let is_signed = is_set(&object["status"]["certificate"]);
         let message = str_at(condition, "message").split(':').next().unwrap();
@@ -628,14 +684,14 @@ async fn a_revoked_credential_is_refused() {
     let bot = "system:serviceaccount:default:bot";
     assert_eq!(all(), ["eve", bot, bot]);
 
-    let id = world.registry.access.tokens.read(&first).unwrap().id.clone();
+    let id = world.registry.access.tokens.verified_claims(&first).unwrap().id.clone();
     let revoked = json!({
         "metadata": {"name": "muster-revoked-credentials"},
         "data": {format!("token.{id}"): "{}", "certificate.4fa0": "{}"},
     });
     world.create("", "configmaps", "kube-system", revoked).await;
     assert_eq!(all(), ["401", "401", bot]);
-    assert_eq!(world.whose(&first, token::ISSUER, 0), "the token has been revoked");
+    assert_eq!(world.whose(&first, service_account_token::ISSUER, 0), "the token has been revoked");
     world.delete(&target("configmaps", Some("kube-system"), "muster-revoked-credentials")).await;
     assert_eq!(all(), ["eve", bot, bot]);
     world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
@@ -651,13 +707,15 @@ async fn the_tokens_of_a_secret_are_revoked_with_it() {
     let secret = world.create("", "secrets", "default", secret).await;
     let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
     let [bound, free] = [json!({"boundObjectRef": bound}), json!({})].map(|it| world.token("bot", it));
-    let is_valid = |token: &str| world.whose(token, token::ISSUER, 0).starts_with("system:serviceaccount:");
+    let is_valid = |token: &str| {
+        world.whose(token, service_account_token::ISSUER, 0).starts_with("system:serviceaccount:")
+    };
     world.delete(&target("secrets", Some("default"), "s")).await;
     assert!(is_valid(&bound), "within the leeway");
     let key = format!("secret.{}", str_at(&secret, "metadata.uid"));
     let revoked = json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {key: "{}"}});
     world.create("", "configmaps", "kube-system", revoked).await;
-    assert_eq!(world.whose(&bound, token::ISSUER, 0), "the token has been revoked");
+    assert_eq!(world.whose(&bound, service_account_token::ISSUER, 0), "the token has been revoked");
     assert!(is_valid(&free));
 }
 
@@ -671,7 +729,7 @@ async fn the_certificates_of_a_user_are_revoked_by_one_entry() {
         user.client_certificate = Some(ClientCertificate { serial: serial.into(), issued_at });
         user
     };
-    let until = unstructured::time(world.now);
+    let until = unstructured::format_time(world.now);
     let entry = json!({"subject": "system:node:evil", "kept": "7", "issuedUntil": until}).to_string();
     let revoked = json!({
         "metadata": {"name": "muster-revoked-credentials"},
@@ -708,7 +766,7 @@ async fn a_revocation_of_a_user_is_dated_by_the_server() {
     let object =
         |entry: &str| json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {&key: entry}});
     let kind = Kind::find("", "v1", "configmaps").unwrap();
-    let context = Context::of_server("create", world.now);
+    let context = RequestContext::for_server("create", world.now);
     for wrong in ["", "eve", "{}", r#"{"subject":"adam"}"#] {
         let created = world.registry.create(&context, kind, Some("kube-system"), object(wrong)).await;
         assert_eq!(created.unwrap_err().code.as_u16(), 400, "{wrong:?}");
@@ -722,9 +780,9 @@ async fn a_revocation_of_a_user_is_dated_by_the_server() {
     // No certificate is valid for more than ten years.
     assert!(issued_until + SignedDuration::from_hours(24 * 3_652) < time("notAfter"), "{entry}");
     let target = target("configmaps", Some("kube-system"), "muster-revoked-credentials");
-    let context = Context::of_server("update", world.now);
+    let context = RequestContext::for_server("update", world.now);
     let again = world.registry.update(&context, &target, |it| Ok(it.clone())).await.unwrap();
-    assert_eq!(unstructured::parse(&again)["data"], stored["data"]);
+    assert_eq!(unstructured::parse_stored(&again)["data"], stored["data"]);
 }
 
 /// However many certificates a node has itself issued, one small entry revokes them, and what it asked for before is not
@@ -734,8 +792,12 @@ async fn a_node_cannot_outrun_its_revocation() {
     let world = World::new().await;
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
-    let kind = Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
-        .unwrap();
+    let kind = Kind::find(
+        crate::admission::certificate_approval::CERTIFICATES_GROUP,
+        "v1",
+        "certificatesigningrequests",
+    )
+    .unwrap();
     let signed_in = |object: &Value| {
         let certificate = BASE64.decode(str_at(object, "status.certificate")).unwrap();
         let (_, pem) = x509_parser::pem::parse_x509_pem(&certificate).unwrap();
@@ -744,11 +806,17 @@ async fn a_node_cannot_outrun_its_revocation() {
     let mut held = Vec::new();
     for number in 0..5 {
         let pending = world.renewal(&format!("r{number}"), "evil").await;
-        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, world.now)
-            .await
-            .unwrap();
-        held.push(signed_in(&unstructured::parse(
-            &world.registry.storage.peek(kind, None, &format!("r{number}")).unwrap(),
+        certificate_signing::reconcile(
+            &world.registry,
+            &pki,
+            certificate_signing::DEFAULT_LIFETIME,
+            &pending,
+            world.now,
+        )
+        .await
+        .unwrap();
+        held.push(signed_in(&unstructured::parse_stored(
+            &world.registry.storage.find(kind, None, &format!("r{number}")).unwrap(),
         )));
     }
     let whoami =
@@ -756,7 +824,7 @@ async fn a_node_cannot_outrun_its_revocation() {
     assert!(held.iter().all(whoami));
     let pending = world.renewal("pending", "evil").await;
 
-    let until = unstructured::time(world.now + SignedDuration::from_secs(5));
+    let until = unstructured::format_time(world.now + SignedDuration::from_secs(5));
     let entry = json!({"subject": "system:node:evil", "issuedUntil": until}).to_string();
     let revoked = json!({
         "metadata": {"name": "muster-revoked-credentials"},
@@ -765,10 +833,16 @@ async fn a_node_cannot_outrun_its_revocation() {
     world.create("", "configmaps", "kube-system", revoked).await;
     assert!(!held.iter().any(whoami));
     let later = world.now + SignedDuration::from_secs(60);
-    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, later)
-        .await
-        .unwrap();
-    let refused = unstructured::parse(&world.registry.storage.peek(kind, None, "pending").unwrap());
+    certificate_signing::reconcile(
+        &world.registry,
+        &pki,
+        certificate_signing::DEFAULT_LIFETIME,
+        &pending,
+        later,
+    )
+    .await
+    .unwrap();
+    let refused = unstructured::parse_stored(&world.registry.storage.find(kind, None, "pending").unwrap());
     assert!(!is_set(&refused["status"]["certificate"]));
     expect![[r#"certificates and signing requests of "system:node:evil" up to 2026-01-01T00:00:05Z are revoked: create a new request"#]]
         .assert_eq(str_at(&refused["status"]["conditions"][1], "message"));
@@ -776,10 +850,17 @@ async fn a_node_cannot_outrun_its_revocation() {
     // A node that joins again under this name gets a certificate that is good, although it is valid from before.
     let world = World { now: later, ..world };
     let pending = world.renewal("again", "evil").await;
-    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, later)
-        .await
-        .unwrap();
-    let again = signed_in(&unstructured::parse(&world.registry.storage.peek(kind, None, "again").unwrap()));
+    certificate_signing::reconcile(
+        &world.registry,
+        &pki,
+        certificate_signing::DEFAULT_LIFETIME,
+        &pending,
+        later,
+    )
+    .await
+    .unwrap();
+    let again =
+        signed_in(&unstructured::parse_stored(&world.registry.storage.find(kind, None, "again").unwrap()));
     assert!(authenticate(&world.registry.access, Some(&again), &HeaderMap::new(), later).is_ok());
 }
 
@@ -789,7 +870,7 @@ fn issued_certificates_are_noted() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
     assert!(pki.take_issued().is_empty());
-    pki.kubeconfig("https://localhost", crate::Who::Admin).unwrap();
+    pki.kubeconfig("https://localhost", crate::BuiltinUser::Admin).unwrap();
     let [one] = &pki.take_issued()[..] else { panic!("one was issued") };
     assert_eq!(
         (one.subject.as_str(), &one.groups[..]),
@@ -804,24 +885,40 @@ async fn a_signing_request_is_signed_and_recorded_once() {
     let world = World::new().await;
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
-    let kind = Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
-        .unwrap();
+    let kind = Kind::find(
+        crate::admission::certificate_approval::CERTIFICATES_GROUP,
+        "v1",
+        "certificatesigningrequests",
+    )
+    .unwrap();
     let pending = world.renewal("r", "n1").await;
-    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, world.now)
-        .await
-        .unwrap();
-    let signed = unstructured::parse(&world.registry.storage.peek(kind, None, "r").unwrap());
+    certificate_signing::reconcile(
+        &world.registry,
+        &pki,
+        certificate_signing::DEFAULT_LIFETIME,
+        &pending,
+        world.now,
+    )
+    .await
+    .unwrap();
+    let signed = unstructured::parse_stored(&world.registry.storage.find(kind, None, "r").unwrap());
     assert!(is_set(&signed["status"]["certificate"]));
     let mut approved = signed.clone();
     approved["status"].as_object_mut().unwrap().remove("certificate");
     for version in ["1", str_at(&pending, "metadata.resourceVersion")] {
         approved["metadata"]["resourceVersion"] = json!(version);
-        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &approved, world.now)
-            .await
-            .unwrap();
+        certificate_signing::reconcile(
+            &world.registry,
+            &pki,
+            certificate_signing::DEFAULT_LIFETIME,
+            &approved,
+            world.now,
+        )
+        .await
+        .unwrap();
     }
     assert_eq!(pki.take_issued().len(), 1);
-    assert_eq!(unstructured::parse(&world.registry.storage.peek(kind, None, "r").unwrap()), signed);
+    assert_eq!(unstructured::parse_stored(&world.registry.storage.find(kind, None, "r").unwrap()), signed);
 }
 
 /// The records of credentials are for administrators alone to write, whatever roles others have.
@@ -831,7 +928,7 @@ async fn records_of_credentials_are_written_by_masters_alone() {
     let kind = Kind::find("", "v1", "configmaps").unwrap();
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     world.bind("all", "", everything, json!({"kind": "User", "name": "eve"})).await;
-    let context = Context::new(someone("eve"), "create", world.now);
+    let context = RequestContext::new(someone("eve"), "create", world.now);
     for (name, is_allowed) in
         [("muster-revoked-credentials", false), ("muster-issued-certificates-0", false), ("other", true)]
     {
@@ -841,22 +938,24 @@ async fn records_of_credentials_are_written_by_masters_alone() {
         let elsewhere = world.registry.create(&context, kind, Some("default"), object).await;
         assert!(elsewhere.is_ok(), "{name}");
     }
-    let issued = crate::pki::Issued {
+    let issued = crate::pki::IssuedCertificate {
         serial: "4f".to_owned(),
         subject: "me".to_owned(),
         groups: Vec::new(),
-        at: world.now,
-        until: world.now + SignedDuration::from_secs(60),
+        issued_at: world.now,
+        not_after: world.now + SignedDuration::from_secs(60),
     };
-    certificate_records::record(&world.registry, std::slice::from_ref(&issued), world.now).await.unwrap();
-    let again = crate::pki::Issued { serial: "50".to_owned(), ..issued };
+    certificate_records::record_issued(&world.registry, std::slice::from_ref(&issued), world.now)
+        .await
+        .unwrap();
+    let again = crate::pki::IssuedCertificate { serial: "50".to_owned(), ..issued };
     // The first has expired by then.
-    certificate_records::record(&world.registry, &[again], world.now + SignedDuration::from_secs(61))
+    certificate_records::record_issued(&world.registry, &[again], world.now + SignedDuration::from_secs(61))
         .await
         .unwrap();
     let stored =
-        world.registry.storage.peek(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
-    let data = unstructured::parse(&stored)["data"].clone();
+        world.registry.storage.find(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
+    let data = unstructured::parse_stored(&stored)["data"].clone();
     assert_eq!(data.as_object().unwrap().keys().collect::<Vec<_>>(), ["50"]);
 }
 
@@ -872,7 +971,7 @@ async fn a_token_that_is_bound_to_nothing_lives_a_day() {
     let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
     assert_eq!(seconds(json!({"expirationSeconds": 1_i64 << 32})), 86_400);
     assert_eq!(seconds(json!({"expirationSeconds": 700_000, "boundObjectRef": bound})), 700_000);
-    world.registry.access.tokens.limit(std::time::Duration::from_secs(3_600));
+    world.registry.access.tokens.set_max_lifetime(std::time::Duration::from_secs(3_600));
     assert_eq!(seconds(json!({"expirationSeconds": 700_000, "boundObjectRef": bound})), 3_600);
     assert_eq!(seconds(json!({"expirationSeconds": 600})), 600);
 }

@@ -8,12 +8,13 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::rule::Rule;
+use super::policy_rule::PolicyRule;
 use super::*;
 use crate::controllers::cluster_roles;
 use crate::registry::Registry;
 use crate::request::{
-    CONTROLLER, Context, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+    CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER, NODE_LIFECYCLE_USER,
+    RequestContext, SCHEDULER_USER, SIMULATED_NODES_USER,
 };
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -26,19 +27,23 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new() -> Self {
         let world = Self { registry: Registry::new(100), now: NOW.parse().unwrap() };
-        crate::bootstrap::make(&world.registry, &crate::bootstrap::ServerIdentity::of_test(), world.now)
-            .await
-            .unwrap();
-        cluster_roles::make(&world.registry, world.now).await.unwrap();
+        crate::bootstrap::ensure_bootstrap_objects(
+            &world.registry,
+            &crate::bootstrap::ServerIdentity::for_test(),
+            world.now,
+        )
+        .await
+        .unwrap();
+        cluster_roles::ensure_default_roles(&world.registry, world.now).await.unwrap();
         world
     }
 
     pub(super) async fn create(&self, group: &str, plural: &str, namespace: &str, object: Value) -> Value {
         let kind = Kind::find(group, "v1", plural).unwrap();
         let namespace = Some(namespace).filter(|it| !it.is_empty());
-        let context = Context::of_server("create", self.now);
+        let context = RequestContext::for_server("create", self.now);
         let created = self.registry.create(&context, kind, namespace, object).await.unwrap();
-        unstructured::parse(&created)
+        unstructured::parse_stored(&created)
     }
 
     /// Makes a role and gives it to someone: in a namespace, or everywhere.
@@ -48,14 +53,14 @@ impl World {
         } else {
             ("roles", "rolebindings")
         };
-        self.create(RBAC, role, namespace, json!({"metadata": {"name": name}, "rules": rules})).await;
+        self.create(RBAC_GROUP, role, namespace, json!({"metadata": {"name": name}, "rules": rules})).await;
         let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
         let binding_object = json!({
             "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
             "subjects": [subject],
         });
-        self.create(RBAC, binding, namespace, binding_object).await;
+        self.create(RBAC_GROUP, binding, namespace, binding_object).await;
     }
 
     /// What comes of a request: `METHOD URI`.
@@ -66,13 +71,16 @@ impl World {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
             found.map(|(_, value)| value.into_owned())
         };
-        let attributes = RequestAttributes::of(&method.parse().unwrap(), path, get);
+        let attributes = RequestAttributes::from_request(&method.parse().unwrap(), path, get);
         match authorize(&self.registry.access, user, &attributes) {
-            Ok(Grant::Masters) => "yes: a master".to_owned(),
-            Ok(Grant::Node) => "yes: its own".to_owned(),
+            Ok(AuthorizationGrant::Masters) => "yes: a master".to_owned(),
+            Ok(AuthorizationGrant::Node) => "yes: its own".to_owned(),
             Ok(grant) => format!("yes: {grant}"),
             Err(why) => {
-                format!("no: {}", denied(user, &attributes, &why).status()["message"].as_str().unwrap())
+                format!(
+                    "no: {}",
+                    forbidden_error(user, &attributes, &why).status()["message"].as_str().unwrap()
+                )
             }
         }
     }
@@ -143,7 +151,7 @@ async fn roles_grant_what_they_name_where_they_are_bound() {
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"], "verbs": ["*"]},
     ]);
     world.bind("reader", "default", rules, json!({"kind": "ServiceAccount", "name": "bot"})).await;
-    let bot = User::account("default", "bot");
+    let bot = User::service_account("default", "bot");
     world.check(
         &bot,
         &[
@@ -199,14 +207,14 @@ async fn a_change_acts_at_once() {
     world.bind("nodes", "", rules, json!({"kind": "User", "name": "eve"})).await;
     said.push(world.ask(&eve, request));
     for plural in ["clusterroles", "clusterrolebindings"] {
-        let kind = Kind::find(RBAC, "v1", plural).unwrap();
-        let target = crate::request::Target {
+        let kind = Kind::find(RBAC_GROUP, "v1", plural).unwrap();
+        let target = crate::request::RequestTarget {
             kind,
             namespace: None,
             name: "nodes".to_owned(),
             subresource: crate::subresource::Subresource::Whole,
         };
-        let context = Context::of_server("delete", world.now);
+        let context = RequestContext::for_server("delete", world.now);
         world.registry.delete(&context, &target, &Default::default()).await.unwrap();
         said.push(world.ask(&eve, request));
     }
@@ -225,10 +233,10 @@ async fn admin_edit_and_view_are_gathered() {
         let subject = json!({"kind": "User", "name": role});
         let binding = json!({
             "metadata": {"name": role},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
             "subjects": [subject],
         });
-        world.create(RBAC, "rolebindings", "default", binding).await;
+        world.create(RBAC_GROUP, "rolebindings", "default", binding).await;
         let may = |request: &str| {
             if world.ask(&someone(role), request).starts_with("yes") { "yes" } else { "no" }
         };
@@ -256,7 +264,7 @@ async fn admin_edit_and_view_are_gathered() {
 async fn parts_of_muster_may_do_their_work_and_no_more() {
     let world = World::new().await;
     world.check(
-        &someone(CONTROLLER),
+        &someone(CONTROLLER_USER),
         &[
             "GET /apis/apps/v1/daemonsets?watch=true",
             "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",
@@ -281,7 +289,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(GARBAGE_COLLECTOR),
+        &someone(GARBAGE_COLLECTOR_USER),
         &[
             "GET /api/v1/configmaps?watch=true",
             "DELETE /apis/apps/v1/namespaces/default/controllerrevisions/r",
@@ -303,7 +311,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(SCHEDULER),
+        &someone(SCHEDULER_USER),
         &[
             "GET /api/v1/pods?watch=true",
             "POST /api/v1/namespaces/default/pods/p/binding",
@@ -328,7 +336,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(NODE_LIFECYCLE),
+        &someone(NODE_LIFECYCLE_USER),
         &[
             "GET /apis/coordination.k8s.io/v1/leases?watch=true",
             "PATCH /api/v1/nodes/n",
@@ -353,7 +361,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(DISRUPTION),
+        &someone(DISRUPTION_USER),
         &[
             "GET /apis/policy/v1/poddisruptionbudgets?watch=true",
             "PATCH /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status",
@@ -372,7 +380,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(ENDPOINTS),
+        &someone(ENDPOINTS_USER),
         &[
             "GET /api/v1/services?watch=true",
             "POST /apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
@@ -394,7 +402,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
-        &someone(SIMULATED_NODES),
+        &someone(SIMULATED_NODES_USER),
         &[
             "POST /api/v1/nodes",
             "PATCH /api/v1/nodes/n/status",
@@ -532,7 +540,7 @@ async fn one_may_ask_as_another_with_the_right_to() {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        match impersonate::impersonated(&world.registry.access, user, &map) {
+        match impersonation::impersonated_user(&world.registry.access, user, &map) {
             Ok(None) => "oneself".to_owned(),
             Ok(Some(it)) => format!("{} {:?} {:?}", it.name, it.groups, it.extra),
             Err(it) => it.status()["message"].as_str().unwrap().to_owned(),
@@ -567,17 +575,17 @@ async fn one_may_ask_as_another_with_the_right_to() {
 async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
     let world = World::new().await;
     let before = world.registry.storage.revision();
-    cluster_roles::make(&world.registry, world.now).await.unwrap();
+    cluster_roles::ensure_default_roles(&world.registry, world.now).await.unwrap();
     assert_eq!(world.registry.storage.revision(), before);
 
-    let kind = Kind::find(RBAC, "v1", "clusterroles").unwrap();
-    let target = |name: &str| crate::request::Target {
+    let kind = Kind::find(RBAC_GROUP, "v1", "clusterroles").unwrap();
+    let target = |name: &str| crate::request::RequestTarget {
         kind,
         namespace: None,
         name: name.to_owned(),
         subresource: crate::subresource::Subresource::Whole,
     };
-    let context = Context::of_server("update", world.now);
+    let context = RequestContext::for_server("update", world.now);
     let spoil = |role: &Value| {
         let mut role = role.clone();
         role["rules"] = json!([{"apiGroups": ["x"], "resources": ["y"], "verbs": ["z"]}]);
@@ -585,10 +593,10 @@ async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
     };
     world.registry.update(&context, &target("system:basic-user"), spoil).await.unwrap();
     world.registry.update(&context, &target("view"), spoil).await.unwrap();
-    cluster_roles::make(&world.registry, world.now).await.unwrap();
+    cluster_roles::ensure_default_roles(&world.registry, world.now).await.unwrap();
     let rules = |name: &str| {
-        let role = unstructured::parse(&world.registry.storage.peek(kind, None, name).unwrap());
-        Rule::all(&role["rules"]).iter().map(Rule::compact).collect::<Vec<_>>()
+        let role = unstructured::parse_stored(&world.registry.storage.find(kind, None, name).unwrap());
+        PolicyRule::parse_list(&role["rules"]).iter().map(PolicyRule::format_compact).collect::<Vec<_>>()
     };
     expect![[r#"
         {APIGroups:["x"], Resources:["y"], Verbs:["z"]}

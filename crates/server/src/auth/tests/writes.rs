@@ -4,14 +4,14 @@ use expect_test::expect;
 
 use super::*;
 use crate::admission::{node_restriction, rbac_escalation};
-use crate::auth::review;
-use crate::request::Target;
+use crate::auth::reviews;
+use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 
-fn target(group: &str, plural: &str, namespace: &str, name: &str) -> Target {
+fn target(group: &str, plural: &str, namespace: &str, name: &str) -> RequestTarget {
     let kind = Kind::find(group, "v1", plural).unwrap();
     let namespace = Some(namespace).filter(|it| !it.is_empty()).map(str::to_owned);
-    Target { kind, namespace, name: name.to_owned(), subresource: Subresource::Whole }
+    RequestTarget { kind, namespace, name: name.to_owned(), subresource: Subresource::Whole }
 }
 
 /// A merge patch, as far as these tests need one.
@@ -37,20 +37,20 @@ async fn nobody_gives_away_what_they_do_not_have() {
     let world = World::new().await;
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-        {"apiGroups": [RBAC], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
-        {"apiGroups": [RBAC], "resources": ["roles"], "resourceNames": ["free"], "verbs": ["escalate"]},
+        {"apiGroups": [RBAC_GROUP], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
+        {"apiGroups": [RBAC_GROUP], "resources": ["roles"], "resourceNames": ["free"], "verbs": ["escalate"]},
     ]);
     world.bind("some", "default", rules, json!({"kind": "User", "name": "eve"})).await;
     let eve = someone("eve");
     let role = |name: &str, rules: Value, old: Option<&Value>| {
         let object = json!({"metadata": {"name": name}, "rules": rules});
-        let target = target(RBAC, "roles", "default", name);
-        said(rbac_escalation::check(&world.registry.access, &eve, &target, &object, old))
+        let target = target(RBAC_GROUP, "roles", "default", name);
+        said(rbac_escalation::check_rbac_write(&world.registry.access, &eve, &target, &object, old))
     };
     let binding = |role: &str| {
-        let object = json!({"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}});
-        let target = target(RBAC, "rolebindings", "default", "b");
-        said(rbac_escalation::check(&world.registry.access, &eve, &target, &object, None))
+        let object = json!({"roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}});
+        let target = target(RBAC_GROUP, "rolebindings", "default", "b");
+        said(rbac_escalation::check_rbac_write(&world.registry.access, &eve, &target, &object, None))
     };
     let pods = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
     let gathered = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}, "rules": []});
@@ -68,17 +68,17 @@ async fn nobody_gives_away_what_they_do_not_have() {
         binding("system:basic-user"),
         binding("cluster-admin").split('{').next().unwrap().to_owned(),
         binding("nothing"),
-        said(rbac_escalation::check(
+        said(rbac_escalation::check_rbac_write(
             &world.registry.access,
             &eve,
-            &target(RBAC, "clusterroles", "", "g"),
+            &target(RBAC_GROUP, "clusterroles", "", "g"),
             &gathered,
             None,
         )),
-        said(rbac_escalation::check(
+        said(rbac_escalation::check_rbac_write(
             &world.registry.access,
             &User::server(),
-            &target(RBAC, "clusterroles", "", "g"),
+            &target(RBAC_GROUP, "clusterroles", "", "g"),
             &gathered,
             None,
         )),
@@ -117,23 +117,23 @@ async fn a_node_writes_what_is_its_own() {
         world.create("", "nodes", "", json!({"metadata": {"name": node}})).await;
     }
     let n1 = User::new("system:node:n1", ["system:nodes", "system:authenticated"]);
-    let check = |target: &Target, subresource: &str, write: node_restriction::NodeWrite<'_>| {
-        said(node_restriction::check(&world.registry.access, &n1, target, subresource, write))
+    let check = |target: &RequestTarget, subresource: &str, write: node_restriction::NodeWrite<'_>| {
+        said(node_restriction::check_node_write(&world.registry.access, &n1, target, subresource, write))
     };
-    let read = |target: &Target| {
-        unstructured::parse(
-            &world.registry.storage.peek(target.kind, target.namespace.as_deref(), &target.name).unwrap(),
+    let read = |target: &RequestTarget| {
+        unstructured::parse_stored(
+            &world.registry.storage.find(target.kind, target.namespace.as_deref(), &target.name).unwrap(),
         )
     };
     let (mine, theirs) = (target("", "pods", "default", "on-n1"), target("", "pods", "default", "on-n2"));
-    let status = |target: &Target| {
+    let status = |target: &RequestTarget| {
         let old = read(target);
         let mut new = old.clone();
         new["status"]["phase"] = json!("Running");
         check(target, "status", node_restriction::NodeWrite::Update { new: &new, old: &old })
     };
     let (one, two) = (target("", "nodes", "", "n1"), target("", "nodes", "", "n2"));
-    let node = |target: &Target, change: Value| {
+    let node = |target: &RequestTarget, change: Value| {
         let old = read(target);
         let mut new = old.clone();
         merge(&mut new, &change);
@@ -230,7 +230,7 @@ async fn a_node_writes_what_is_its_own() {
         serviceaccounts "default" is forbidden: audience "vault" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience
         serviceaccounts "default" is forbidden: node requested token bound to a pod scheduled on a different node
         serviceaccounts "default" is forbidden: node requested token not bound to a pod"#]].assert_eq(&lines.join("\n"));
-    let all = node_restriction::check(
+    let all = node_restriction::check_node_write(
         &world.registry.access,
         &User::server(),
         &theirs,
@@ -246,7 +246,7 @@ async fn reviews_of_access() {
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     world.bind("some", "default", rules, json!({"kind": "User", "name": "eve"})).await;
     let eve = someone("eve");
-    let context = Context::new(eve.clone(), "create", world.now);
+    let context = RequestContext::new(eve.clone(), "create", world.now);
     // The rows of the reviews are not needed to answer them: any kind of the cluster, or of a namespace, will do.
     let (of_cluster, of_namespace) = (target("", "nodes", "", ""), target("", "pods", "default", ""));
     let status = |answer: Result<Value, ApiError>| {
@@ -254,10 +254,15 @@ async fn reviews_of_access() {
     };
     let pods = |namespace: &str| json!({"verb": "get", "resource": "pods", "namespace": namespace});
     let own = |spec: Value| {
-        status(review::of_own_access(&world.registry.access, &context, &of_cluster, json!({"spec": spec})))
+        status(reviews::review_own_access(
+            &world.registry.access,
+            &context,
+            &of_cluster,
+            json!({"spec": spec}),
+        ))
     };
-    let of = |target: &Target, spec: Value| {
-        status(review::of_access(&world.registry.access, target, json!({"spec": spec})))
+    let of = |target: &RequestTarget, spec: Value| {
+        status(reviews::review_access(&world.registry.access, target, json!({"spec": spec})))
     };
     let lines = [
         own(json!({"resourceAttributes": pods("default")})),
@@ -268,7 +273,7 @@ async fn reviews_of_access() {
         of(&of_cluster, json!({"groups": ["system:masters"], "resourceAttributes": pods("default")})),
         of(&of_cluster, json!({"resourceAttributes": pods("default")})),
         of(&of_namespace, json!({"user": "eve", "resourceAttributes": pods("kube-system")})),
-        status(review::of_own_rules(
+        status(reviews::review_own_rules(
             &world.registry.access,
             &context,
             json!({"spec": {"namespace": "default"}}),

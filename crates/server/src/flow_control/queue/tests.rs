@@ -6,29 +6,30 @@ use super::*;
 
 const LEVELS: [PriorityLevel; 3] = PriorityLevel::ALL;
 
-fn queue(seats: usize, waiting_max: usize) -> Queue<u32> {
-    let share = |reserved, max| Share { reserved, max, flow_queue_max: 5 };
-    Queue::new(seats, [share(3, 8), share(2, 6), share(1, 2)], waiting_max)
+fn queue(seats: usize, waiting_max: usize) -> FairQueue<u32> {
+    let share = |reserved, max| SeatShare { reserved, max, flow_queue_max: 5 };
+    FairQueue::new(seats, [share(3, 8), share(2, 6), share(1, 2)], waiting_max)
 }
 
-fn granted(queue: &mut Queue<u32>) -> Vec<(FlowId, u32)> {
-    std::iter::from_fn(|| queue.next()).collect()
+fn granted(queue: &mut FairQueue<u32>) -> Vec<(FlowId, u32)> {
+    std::iter::from_fn(|| queue.dispatch_next()).collect()
 }
 
 #[test]
 fn a_released_seat_goes_to_the_flow_with_the_fewest_seats() {
     let mut queue = queue(12, 100);
-    let busy: Vec<_> = (0..6).map(|_| queue.enter(PriorityLevel::Workload, "busy", 6).unwrap()).collect();
-    assert_eq!(queue.enter(PriorityLevel::Workload, "late", 6), None, "the level is full");
+    let busy: Vec<_> =
+        (0..6).map(|_| queue.try_acquire(PriorityLevel::Workload, "busy", 6).unwrap()).collect();
+    assert_eq!(queue.try_acquire(PriorityLevel::Workload, "late", 6), None, "the level is full");
     for request in 0..3 {
-        queue.wait(PriorityLevel::Workload, "busy", 6, request).unwrap();
+        queue.enqueue(PriorityLevel::Workload, "busy", 6, request).unwrap();
     }
     for request in 10..12 {
-        queue.wait(PriorityLevel::Workload, "late", 6, request).unwrap();
+        queue.enqueue(PriorityLevel::Workload, "late", 6, request).unwrap();
     }
     let mut order = Vec::new();
     for id in busy {
-        queue.leave(id);
+        queue.release(id);
         order.extend(granted(&mut queue).into_iter().map(|(_, request)| request));
     }
     // The busy flow still has seats when the first ones are released, so the other flow comes first.
@@ -39,16 +40,16 @@ fn a_released_seat_goes_to_the_flow_with_the_fewest_seats() {
 fn flows_with_as_many_seats_take_turns_by_arrival() {
     let mut queue = queue(12, 100);
     let held: Vec<_> =
-        (0..6).map(|at| queue.enter(PriorityLevel::Workload, &format!("h{at}"), 6).unwrap()).collect();
+        (0..6).map(|at| queue.try_acquire(PriorityLevel::Workload, &format!("h{at}"), 6).unwrap()).collect();
     for (name, request) in [("a", 0), ("a", 1), ("b", 2), ("c", 3), ("b", 4)] {
-        queue.wait(PriorityLevel::Workload, name, 6, request).unwrap();
+        queue.enqueue(PriorityLevel::Workload, name, 6, request).unwrap();
     }
     let mut order = Vec::new();
     for id in held {
-        queue.leave(id);
+        queue.release(id);
         for (id, request) in granted(&mut queue) {
             order.push(request);
-            queue.leave(id);
+            queue.release(id);
             order.extend(granted(&mut queue).into_iter().map(|(_, request)| request));
         }
     }
@@ -58,8 +59,8 @@ fn flows_with_as_many_seats_take_turns_by_arrival() {
 #[test]
 fn a_level_leaves_the_reserves_of_others_alone() {
     let mut queue = queue(8, 100);
-    let taken = |queue: &mut Queue<u32>, level, name: &str| {
-        std::iter::from_fn(|| queue.enter(level, name, 100)).count()
+    let taken = |queue: &mut FairQueue<u32>, level, name: &str| {
+        std::iter::from_fn(|| queue.try_acquire(level, name, 100)).count()
     };
     let counts = [
         taken(&mut queue, PriorityLevel::Workload, "w"),
@@ -73,17 +74,17 @@ fn a_level_leaves_the_reserves_of_others_alone() {
 #[test]
 fn one_flow_cannot_keep_others_out_of_the_queue() {
     let mut queue = queue(8, 6);
-    while queue.enter(PriorityLevel::Workload, "w", 100).is_some() {}
+    while queue.try_acquire(PriorityLevel::Workload, "w", 100).is_some() {}
     for request in 0..5 {
-        queue.wait(PriorityLevel::Workload, "w", 100, request).unwrap();
+        queue.enqueue(PriorityLevel::Workload, "w", 100, request).unwrap();
     }
     assert_eq!(
-        queue.wait(PriorityLevel::Workload, "w", 100, 5),
-        Err((Rejected::QueueFull, 5)),
+        queue.enqueue(PriorityLevel::Workload, "w", 100, 5),
+        Err((RejectReason::QueueFull, 5)),
         "its queue is full"
     );
-    assert_eq!(queue.wait(PriorityLevel::Workload, "x", 100, 6).unwrap().evicted, None);
-    let waiting = queue.wait(PriorityLevel::Workload, "y", 100, 7).unwrap();
+    assert_eq!(queue.enqueue(PriorityLevel::Workload, "x", 100, 6).unwrap().evicted, None);
+    let waiting = queue.enqueue(PriorityLevel::Workload, "y", 100, 7).unwrap();
     assert_eq!(waiting.evicted, Some(4), "the last request of the longest queue makes room");
     assert_eq!(queue.waiting(PriorityLevel::Workload), 6);
 }
@@ -91,15 +92,15 @@ fn one_flow_cannot_keep_others_out_of_the_queue() {
 #[test]
 fn idle_flows_are_forgotten() {
     let mut queue = queue(8, 6);
-    let held = queue.enter(PriorityLevel::Workload, "held", 1).unwrap();
-    for at in 0..3 * IDLE_MAX {
-        let id = queue.enter(PriorityLevel::Workload, &format!("u{at}"), 1).unwrap();
-        queue.leave(id);
-        assert!(queue.flows.len() <= IDLE_MAX + 3, "{at}");
+    let held = queue.try_acquire(PriorityLevel::Workload, "held", 1).unwrap();
+    for at in 0..3 * IDLE_FLOWS_MAX {
+        let id = queue.try_acquire(PriorityLevel::Workload, &format!("u{at}"), 1).unwrap();
+        queue.release(id);
+        assert!(queue.flows.len() <= IDLE_FLOWS_MAX + 3, "{at}");
     }
-    assert_eq!(queue.enter(PriorityLevel::Workload, "held", 1), None, "a flow with a seat is kept");
-    queue.leave(held);
-    assert!(queue.enter(PriorityLevel::Workload, "held", 1).is_some());
+    assert_eq!(queue.try_acquire(PriorityLevel::Workload, "held", 1), None, "a flow with a seat is kept");
+    queue.release(held);
+    assert!(queue.try_acquire(PriorityLevel::Workload, "held", 1).is_some());
 }
 
 #[derive(Debug, Clone)]
@@ -128,7 +129,7 @@ proptest! {
         let mut seated: Vec<(FlowId, usize, u8)> = Vec::new();
         let mut waiting: Vec<(u32, FlowId, Ticket, usize, u8)> = Vec::new();
         let mut number = 0;
-        let check = |queue: &Queue<u32>,
+        let check = |queue: &FairQueue<u32>,
                          seated: &[(FlowId, usize, u8)],
                          waiting: &[(u32, FlowId, Ticket, usize, u8)]| {
             prop_assert_eq!(queue.in_use, seated.len());
@@ -144,7 +145,7 @@ proptest! {
                     let own = seated.iter().filter(|it| (it.1, it.2) == (at, flow)).count();
                     let queued = waiting.iter().filter(|it| (it.3, it.4) == (at, flow)).count();
                     prop_assert!(own <= FLOW_SEATS && queued <= 5);
-                    prop_assert!(queued == 0 || FLOW_SEATS <= own || !queue.has_seat(level));
+                    prop_assert!(queued == 0 || FLOW_SEATS <= own || !queue.has_free_seat(level));
                 }
             }
             Ok(())
@@ -154,16 +155,16 @@ proptest! {
                 Step::Request { level, flow } => {
                     let name = flow.to_string();
                     number += 1;
-                    if let Some(id) = queue.enter(LEVELS[level], &name, FLOW_SEATS) {
+                    if let Some(id) = queue.try_acquire(LEVELS[level], &name, FLOW_SEATS) {
                         seated.push((id, level, flow));
-                    } else if let Ok(it) = queue.wait(LEVELS[level], &name, FLOW_SEATS, number) {
+                    } else if let Ok(it) = queue.enqueue(LEVELS[level], &name, FLOW_SEATS, number) {
                         waiting.retain(|waiter| Some(waiter.0) != it.evicted);
                         waiting.push((number, it.flow, it.ticket, level, flow));
                     }
                 }
                 Step::Leave { nth } if !seated.is_empty() => {
                     let (id, ..) = seated.swap_remove(nth % seated.len());
-                    queue.leave(id);
+                    queue.release(id);
                 }
                 Step::Cancel { nth } if !waiting.is_empty() => {
                     let (request, id, ticket, ..) = waiting.swap_remove(nth % waiting.len());
@@ -174,7 +175,7 @@ proptest! {
             let fewest = |level: usize, flow: u8, seated: &[(FlowId, usize, u8)]| {
                 seated.iter().filter(|it| (it.1, it.2) == (level, flow)).count()
             };
-            while let Some((id, request)) = queue.next() {
+            while let Some((id, request)) = queue.dispatch_next() {
                 let at = waiting.iter().position(|it| it.0 == request).unwrap();
                 let (_, _, _, level, flow) = waiting.remove(at);
                 let own = fewest(level, flow, &seated);
@@ -189,8 +190,8 @@ proptest! {
         let mut served = 0;
         let expected = waiting.len();
         while let Some((id, ..)) = seated.pop() {
-            queue.leave(id);
-            while let Some((id, _)) = queue.next() {
+            queue.release(id);
+            while let Some((id, _)) = queue.dispatch_next() {
                 served += 1;
                 seated.push((id, 0, 0));
             }

@@ -6,32 +6,32 @@ use hyper::StatusCode;
 use super::RequestState;
 use crate::connections::RESPONSE_KIB_MAX;
 use crate::error::ApiError;
-use crate::flow_control::response::{Holds, Meter};
-use crate::flow_control::{Class, Seat, What};
-use crate::http::{Api, Response};
+use crate::flow_control::response::{ResponseCharges, ResponseMeter};
+use crate::flow_control::{FlowClass, Seat, UsageKind};
+use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
 /// A larger response is charged by its bytes, a smaller one as one response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Why a response is not sent.
-pub(super) enum Unsent {
+pub(super) enum ResponseRejection {
     Refused(ApiError),
     /// The client has too many unsent responses even for an error: the stream is reset.
     Reset,
 }
 
 impl Api {
-    pub(super) async fn seat(&self, class: Class<'_>, is_read: bool) -> Result<Seat, ApiError> {
+    pub(super) async fn acquire_seat(&self, class: FlowClass<'_>, is_read: bool) -> Result<Seat, ApiError> {
         let metrics = &self.registry.metrics;
-        match self.limits.flow_control.seat(class, is_read).await {
+        match self.limits.flow_control.acquire_seat(class, is_read).await {
             Ok((seat, None)) => Ok(seat),
             Ok((seat, Some(waited))) => {
-                metrics.flow_waited(class.level_name(), waited);
+                metrics.record_flow_wait(class.level_name(), waited);
                 Ok(seat)
             }
             Err(why) => {
-                metrics.flow_rejected(class.level_name(), why.reason());
+                metrics.count_flow_rejected(class.level_name(), why.reason());
                 Err(ApiError::too_many_requests(1))
             }
         }
@@ -39,79 +39,93 @@ impl Api {
 
     pub(super) fn count_rejection(&self, refusal: &ApiError, what: &'static str) {
         if refusal.code == StatusCode::TOO_MANY_REQUESTS {
-            self.registry.metrics.rejected(what);
+            self.registry.metrics.count_refused(what);
         }
     }
 
     /// Rule: an unsent response is charged to its user: a small one as one response, a large one by its bytes.
     /// A large one also waits until enough bytes of earlier responses on its connection are sent. In-process
     /// clients are exempt. `bytes` is `None` for a streamed response.
-    pub(super) async fn hold(&self, bytes: Option<usize>, state: &RequestState<'_>) -> Result<Holds, Unsent> {
+    pub(super) async fn charge_response(
+        &self,
+        bytes: Option<usize>,
+        state: &RequestState<'_>,
+    ) -> Result<ResponseCharges, ResponseRejection> {
         let Some(bytes) = bytes else {
-            let meter = state.charged().map(|user| self.meter(user));
-            return Ok(Holds { meter, ..Holds::default() });
+            let meter = state.charged_user().map(|user| self.response_meter(user));
+            return Ok(ResponseCharges { meter, ..ResponseCharges::default() });
         };
         if bytes <= LARGE_RESPONSE_BYTES {
-            return self.hold_small(state);
+            return self.charge_small_response(state);
         }
-        let Some(user) = state.charged().filter(|_| !state.is_in_process()) else {
-            return Ok(Holds::default());
+        let Some(user) = state.charged_user().filter(|_| !state.is_in_process()) else {
+            return Ok(ResponseCharges::default());
         };
-        let trust = user.trust();
+        let trust = user.trust_level();
         if trust == TrustLevel::Trusted {
-            return Ok(Holds::default());
+            return Ok(ResponseCharges::default());
         }
         // The write is done, so the client must not be told to retry.
         let is_read = state.labels.is_read();
-        let too_many =
-            || Unsent::Refused(if is_read { ApiError::too_many_requests(1) } else { ApiError::timeout() });
-        let lease = self.limits.usage.take(&user.name, trust, What::ResponseBytes, bytes);
-        let mut holds = Holds { charge: Some(lease.ok_or_else(too_many)?), ..Holds::default() };
+        let too_many = || {
+            ResponseRejection::Refused(if is_read {
+                ApiError::too_many_requests(1)
+            } else {
+                ApiError::timeout()
+            })
+        };
+        let lease = self.limits.usage.acquire(&user.name, trust, UsageKind::ResponseBytes, bytes);
+        let mut holds =
+            ResponseCharges { charge: Some(lease.ok_or_else(too_many)?), ..ResponseCharges::default() };
         if let Some(connection) = state.client.and_then(|it| it.connection.as_ref()) {
             let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
             let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
             let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
             let acquired = acquired.ok().and_then(Result::ok);
-            holds.kib_of_connection = Some(acquired.ok_or_else(|| Unsent::Refused(ApiError::timeout()))?);
+            holds.connection_kib =
+                Some(acquired.ok_or_else(|| ResponseRejection::Refused(ApiError::timeout()))?);
         }
         Ok(holds)
     }
 
     /// Rule: small responses to anonymous clients are charged to the client's address, so that one client
     /// cannot use up the limit of the others.
-    pub(super) fn hold_small(&self, state: &RequestState<'_>) -> Result<Holds, Unsent> {
+    pub(super) fn charge_small_response(
+        &self,
+        state: &RequestState<'_>,
+    ) -> Result<ResponseCharges, ResponseRejection> {
         let (Some(client), false) = (state.client, state.is_in_process()) else {
-            return Ok(Holds::default());
+            return Ok(ResponseCharges::default());
         };
-        let user = state.charged();
-        let trust = user.map_or(TrustLevel::Ordinary, User::trust);
+        let user = state.charged_user();
+        let trust = user.map_or(TrustLevel::Ordinary, User::trust_level);
         if trust == TrustLevel::Trusted {
-            return Ok(Holds::default());
+            return Ok(ResponseCharges::default());
         }
         let usage = &self.limits.usage;
         let lease = match user.filter(|it| !it.is_anonymous()) {
-            Some(user) => usage.take(&user.name, trust, What::SmallResponses, 1),
-            None => usage.take(&client.address.to_string(), trust, What::SmallResponses, 1),
+            Some(user) => usage.acquire(&user.name, trust, UsageKind::SmallResponses, 1),
+            None => usage.acquire(&client.address.to_string(), trust, UsageKind::SmallResponses, 1),
         };
-        let charge = Some(lease.ok_or(Unsent::Reset)?);
-        Ok(Holds { charge, is_small: true, ..Holds::default() })
+        let charge = Some(lease.ok_or(ResponseRejection::Reset)?);
+        Ok(ResponseCharges { charge, is_small: true, ..ResponseCharges::default() })
     }
 
     /// Returns the meter that charges a streamed response to `user`.
-    pub(in crate::http) fn meter(&self, user: &User) -> Meter {
-        let trust = user.trust();
-        Meter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }
+    pub(in crate::http) fn response_meter(&self, user: &User) -> ResponseMeter {
+        let trust = user.trust_level();
+        ResponseMeter { usage: self.limits.usage.clone(), user: user.name.clone(), trust }
     }
 }
 
 /// Rule: requests with impersonation are charged to the impersonator, so that impersonation gives nobody more
 /// seats. If the impersonator is trusted, the impersonated user is charged.
-pub(super) fn charged<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {
-    impersonated.filter(|_| user.trust() == TrustLevel::Trusted).unwrap_or(user)
+pub(super) fn charged_user<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {
+    impersonated.filter(|_| user.trust_level() == TrustLevel::Trusted).unwrap_or(user)
 }
 
 /// Returns the size of a response that is not streamed.
-pub(super) fn whole_bytes(response: &Response) -> Option<usize> {
+pub(super) fn response_bytes(response: &ApiResponse) -> Option<usize> {
     match response.body() {
         Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),
         Either::Right(_) => None,

@@ -12,21 +12,21 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Version};
 use jiff::Timestamp;
 
-use self::limits::{Unsent, charged, whole_bytes};
-use super::agent::Upgrade;
-use super::query::Query;
-use super::reply::{self, nothing_at, refusal};
+use self::limits::{ResponseRejection, charged_user, response_bytes};
+use super::agent::ClientUpgrade;
+use super::query::RequestQuery;
+use super::reply::{self, error_response, no_route_response};
 use super::route::Route;
-use super::{Api, ApiRequest, Response, SentResponse};
+use super::{Api, ApiRequest, ApiResponse, OutgoingResponse};
 use crate::audit::AuditEvent;
-use crate::auth::{self, Grant, Reauthorization};
+use crate::auth::{self, AuthorizationGrant, Reauthorization};
 use crate::connections::Client;
 use crate::error::ApiError;
-use crate::flow_control::body::{Received, Sender, receive};
-use crate::flow_control::response::{self, Holds};
-use crate::flow_control::{self, BoxError, Seat};
+use crate::flow_control::body::{BodySender, RequestBody, receive_body};
+use crate::flow_control::response::{self, ResponseCharges};
+use crate::flow_control::{self, BodyError, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
-use crate::request::{AuditAnnotation, Context, RequestAttributes, User};
+use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
 
@@ -38,14 +38,14 @@ struct RequestState<'a> {
     client: Option<&'a Arc<Client>>,
     user: Option<User>,
     impersonated: Option<User>,
-    grant: Option<Grant>,
+    grant: Option<AuthorizationGrant>,
     audit_annotations: Vec<AuditAnnotation>,
     seat: Option<Seat>,
 }
 
 impl RequestState<'_> {
-    fn charged(&self) -> Option<&User> {
-        self.user.as_ref().map(|user| charged(user, self.impersonated.as_ref()))
+    fn charged_user(&self) -> Option<&User> {
+        self.user.as_ref().map(|user| charged_user(user, self.impersonated.as_ref()))
     }
 
     fn is_in_process(&self) -> bool {
@@ -56,21 +56,22 @@ impl RequestState<'_> {
 impl Api {
     /// Handles one request from its headers to its response. `peer` is the user of the client certificate. The
     /// [`Client`] is an extension of the request.
-    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> SentResponse
+    pub(crate) async fn handle<B>(&self, peer: Option<&User>, request: Request<B>) -> OutgoingResponse
     where
-        B: hyper::body::Body<Error: Into<BoxError>>,
+        B: hyper::body::Body<Error: Into<BodyError>>,
     {
         let (now, started) = (Timestamp::now(), Instant::now());
         let uri = request.uri().clone();
         let client = request.extensions().get::<Arc<Client>>().cloned();
-        let user_agent = headers::text(request.headers(), USER_AGENT).to_owned();
-        let accept = headers::text(request.headers(), ACCEPT).to_owned();
+        let user_agent = headers::header_text(request.headers(), USER_AGENT).to_owned();
+        let accept = headers::header_text(request.headers(), ACCEPT).to_owned();
         let is_head = request.method() == Method::HEAD;
         let route = Route::parse(&self.registry.storage.kinds, uri.path());
-        let query = Query::of(&uri);
-        let attributes =
-            RequestAttributes::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
-        let labels = metrics::RequestLabels::of(&attributes.verb, route.as_ref().and_then(Route::kind));
+        let query = RequestQuery::from_uri(&uri);
+        let attributes = RequestAttributes::from_request(request.method(), uri.path(), |name| {
+            query.first_value(name).map(str::to_owned)
+        });
+        let labels = metrics::RequestLabels::new(&attributes.verb, route.as_ref().and_then(Route::kind));
 
         let mut state = RequestState {
             attributes,
@@ -83,35 +84,35 @@ impl Api {
             audit_annotations: Vec::new(),
             seat: None,
         };
-        let is_stream = state.labels.is_watch() || is_of_agent(route.as_ref());
+        let is_stream = state.labels.is_watch() || is_agent_request(route.as_ref());
         let handled = match self.deadline(is_stream, &query) {
             Err(refusal) => Err(refusal),
             Ok(deadline) => {
                 // A panic is answered, counted and audited like any other error.
-                let handling = AssertUnwindSafe(self.filter(peer, request, route, query, &mut state));
-                within(deadline, handling.catch_unwind())
+                let handling = AssertUnwindSafe(self.run_filters(peer, request, route, query, &mut state));
+                with_deadline(deadline, handling.catch_unwind())
                     .await
                     .unwrap_or_else(|refusal| Ok(Err(refusal)))
                     .unwrap_or_else(|_| Err(ApiError::panicked()))
             }
         };
-        let response = reply::negotiated(handled.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
+        let response = reply::negotiate(handled.unwrap_or_else(|it| error_response(&it)), &accept, is_head);
         // The seat is released here: unsent responses have limits of their own.
         state.seat = None;
-        let held = match self.hold(whole_bytes(&response), &state).await {
-            Err(Unsent::Refused(it)) => {
-                self.registry.metrics.rejected("response");
-                self.hold_small(&state).map(|holds| (refusal(&it), holds))
+        let held = match self.charge_response(response_bytes(&response), &state).await {
+            Err(ResponseRejection::Refused(it)) => {
+                self.registry.metrics.count_refused("response");
+                self.charge_small_response(&state).map(|holds| (error_response(&it), holds))
             }
             held => held.map(|holds| (response, holds)),
         };
         let (response, holds) = held.unwrap_or_else(|_| {
-            self.registry.metrics.rejected("response");
-            (reply::reset(), Holds::default())
+            self.registry.metrics.count_refused("response");
+            (reply::reset_response(), ResponseCharges::default())
         });
 
         let code = response.status().as_u16();
-        self.registry.metrics.answered(&state.labels, code, started.elapsed());
+        self.registry.metrics.record_request(&state.labels, code, started.elapsed());
         tracing::debug!(verb = %state.attributes.verb, path = uri.path(), code);
         if let Some(audit) = &self.audit {
             let event = AuditEvent {
@@ -124,8 +125,8 @@ impl Api {
                 code,
                 reason: state.grant.as_ref().map(ToString::to_string),
                 annotations: &state.audit_annotations,
-                begun: now,
-                ended: Timestamp::now(),
+                received_at: now,
+                completed_at: Timestamp::now(),
             };
             audit.record(&event, &self.registry.metrics);
         }
@@ -136,7 +137,7 @@ impl Api {
 
     /// Rule: a request has `--request-timeout`, or less if its client asks for less; watches and agent streams
     /// have no deadline.
-    fn deadline(&self, is_stream: bool, query: &Query) -> Result<Option<Duration>, ApiError> {
+    fn deadline(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
         if is_stream {
             // The query parameters belong to the agent's endpoint.
             return Ok(None);
@@ -148,39 +149,39 @@ impl Api {
 
     /// Rule: no body is read before the request is authorized, and no seat is taken before the body has
     /// arrived, so that a slow client holds nothing that others need.
-    async fn filter<B>(
+    async fn run_filters<B>(
         &self,
         peer: Option<&User>,
         mut request: Request<B>,
         route: Option<Route>,
-        query: Query,
+        query: RequestQuery,
         state: &mut RequestState<'_>,
-    ) -> Result<Response, ApiError>
+    ) -> Result<ApiResponse, ApiError>
     where
-        B: hyper::body::Body<Error: Into<BoxError>>,
+        B: hyper::body::Body<Error: Into<BodyError>>,
     {
-        check_head(&request, state.client.map(AsRef::as_ref))?;
+        check_request_head(&request, state.client.map(AsRef::as_ref))?;
         let RequestState { attributes, labels, now, .. } = state;
         if needs_fresh_state(route.as_ref(), &query, labels) {
-            self.registry.storage.fresh().await?;
+            self.registry.storage.wait_until_fresh().await?;
         }
         let user =
             state.user.insert(auth::authenticate(&self.registry.access, peer, request.headers(), *now)?);
         let is_anonymous = user.is_anonymous();
         if let Some(connection) = state.client.and_then(|it| it.connection.as_deref()) {
-            self.limits.connections.saw_request(connection, Some(&*user).filter(|_| !is_anonymous));
+            self.limits.connections.record_request(connection, Some(&*user).filter(|_| !is_anonymous));
         }
-        state.impersonated = auth::impersonated(&self.registry.access, user, request.headers())?;
-        let charged = charged(user, state.impersonated.as_ref());
+        state.impersonated = auth::impersonated_user(&self.registry.access, user, request.headers())?;
+        let charged = charged_user(user, state.impersonated.as_ref());
         let user = state.impersonated.as_ref().unwrap_or(user);
-        let allow = if is_anonymous { auth::allow_stranger } else { auth::allow };
+        let allow = if is_anonymous { auth::require_authorized_anonymous } else { auth::require_authorized };
         state.grant = Some(allow(&self.registry.access, user, attributes)?);
-        let Some(route) = route else { return nothing_at(request.uri().path()) };
+        let Some(route) = route else { return no_route_response(request.uri().path()) };
 
-        let is_of_agent = is_of_agent(Some(&route));
-        let upgrade = Upgrade::of(&mut request);
+        let is_of_agent = is_agent_request(Some(&route));
+        let upgrade = ClientUpgrade::from_request(&mut request);
         let (parts, body) = request.into_parts();
-        let header = |name| headers::text(&parts.headers, name);
+        let header = |name| headers::header_text(&parts.headers, name);
         let options = query.write_options();
         if !is_of_agent && !options.causes.is_empty() {
             let kind = match attributes.verb.as_ref() {
@@ -194,54 +195,54 @@ impl Api {
         // Reads have no body, except for requests that are proxied.
         let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let received = if has_body {
-            let sender = Sender {
+            let sender = BodySender {
                 user: charged,
                 client: state.client.map(AsRef::as_ref),
                 usage: &self.limits.usage,
-                patience: self.limits.config.body_timeout,
+                initial_timeout: self.limits.config.body_timeout,
             };
-            receive(body, sender).await.inspect_err(|it| self.count_rejection(it, "body"))?
+            receive_body(body, sender).await.inspect_err(|it| self.count_rejection(it, "body"))?
         } else {
             drop(body);
-            Received::default()
+            RequestBody::default()
         };
         // Watches and agent streams have permits of their own instead of a seat.
         if !labels.is_watch() && !is_of_agent {
             let class = flow_control::classify(charged, attributes, matches!(route, Route::Health(_)));
-            state.seat = Some(self.seat(class, labels.is_read()).await?);
+            state.seat = Some(self.acquire_seat(class, labels.is_read()).await?);
         }
         let asked = ApiRequest {
-            context: Context {
+            context: RequestContext {
                 dry_run: options.dry_run,
                 field_manager: query.get("fieldManager").to_owned(),
                 field_validation: options.field_validation,
                 user_agent: header(USER_AGENT).to_owned(),
-                ..Context::new(user.clone(), attributes.verb.clone(), *now)
+                ..RequestContext::new(user.clone(), attributes.verb.clone(), *now)
             },
             uri: parts.uri.clone(),
             query,
             method: parts.method.clone(),
             upgrade,
-            view_wanted: header(ACCEPT).to_owned(),
+            accept: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
             source: state.client.map(|it| it.address),
             reauthorization: (labels.is_watch() || is_of_agent).then(|| {
-                let (client, every) = (state.client, self.limits.config.reauthorize_every);
+                let (client, every) = (state.client, self.limits.config.reauthorize_interval);
                 Reauthorization::new(peer, client, &parts.headers, attributes, every)
             }),
             charged: state.impersonated.is_some().then(|| charged.clone()),
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
-        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
-        reply::warn(&mut response, asked.context.take_warnings());
+        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| error_response(&it));
+        reply::add_warnings(&mut response, asked.context.take_warnings());
         state.audit_annotations = asked.context.take_audit_annotations();
         Ok(response)
     }
 }
 
-async fn within<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
+async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F::Output, ApiError> {
     match deadline {
         None => Ok(handling.await),
         Some(deadline) => tokio::time::timeout(deadline, handling).await.map_err(|_| ApiError::timeout()),
@@ -249,7 +250,7 @@ async fn within<F: Future>(deadline: Option<Duration>, handling: F) -> Result<F:
 }
 
 /// Rule: URL and headers are bounded, for HTTP/1 as for HTTP/2, and an HTTP/1.1 request has a Host header.
-fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
+fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));
     }
@@ -271,7 +272,7 @@ fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), Ap
 
 /// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with
 /// `resourceVersion=0` and watches from a resourceVersion do not wait for this.
-fn needs_fresh_state(route: Option<&Route>, query: &Query, labels: &metrics::RequestLabels) -> bool {
+fn needs_fresh_state(route: Option<&Route>, query: &RequestQuery, labels: &metrics::RequestLabels) -> bool {
     let version = query.get("resourceVersion");
     match route {
         Some(Route::Health(_)) => false,
@@ -280,6 +281,6 @@ fn needs_fresh_state(route: Option<&Route>, query: &Query, labels: &metrics::Req
     }
 }
 
-fn is_of_agent(route: Option<&Route>) -> bool {
+fn is_agent_request(route: Option<&Route>) -> bool {
     matches!(route, Some(Route::Object(it)) if matches!(it.subresource, Subresource::Agent(_)))
 }

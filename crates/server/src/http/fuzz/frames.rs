@@ -12,7 +12,7 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::tests::fairness;
-use super::{MARK, Rights, World, in_no_time, inputs_wanted, runner};
+use super::{FuzzRights, FuzzServer, LEAK_MARKER, inputs_wanted, response_or_hang, runner};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -20,7 +20,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAMES_MAX: usize = 24;
 
 #[derive(Debug, Clone)]
-struct Frame {
+struct FuzzFrame {
     kind: u8,
     flags: u8,
     stream: u32,
@@ -34,14 +34,14 @@ fn any_framing() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // One server for all connections: an unauthenticated request changes nothing in the store.
-    let world = runtime.block_on(World::new(Rights::Proper));
+    let world = runtime.block_on(FuzzServer::new(FuzzRights::Proper));
     let before = runtime.block_on(world.closed());
     let connections = inputs_wanted().div_ceil(FRAMES_MAX as u32 / 2);
     let ran = runner(connections).run(&vec(frame(), 1..=FRAMES_MAX), |frames| {
         runtime.block_on(async {
             let answer = connection(&world, &bytes(&frames)).await?;
             prop_assert!(
-                !answer.windows(MARK.len()).any(|it| it == MARK.as_bytes()),
+                !answer.windows(LEAK_MARKER.len()).any(|it| it == LEAK_MARKER.as_bytes()),
                 "a response shows the mark"
             );
             Ok(())
@@ -52,7 +52,7 @@ fn any_framing() {
 }
 
 /// Sends these bytes and returns the server's response until it closes the connection.
-async fn connection(world: &World, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
+async fn connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
     let (client, serving) = fairness::serve(&world.server.api, None, true);
     let talking = pin!(async move {
         let (mut reading, mut writing) = tokio::io::split(client);
@@ -65,19 +65,19 @@ async fn connection(world: &World, bytes: &[u8]) -> Result<Vec<u8>, TestCaseErro
         tokio::join!(write, reading.read_to_end(&mut answer)).1.ok();
         answer
     });
-    let Some(answer) = in_no_time(talking).await else {
+    let Some(answer) = response_or_hang(talking).await else {
         return Err(TestCaseError::fail("the connection hangs"));
     };
-    match in_no_time(pin!(serving)).await {
+    match response_or_hang(pin!(serving)).await {
         Some(Ok(())) => Ok(answer),
         Some(Err(panicked)) => Err(TestCaseError::fail(format!("the connection panicked: {panicked}"))),
         None => Err(TestCaseError::fail("the connection does not end")),
     }
 }
 
-fn bytes(frames: &[Frame]) -> Vec<u8> {
+fn bytes(frames: &[FuzzFrame]) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
-    let settings = Frame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), lie: 0 };
+    let settings = FuzzFrame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), lie: 0 };
     for frame in std::iter::once(&settings).chain(frames) {
         let length = frame.payload.len().saturating_add_signed(isize::from(frame.lie));
         bytes.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
@@ -88,7 +88,7 @@ fn bytes(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-fn frame() -> impl Strategy<Value = Frame> {
+fn frame() -> impl Strategy<Value = FuzzFrame> {
     let streams = prop_oneof![8 => (0..8_u32).prop_map(|it| it * 2 + 1), 1 => 0..6_u32, 1 => any::<u32>()];
     let lies = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
     let kinds = prop_oneof![
@@ -102,7 +102,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         1 => vec(any::<u8>(), 8).prop_map(|payload| (6, 0, payload)),
         2 => (any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..60)),
     ];
-    (kinds, streams, lies).prop_map(|((kind, flags, payload), stream, lie)| Frame {
+    (kinds, streams, lies).prop_map(|((kind, flags, payload), stream, lie)| FuzzFrame {
         kind,
         flags,
         stream,

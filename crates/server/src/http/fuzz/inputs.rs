@@ -14,12 +14,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::OPEN;
+use super::OPEN_NAMESPACE;
 
 #[derive(Clone)]
-pub(super) struct Input {
+pub(super) struct FuzzRequest {
     method: &'static str,
-    path: Path,
+    path: FuzzPath,
     query: Vec<(String, String)>,
     accept: &'static str,
     /// Additional headers, whose values may be invalid UTF-8.
@@ -28,7 +28,7 @@ pub(super) struct Input {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Path {
+pub(super) enum FuzzPath {
     /// The path of a collection or of an object.
     Of {
         group: &'static str,
@@ -39,7 +39,7 @@ pub(super) enum Path {
     Other(String),
 }
 
-impl fmt::Debug for Input {
+impl fmt::Debug for FuzzRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (media_type, body) = (self.body.0, self.body.1.escape_ascii());
         write!(
@@ -56,7 +56,7 @@ impl fmt::Debug for Input {
     }
 }
 
-impl Input {
+impl FuzzRequest {
     /// Builds the request. Returns `None` if it cannot be expressed in HTTP.
     pub(super) fn request(&self, in_open: bool) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder()
@@ -72,14 +72,14 @@ impl Input {
 
     fn uri(&self, in_open: bool) -> Option<String> {
         let path = match &self.path {
-            Path::Of { group, namespace, plural, rest } => {
-                let namespace = if in_open { Some(OPEN) } else { namespace.as_deref() };
+            FuzzPath::Of { group, namespace, plural, rest } => {
+                let namespace = if in_open { Some(OPEN_NAMESPACE) } else { namespace.as_deref() };
                 let namespace = namespace.map(|it| format!("namespaces/{it}/")).unwrap_or_default();
                 let rest: String = rest.iter().map(|it| format!("/{it}")).collect();
                 format!("/{group}/{namespace}{plural}{rest}")
             }
-            Path::Other(_) if in_open => return None,
-            Path::Other(path) => path.clone(),
+            FuzzPath::Other(_) if in_open => return None,
+            FuzzPath::Other(path) => path.clone(),
         };
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let query: Vec<String> =
@@ -89,10 +89,10 @@ impl Input {
 }
 
 pub(super) fn request(
-    path: impl Strategy<Value = Path>,
+    path: impl Strategy<Value = FuzzPath>,
     query: impl Strategy<Value = Vec<(String, String)>>,
     body: impl Strategy<Value = (&'static str, Vec<u8>)>,
-) -> impl Strategy<Value = Input> {
+) -> impl Strategy<Value = FuzzRequest> {
     let accepts = select(vec![
         "",
         "application/json",
@@ -110,7 +110,7 @@ pub(super) fn request(
         4 => Just("GET"), 3 => Just("POST"), 3 => Just("PUT"), 3 => Just("PATCH"), 2 => Just("DELETE"),
         1 => select(vec!["HEAD", "OPTIONS", "CONNECT", "BREW"]),
     ];
-    (methods, path, query, accepts, body).prop_map(|(method, path, query, accept, body)| Input {
+    (methods, path, query, accepts, body).prop_map(|(method, path, query, accept, body)| FuzzRequest {
         method,
         path,
         query,
@@ -121,9 +121,9 @@ pub(super) fn request(
 }
 
 /// Requests with arbitrary bytes in every header that the server reads.
-pub(super) fn with_headers() -> impl Strategy<Value = Input> {
+pub(super) fn with_headers() -> impl Strategy<Value = FuzzRequest> {
     (request(path(), query(), body()), vec(header(), 1..6))
-        .prop_map(|(input, headers)| Input { headers, ..input })
+        .prop_map(|(input, headers)| FuzzRequest { headers, ..input })
 }
 
 fn header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
@@ -198,21 +198,24 @@ fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Lists, watches and collection deletes, which parse selectors and continue tokens.
-pub(super) fn choice(query: impl Strategy<Value = Vec<(String, String)>>) -> impl Strategy<Value = Input> {
+pub(super) fn choice(
+    query: impl Strategy<Value = Vec<(String, String)>>,
+) -> impl Strategy<Value = FuzzRequest> {
     let methods = prop_oneof![8 => Just("GET"), 2 => Just("DELETE"), 1 => Just("POST")];
-    (request(lists(), query, no_body()), methods).prop_map(|(input, method)| Input { method, ..input })
+    (request(lists(), query, no_body()), methods).prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
-pub(super) fn patch() -> impl Strategy<Value = Input> {
+pub(super) fn patch() -> impl Strategy<Value = FuzzRequest> {
     let on = (select(GROUPS), select(TARGETS)).prop_map(|(_, (group, plural, name))| (group, plural, name));
     let rest = prop_oneof![5 => Just(vec![]), 1 => select(PARTS).prop_map(|it| vec![it.to_owned()])];
-    let path = (on, namespaces(), rest).prop_map(|((group, plural, name), namespace, part)| Path::Of {
+    let path = (on, namespaces(), rest).prop_map(|((group, plural, name), namespace, part)| FuzzPath::Of {
         group,
         namespace: Some(namespace),
         plural: plural.to_owned(),
         rest: [vec![name.to_owned()], part].concat(),
     });
-    (request(path, query(), patches()), Just("PATCH")).prop_map(|(input, method)| Input { method, ..input })
+    (request(path, query(), patches()), Just("PATCH"))
+        .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
 const GROUPS: &[&str] = &[
@@ -295,7 +298,7 @@ const PARTS: &[&str] = &[
 
 fn namespaces() -> impl Strategy<Value = String> {
     prop_oneof![
-        8 => Just(OPEN.to_owned()),
+        8 => Just(OPEN_NAMESPACE.to_owned()),
         4 => select(vec!["aa", "b", "a-b", "default", "kube-system", "", "nosuch"]).prop_map(str::to_owned),
         3 => select(vec!["a%2Fb", "b%2F", "..", "%2e%2e", "a%2F..%2Fb", "a%00", ".", "%2F", "a%2fpods", "*", "%"]).prop_map(str::to_owned),
         1 => "[a-b%./]{0,6}",
@@ -311,7 +314,7 @@ fn names() -> impl Strategy<Value = String> {
     ]
 }
 
-pub(super) fn path() -> impl Strategy<Value = Path> {
+pub(super) fn path() -> impl Strategy<Value = FuzzPath> {
     let rest = prop_oneof![
         2 => Just(vec![]),
         5 => names().prop_map(|it| vec![it]),
@@ -322,7 +325,7 @@ pub(super) fn path() -> impl Strategy<Value = Path> {
     // Most groups have few of the resources, so the two groups with most of them are frequent.
     let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUPS)];
     let of = (group, prop::option::weighted(0.8, namespaces()), select(PLURALS), rest);
-    let of = of.prop_map(|(group, namespace, plural, rest)| Path::Of {
+    let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Of {
         group,
         namespace,
         plural: plural.to_owned(),
@@ -350,15 +353,15 @@ pub(super) fn path() -> impl Strategy<Value = Path> {
     ]);
     prop_oneof![
         12 => of,
-        1 => known.prop_map(|it| Path::Other(it.to_owned())),
-        1 => "/[!-~]{0,40}".prop_map(Path::Other),
+        1 => known.prop_map(|it| FuzzPath::Other(it.to_owned())),
+        1 => "/[!-~]{0,40}".prop_map(FuzzPath::Other),
     ]
 }
 
 /// Paths of collections in the open namespace, in other namespaces and across all namespaces.
-pub(super) fn lists() -> impl Strategy<Value = Path> {
+pub(super) fn lists() -> impl Strategy<Value = FuzzPath> {
     let lists = (select(TARGETS), prop::option::weighted(0.9, namespaces()));
-    lists.prop_map(|((group, plural, _), namespace)| Path::Of {
+    lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Of {
         group,
         namespace,
         plural: plural.to_owned(),

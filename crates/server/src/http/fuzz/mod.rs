@@ -18,13 +18,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, RngAlgorithm, TestError, TestRng, TestRunner};
 use serde_json::{Value, json};
 
-use self::inputs::Input;
+use self::inputs::FuzzRequest;
 use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
 
 /// Requests of each sort in `make test`.
-const INPUTS: u32 = 500;
+const REQUESTS_PER_SORT: u32 = 500;
 
 /// Requests of one case: enough that one may depend on another. A long run has fewer servers, since creating
 /// one costs as much as a hundred requests.
@@ -33,21 +33,21 @@ const INPUTS_PER_LONG_CASE: u32 = 400;
 
 /// Time after which a request counts as hanging: a few thousand times the duration of a request that does not
 /// wait.
-const HANGS_AFTER: Duration = Duration::from_secs(30);
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Real time to wait for a request before the paused clock is advanced by `CLOCK_STEP`.
-const PATIENCE: Duration = Duration::from_millis(1);
-const FORWARD: Duration = Duration::from_secs(60);
+const REAL_WAIT: Duration = Duration::from_millis(1);
+const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 /// The marker in every object of a closed namespace.
-const MARK: &str = "not-for-your-eyes";
+const LEAK_MARKER: &str = "not-for-your-eyes";
 
 /// The open namespace. Its name is a prefix and a part of the names of others.
-const OPEN: &str = "a";
-const CLOSED: [&str; 3] = ["aa", "b", "a-b"];
+const OPEN_NAMESPACE: &str = "a";
+const CLOSED_NAMESPACES: [&str; 3] = ["aa", "b", "a-b"];
 
 /// Lists that contain all objects that must not change.
-const LISTS: &[&str] = &[
+const CHECKED_LISTS: &[&str] = &[
     "/api/v1/configmaps",
     "/api/v1/namespaces",
     "/api/v1/nodes",
@@ -103,21 +103,27 @@ fn a_leak_is_noticed() {
     let noticed = |said: Result<(), TestError<_>>| match said {
         Ok(()) => "nothing",
         Err(why) if why.to_string().contains("what is closed was changed") => "a change",
-        Err(why) if why.to_string().contains(MARK) => "the mark",
+        Err(why) if why.to_string().contains(LEAK_MARKER) => "the mark",
         Err(_) => "something else",
     };
-    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::choice(inputs::selectors()))), "the mark");
-    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::choice(inputs::pages()))), "the mark");
-    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::patch())), "the mark");
+    assert_eq!(
+        noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::choice(inputs::selectors()))),
+        "the mark"
+    );
+    assert_eq!(
+        noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::choice(inputs::pages()))),
+        "the mark"
+    );
+    assert_eq!(noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::patch())), "the mark");
 }
 
-fn check(input: impl Strategy<Value = Input>) {
-    run(Rights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
+fn check(input: impl Strategy<Value = FuzzRequest>) {
+    run(FuzzRights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Number of requests of each sort.
 fn inputs_wanted() -> u32 {
-    std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"))
+    std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_SORT, |it| it.parse().expect("MUSTER_FUZZ is a number"))
 }
 
 /// A runner of this many cases, which persists the seeds of failing cases.
@@ -136,24 +142,24 @@ fn config(cases: u32) -> Config {
 
 /// Where the user has rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rights {
+enum FuzzRights {
     /// In the open namespace only.
     Proper,
     /// Everywhere, as if the server did not authorize.
     Leaking,
 }
 
-fn run<S: Strategy<Value = Input>>(
-    rights: Rights,
+fn run<S: Strategy<Value = FuzzRequest>>(
+    rights: FuzzRights,
     inputs: u32,
     input: S,
-) -> Result<(), TestError<(bool, Vec<Input>)>> {
-    let per_case = if inputs <= INPUTS { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
+) -> Result<(), TestError<(bool, Vec<FuzzRequest>)>> {
+    let per_case = if inputs <= REQUESTS_PER_SORT { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
     let config = config(inputs.div_ceil(per_case / 2));
     let mut runner = match rights {
-        Rights::Proper => TestRunner::new(config),
+        FuzzRights::Proper => TestRunner::new(config),
         // Deterministic, since the leak must be found; the first failure is enough.
-        Rights::Leaking => {
+        FuzzRights::Leaking => {
             let config = Config { failure_persistence: None, max_shrink_iters: 0, ..config };
             TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
         }
@@ -163,7 +169,7 @@ fn run<S: Strategy<Value = Input>>(
     let case = (prop::bool::ANY, prop::collection::vec(input, 1..=per_case as usize));
     runner.run(&case, |(is_guest, inputs)| {
         runtime.block_on(async {
-            let world = World::new(rights).await;
+            let world = FuzzServer::new(rights).await;
             let before = world.closed().await;
             for input in &inputs {
                 world.ask(is_guest, input).await?;
@@ -176,30 +182,30 @@ fn run<S: Strategy<Value = Input>>(
 
 /// Waits for a response, or returns `None` if it hangs. The paused clock is advanced, so that a watch of an
 /// hour ends soon, but only step by step, since it must not overtake the store's thread.
-async fn in_no_time<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
+async fn response_or_hang<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
     let began = Instant::now();
-    while began.elapsed() < HANGS_AFTER {
+    while began.elapsed() < HANG_TIMEOUT {
         if let Poll::Ready(answer) = futures::poll!(&mut answered) {
             return Some(answer);
         }
-        let wait = tokio::task::spawn_blocking(|| std::thread::sleep(PATIENCE));
+        let wait = tokio::task::spawn_blocking(|| std::thread::sleep(REAL_WAIT));
         tokio::select! {
             answer = &mut answered => return Some(answer),
-            _ = wait => tokio::time::advance(FORWARD).await,
+            _ = wait => tokio::time::advance(CLOCK_STEP).await,
         }
     }
     None
 }
 
-struct World {
+struct FuzzServer {
     server: Server,
 }
 
-impl World {
-    async fn new(rights: Rights) -> Self {
+impl FuzzServer {
+    async fn new(rights: FuzzRights) -> Self {
         let server = Server::new().await;
-        for namespace in [OPEN].iter().chain(&CLOSED) {
-            let mark = if *namespace == OPEN { "open" } else { MARK };
+        for namespace in [OPEN_NAMESPACE].iter().chain(&CLOSED_NAMESPACES) {
+            let mark = if *namespace == OPEN_NAMESPACE { "open" } else { LEAK_MARKER };
             let labels = json!({"mark": mark, "app": "x"});
             let metadata = |name: &str| json!({"name": name, "labels": labels});
             let make = async |path: &str, object: Value| {
@@ -228,7 +234,7 @@ impl World {
                 "metadata": {"name": "w", "labels": {"kubernetes.io/service-name": "w", "mark": mark}},
                 "addressType": "IPv4",
                 "ports": [{"name": "http", "port": 80}],
-                "endpoints": [endpoint(namespace), endpoint(CLOSED[0])],
+                "endpoints": [endpoint(namespace), endpoint(CLOSED_NAMESPACES[0])],
             });
             make(&slices, slice).await;
             let template = json!({"metadata": {"labels": labels}, "spec": {"containers": pod["containers"]}});
@@ -247,10 +253,10 @@ impl World {
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}],
         });
         let bindings = match rights {
-            Rights::Proper => {
-                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN}/rolebindings")
+            FuzzRights::Proper => {
+                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN_NAMESPACE}/rolebindings")
             }
-            Rights::Leaking => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned(),
+            FuzzRights::Leaking => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned(),
         };
         let (code, answer) = server.json("POST", &bindings, binding).await;
         assert_eq!(code, 201, "{answer}");
@@ -259,7 +265,7 @@ impl World {
 
     /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who
     /// has all rights, are changed to the open namespace.
-    async fn ask(&self, is_guest: bool, input: &Input) -> Result<(), TestCaseError> {
+    async fn ask(&self, is_guest: bool, input: &FuzzRequest) -> Result<(), TestCaseError> {
         let user = if is_guest {
             User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
         } else {
@@ -269,11 +275,11 @@ impl World {
         let is_of_many = *request.method() == hyper::Method::DELETE;
         let revision = self.server.api.registry.storage.revision();
         let answered = pin!(async {
-            let response = self.server.api.answer(Some(&user), request).await;
+            let response = self.server.api.handle(Some(&user), request).await;
             let status = response.status();
             (status, response.into_body().collect().await)
         });
-        let Some((status, body)) = in_no_time(answered).await else {
+        let Some((status, body)) = response_or_hang(answered).await else {
             return Err(TestCaseError::fail("it hangs"));
         };
         let body = body.map_err(|it| TestCaseError::fail(format!("the body broke off: {it}")))?.to_bytes();
@@ -288,19 +294,22 @@ impl World {
                 body
             );
         }
-        prop_assert!(!body.contains(MARK), "{status}: {body}");
+        prop_assert!(!body.contains(LEAK_MARKER), "{status}: {body}");
         Ok(())
     }
 
     /// Returns all objects outside of the open namespace, with their resourceVersions.
     async fn closed(&self) -> Vec<Value> {
         let mut all = Vec::new();
-        for list in LISTS {
+        for list in CHECKED_LISTS {
             let (code, mut list) = self.server.json("GET", list, Value::Null).await;
             assert_eq!(code, 200, "{list}");
             all.extend(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
         }
-        all.retain(|it| str_at(it, "metadata.namespace") != OPEN && str_at(it, "metadata.name") != OPEN);
+        all.retain(|it| {
+            str_at(it, "metadata.namespace") != OPEN_NAMESPACE
+                && str_at(it, "metadata.name") != OPEN_NAMESPACE
+        });
         all
     }
 }

@@ -3,11 +3,11 @@
 use hyper::StatusCode;
 
 use crate::error::ApiError;
-use crate::http::negotiation::View;
-use crate::http::reply::{json_of, show};
-use crate::http::{Api, ApiRequest, Response};
+use crate::http::negotiation::Representation;
+use crate::http::reply::{json_response, object_response};
+use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::kinds::Kind;
-use crate::request::Target;
+use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::types::GroupVersionKind;
 
@@ -17,29 +17,31 @@ impl Api {
         kind: &'static Kind,
         namespace: Option<String>,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let context = &asked.context;
         if kind.namespaced && namespace.is_none() {
             return Err(ApiError::method_not_allowed());
         }
         if let Some(create) = kind.virtual_create {
-            view.must_be_whole()?;
-            let target = Target { kind, namespace, name: String::new(), subresource: Subresource::Whole };
-            let created = self.virtual_create(create, context, &target, asked.object(kind.gvk())?).await?;
-            return Ok(json_of(StatusCode::CREATED, &created));
+            view.require_whole_object()?;
+            let target =
+                RequestTarget { kind, namespace, name: String::new(), subresource: Subresource::Whole };
+            let created =
+                self.virtual_create(create, context, &target, asked.decode_body(kind.gvk())?).await?;
+            return Ok(json_response(StatusCode::CREATED, &created));
         }
-        let object = kind.to_storage_version(asked.object(kind.gvk())?);
+        let object = kind.to_storage_version(asked.decode_body(kind.gvk())?);
         let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
-        Ok(show(context, StatusCode::CREATED, view, kind, created))
+        Ok(object_response(context, StatusCode::CREATED, view, kind, created))
     }
 
     pub(super) async fn create_subresource(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
         let Some(sub) = kind.subresources.iter().find(|it| it.subresource == target.subresource) else {
             return Err(ApiError::method_not_allowed());
@@ -47,11 +49,15 @@ impl Api {
         let (Some((group, version, kind)), Some(create)) = (sub.body, sub.virtual_create) else {
             return Err(ApiError::method_not_allowed());
         };
-        view.must_be_whole()?;
-        let body = match (asked.object(GroupVersionKind { group, version, kind }), sub.older) {
-            (Err(_), Some(version)) => asked.object(GroupVersionKind { group, version, kind })?,
-            (body, _) => body?,
-        };
-        Ok(json_of(StatusCode::CREATED, &self.virtual_create(create, &asked.context, target, body).await?))
+        view.require_whole_object()?;
+        let body =
+            match (asked.decode_body(GroupVersionKind { group, version, kind }), sub.older_body_version) {
+                (Err(_), Some(version)) => asked.decode_body(GroupVersionKind { group, version, kind })?,
+                (body, _) => body?,
+            };
+        Ok(json_response(
+            StatusCode::CREATED,
+            &self.virtual_create(create, &asked.context, target, body).await?,
+        ))
     }
 }

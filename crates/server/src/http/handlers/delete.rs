@@ -5,39 +5,39 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use crate::error::ApiError;
-use crate::http::negotiation::View;
-use crate::http::reply::{json_of, show, show_list, success};
-use crate::http::{Api, ApiRequest, Response};
+use crate::http::negotiation::Representation;
+use crate::http::reply::{json_response, list_response, object_response, success_status};
+use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::kinds::Kind;
-use crate::registry::Deleted;
-use crate::request::Target;
+use crate::registry::DeleteOutcome;
+use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 impl Api {
     pub(super) async fn delete(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
         let (options, context) = asked.delete_options()?;
-        let show = |code, object| show(&asked.context, code, view, kind, object);
+        let show = |code, object| object_response(&asked.context, code, view, kind, object);
         match self.registry.delete(&context, target, &options).await? {
-            Deleted::Marked { now } if options.is_cascade_asked => Ok(show(StatusCode::ACCEPTED, now)),
-            Deleted::Marked { now } => Ok(show(StatusCode::OK, now)),
-            Deleted::Gone { last } if kind.returns_deleted => Ok(show(StatusCode::OK, last)),
-            Deleted::Gone { last } => {
+            DeleteOutcome::Pending { now } if options.requests_cascade => Ok(show(StatusCode::ACCEPTED, now)),
+            DeleteOutcome::Pending { now } => Ok(show(StatusCode::OK, now)),
+            DeleteOutcome::Removed { last } if kind.returns_deleted_object => Ok(show(StatusCode::OK, last)),
+            DeleteOutcome::Removed { last } => {
                 let mut details = json!({
                     "name": target.name,
                     "kind": kind.plural,
-                    "uid": unstructured::parse(&last)["metadata"]["uid"],
+                    "uid": unstructured::parse_stored(&last)["metadata"]["uid"],
                 });
                 if !kind.group.is_empty() {
                     details["group"] = json!(kind.group);
                 }
-                Ok(json_of(StatusCode::OK, &success(details)))
+                Ok(json_response(StatusCode::OK, &success_status(details)))
             }
         }
     }
@@ -47,24 +47,24 @@ impl Api {
         kind: &'static Kind,
         namespace: Option<&str>,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let list_options = asked.query.list_options(kind)?;
         let (options, context) = asked.delete_options()?;
         let listed = self.registry.storage.list_page(kind, namespace, &list_options)?;
         let target = |object: &Bytes| {
-            let object = unstructured::parse(object);
-            Target {
+            let object = unstructured::parse_stored(object);
+            RequestTarget {
                 kind,
                 namespace: kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned()),
                 name: str_at(&object, "metadata.name").to_owned(),
                 subresource: Subresource::Whole,
             }
         };
-        let targets: Vec<Target> = listed.objects.iter().map(target).collect();
+        let targets: Vec<RequestTarget> = listed.objects.iter().map(target).collect();
         // All or nothing: if admission refuses one object, none is deleted.
         for target in &targets {
-            match self.registry.may_delete(&context, target, &options).await {
+            match self.registry.check_delete(&context, target, &options).await {
                 Err(it) if !it.is_not_found() => return Err(it),
                 _ => {}
             }
@@ -77,6 +77,6 @@ impl Api {
                 Err(it) => return Err(it),
             }
         }
-        Ok(show_list(&context, asked.list_as(view), kind, listed))
+        Ok(list_response(&context, asked.list_format(view), kind, listed))
     }
 }

@@ -3,37 +3,37 @@
 use hyper::StatusCode;
 
 use crate::error::ApiError;
-use crate::http::negotiation::View;
-use crate::http::reply::show;
-use crate::http::{Api, ApiRequest, Response};
+use crate::http::negotiation::Representation;
+use crate::http::reply::object_response;
+use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::kinds::MeteredResource;
-use crate::request::Target;
-use crate::selector::Selector;
+use crate::request::RequestTarget;
+use crate::selector::ObjectSelector;
 
 impl Api {
     pub(super) async fn get(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
-        self.wait_for(asked.query.version()?).await?;
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
+        self.wait_for_revision(asked.query.resource_version()?).await?;
         let object = self.registry.storage.get(target)?;
-        Ok(show(&asked.context, StatusCode::OK, view, target.kind, object))
+        Ok(object_response(&asked.context, StatusCode::OK, view, target.kind, object))
     }
 
     /// Returns the resource metrics of one node or pod (`metrics.k8s.io`).
-    pub(super) async fn get_metered(
+    pub(super) async fn get_resource_metrics(
         &self,
-        target: &Target,
+        target: &RequestTarget,
         of: MeteredResource,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let selector = Selector::parse(kind, "", &format!("metadata.name={}", target.name))?;
+        let selector = ObjectSelector::parse(kind, "", &format!("metadata.name={}", target.name))?;
         let measured = self.resource_metrics(kind, of, target.namespace.as_deref(), &selector).await?;
         let object = measured.objects.into_iter().next_back().ok_or_else(|| target.not_found())?;
-        Ok(show(&asked.context, StatusCode::OK, view, kind, object))
+        Ok(object_response(&asked.context, StatusCode::OK, view, kind, object))
     }
 }

@@ -1,9 +1,9 @@
 //! GET of a collection.
 
 use crate::error::ApiError;
-use crate::http::negotiation::View;
-use crate::http::reply::show_list;
-use crate::http::{Api, ApiRequest, Response};
+use crate::http::negotiation::Representation;
+use crate::http::reply::list_response;
+use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::kinds::{Kind, MeteredResource};
 
 use super::watch::watch_timeout;
@@ -14,26 +14,26 @@ impl Api {
         kind: &'static Kind,
         namespace: Option<&str>,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let query = &asked.query;
         watch_timeout(query)?;
         let options = query.list_options(kind)?;
-        self.wait_for(query.version()?).await?;
+        self.wait_for_revision(query.resource_version()?).await?;
         let listed = self.registry.storage.list_page(kind, namespace, &options)?;
-        Ok(show_list(&asked.context, asked.list_as(view), kind, listed))
+        Ok(list_response(&asked.context, asked.list_format(view), kind, listed))
     }
 
     /// Lists the resource metrics of nodes or pods (`metrics.k8s.io`).
-    pub(super) async fn list_metered(
+    pub(super) async fn list_resource_metrics(
         &self,
         kind: &'static Kind,
         of: MeteredResource,
         namespace: Option<&str>,
         asked: &ApiRequest,
-        view: View,
-    ) -> Result<Response, ApiError> {
+        view: Representation,
+    ) -> Result<ApiResponse, ApiError> {
         let measured = self.resource_metrics(kind, of, namespace, &asked.query.selector(kind)?).await?;
-        Ok(show_list(&asked.context, asked.list_as(view), kind, measured))
+        Ok(list_response(&asked.context, asked.list_format(view), kind, measured))
     }
 }

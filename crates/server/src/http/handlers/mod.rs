@@ -16,48 +16,48 @@ use muster_store::Revision;
 use serde_json::{Value, json};
 
 use super::route::Route;
-use super::{Api, ApiRequest, Response};
+use super::{Api, ApiRequest, ApiResponse};
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::request::Target;
+use crate::request::RequestTarget;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 /// How long a read waits for a resourceVersion that this server has not reached yet.
-const REVISION_WAIT: Duration = Duration::from_secs(3);
+const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Api {
-    pub(super) async fn dispatch(&self, route: Route, asked: &ApiRequest) -> Result<Response, ApiError> {
+    pub(super) async fn dispatch(&self, route: Route, asked: &ApiRequest) -> Result<ApiResponse, ApiError> {
         if let Some(text) = route.kind().and_then(|it| it.deprecated) {
             asked.context.warn(text);
         }
         match route {
-            Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
+            Route::Collection { kind, namespace } => self.handle_collection(kind, namespace, asked).await,
             Route::Watch { kind, namespace, name } => {
                 self.watch(kind, namespace, name.as_deref(), asked).await
             }
-            Route::Object(target) => self.object(&target, asked).await,
-            other => self.nonresource(other, asked).await,
+            Route::Object(target) => self.handle_object(&target, asked).await,
+            other => self.handle_nonresource(other, asked).await,
         }
     }
 
     /// Handles a request for a collection.
-    async fn collection(
+    async fn handle_collection(
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
         asked: &ApiRequest,
-    ) -> Result<Response, ApiError> {
+    ) -> Result<ApiResponse, ApiError> {
         // The authorized verb decides, not the HTTP method.
         if asked.context.verb == "watch" {
             return self.watch(kind, namespace, None, asked).await;
         }
-        let view = asked.view()?;
+        let view = asked.representation()?;
         if !kind.verbs.contains(&asked.context.verb.as_ref()) {
             return Err(ApiError::method_not_allowed_on(kind));
         }
-        if let Some(of) = kind.metered {
-            return self.list_metered(kind, of, namespace.as_deref(), asked, view).await;
+        if let Some(of) = kind.metered_resource {
+            return self.list_resource_metrics(kind, of, namespace.as_deref(), asked, view).await;
         }
         match asked.method {
             Method::GET => self.list(kind, namespace.as_deref(), asked, view).await,
@@ -68,30 +68,34 @@ impl Api {
     }
 
     /// Handles a request for one object or its subresource.
-    async fn object(&self, target: &Target, asked: &ApiRequest) -> Result<Response, ApiError> {
+    async fn handle_object(
+        &self,
+        target: &RequestTarget,
+        asked: &ApiRequest,
+    ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let is_allowed = kind.verbs_of(target.subresource).contains(&asked.context.verb.as_ref());
+        let is_allowed = kind.subresource_verbs(target.subresource).contains(&asked.context.verb.as_ref());
         if let Subresource::Agent(what) = target.subresource {
             return match what {
                 // An OPTIONS request is passed on to the backend of a proxy.
-                "proxy" if is_allowed || asked.method == Method::OPTIONS => self.proxied(target, asked).await,
-                what if is_allowed => self.of_agent(target, what, asked).await,
+                "proxy" if is_allowed || asked.method == Method::OPTIONS => self.proxy(target, asked).await,
+                what if is_allowed => self.serve_from_agent(target, what, asked).await,
                 _ => Err(ApiError::method_not_allowed()),
             };
         }
-        let view = asked.view()?;
+        let view = asked.representation()?;
         if !is_allowed {
             return Err(ApiError::method_not_allowed_on(kind));
         }
-        if let Some(of) = kind.metered {
-            return self.get_metered(target, of, asked, view).await;
+        if let Some(of) = kind.metered_resource {
+            return self.get_resource_metrics(target, of, asked, view).await;
         }
         match (&asked.method, target.subresource) {
-            (&Method::GET, it) if it.is_written() => self.get(target, asked, view).await,
-            (&Method::PUT, it) if it.is_written() || it == Subresource::Finalize => {
+            (&Method::GET, it) if it.supports_get_and_update() => self.get(target, asked, view).await,
+            (&Method::PUT, it) if it.supports_get_and_update() || it == Subresource::Finalize => {
                 self.update(target, asked, view).await
             }
-            (&Method::PATCH, it) if it.is_written() => self.patch(target, asked, view).await,
+            (&Method::PATCH, it) if it.supports_get_and_update() => self.patch(target, asked, view).await,
             (&Method::DELETE, Subresource::Whole) => self.delete(target, asked, view).await,
             (&Method::POST, _) => self.create_subresource(target, asked, view).await,
             _ => Err(ApiError::method_not_allowed()),
@@ -99,23 +103,23 @@ impl Api {
     }
 
     /// Waits until the store has reached at least the resourceVersion that the client asks for.
-    async fn wait_for(&self, wanted: Revision) -> Result<(), ApiError> {
+    async fn wait_for_revision(&self, wanted: Revision) -> Result<(), ApiError> {
         if wanted <= self.registry.storage.revision() {
             return Ok(());
         }
-        let mut commits = self.registry.storage.commits();
+        let mut commits = self.registry.storage.watch_revision();
         let reached = commits.wait_for(|head| wanted <= *head);
         // The borrow of the revision ends here: it would block the writer.
-        match tokio::time::timeout(REVISION_WAIT, reached).await.map(drop) {
+        match tokio::time::timeout(REVISION_TIMEOUT, reached).await.map(drop) {
             Ok(()) => Ok(()),
-            Err(_) => Err(ApiError::revision_not_yet(wanted, self.registry.storage.revision())),
+            Err(_) => Err(ApiError::resource_version_too_large(wanted, self.registry.storage.revision())),
         }
     }
 }
 
 /// Checks that namespace and name of the object are those of the URL, and sets an absent namespace.
-fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), ApiError> {
-    let meta = unstructured::map_mut(object, "metadata");
+fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
+    let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {
         (Some(namespace), Some(found)) if found == namespace => {}
         (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),

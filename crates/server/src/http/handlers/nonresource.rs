@@ -3,103 +3,117 @@
 use std::sync::atomic::Ordering;
 
 use hyper::{Method, StatusCode};
-use muster_api::metrics_exposition::Format;
+use muster_api::metrics_exposition::ExpositionFormat;
 use serde_json::Value;
 
 use crate::decode::JSON;
 use crate::error::ApiError;
 use crate::health::HealthState;
-use crate::http::reply::{TEXT, json_of, not_found, respond};
+use crate::http::reply::{TEXT_PLAIN, full_response, json_response, not_found_page};
 use crate::http::route::Route;
-use crate::http::{Api, ApiRequest, Response};
+use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
 /// Number of namespaces, the largest, whose bytes are in the metrics.
-const NAMESPACES_SHOWN: usize = 10;
+const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {
-    pub(super) async fn nonresource(&self, route: Route, asked: &ApiRequest) -> Result<Response, ApiError> {
+    pub(super) async fn handle_nonresource(
+        &self,
+        route: Route,
+        asked: &ApiRequest,
+    ) -> Result<ApiResponse, ApiError> {
         if asked.method != Method::GET && asked.method != Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
-        let found =
-            |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
+        let found = |document: Option<Value>| {
+            document.map_or_else(not_found_page, |it| json_response(StatusCode::OK, &it))
+        };
         match route {
             Route::Collection { .. } | Route::Watch { .. } | Route::Object(_) => {
                 Err(ApiError::no_such_resource())
             }
-            Route::Root => Ok(json_of(StatusCode::OK, &discovery::paths())),
+            Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths())),
             Route::Health(health) => {
-                let excluded: Vec<_> = asked.query.all("exclude").collect();
-                let (code, text) =
-                    health::answer(&health, self.state(), asked.query.has("verbose"), &excluded);
-                Ok(respond(code, TEXT, text.into()))
+                let excluded: Vec<_> = asked.query.values("exclude").collect();
+                let (code, text) = health::health_response(
+                    &health,
+                    self.health_state(),
+                    asked.query.contains("verbose"),
+                    &excluded,
+                );
+                Ok(full_response(code, TEXT_PLAIN, text.into()))
             }
             Route::Metrics => {
                 let text = self.metrics_text();
-                let format = Format::of(&asked.view_wanted);
-                Ok(respond(StatusCode::OK, format.media_type(), format.write(text).into()))
+                let format = ExpositionFormat::negotiate(&asked.accept);
+                Ok(full_response(StatusCode::OK, format.media_type(), format.encode(text).into()))
             }
             Route::HealthMetrics => {
-                let format = Format::of(&asked.view_wanted);
-                Ok(respond(
+                let format = ExpositionFormat::negotiate(&asked.accept);
+                Ok(full_response(
                     StatusCode::OK,
                     format.media_type(),
-                    format.write(health::metrics(self.state())).into(),
+                    format.encode(health::health_metrics(self.health_state())).into(),
                 ))
             }
             Route::Explain => match &self.explain_provider {
                 Some(explain_provider) => {
                     let (query, of) = (&asked.query, |it: &str| it.to_owned());
                     match explain_provider.explain(of(query.get("namespace")), of(query.get("name"))).await {
-                        Ok(json) => Ok(respond(StatusCode::OK, JSON, json.into())),
-                        Err(why) => Ok(respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, why.into())),
+                        Ok(json) => Ok(full_response(StatusCode::OK, JSON, json.into())),
+                        Err(why) => {
+                            Ok(full_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_PLAIN, why.into()))
+                        }
                     }
                 }
-                None => Ok(not_found()),
+                None => Ok(not_found_page()),
             },
-            Route::TokenIssuer => Ok(json_of(StatusCode::OK, &auth::issuer())),
+            Route::TokenIssuer => Ok(json_response(StatusCode::OK, &auth::issuer())),
             Route::TokenKeys => {
                 let keys = self.registry.access.token_keys().to_string();
-                Ok(respond(StatusCode::OK, "application/jwk-set+json", keys.into()))
+                Ok(full_response(StatusCode::OK, "application/jwk-set+json", keys.into()))
             }
-            Route::Version => Ok(json_of(StatusCode::OK, &discovery::version())),
-            Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
-            Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
-            Route::Group(group) => Ok(found(discovery::group(&group))),
-            Route::Resources { group, version } => match discovery::resources(&group, &version) {
-                Some(document) => Ok(json_of(StatusCode::OK, &document)),
-                None if group.is_empty() || discovery::group(&group).is_some() => {
+            Route::Version => Ok(json_response(StatusCode::OK, &discovery::version_info())),
+            Route::CoreVersions => Ok(asked.document_response(discovery::core_discovery(&asked.accept))),
+            Route::Groups => Ok(asked.document_response(discovery::groups_discovery(&asked.accept))),
+            Route::Group(group) => Ok(found(discovery::api_group(&group))),
+            Route::Resources { group, version } => match discovery::api_resource_list(&group, &version) {
+                Some(document) => Ok(json_response(StatusCode::OK, &document)),
+                None if group.is_empty() || discovery::api_group(&group).is_some() => {
                     Err(ApiError::no_such_resource())
                 }
-                None => Ok(not_found()),
+                None => Ok(not_found_page()),
             },
-            Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
-            Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
-            Route::OpenApiV3 { group, version } => {
-                Ok(openapi::v3(&group, &version).map_or_else(not_found, |it| asked.document(it)))
-            }
+            Route::OpenApiV2 => Ok(asked.document_response(openapi::v2_document(&asked.accept))),
+            Route::OpenApiV3Index => Ok(asked.document_response(openapi::v3_index_document())),
+            Route::OpenApiV3 { group, version } => Ok(openapi::v3_document(&group, &version)
+                .map_or_else(not_found_page, |it| asked.document_response(it))),
         }
     }
 
     /// Renders all metrics with their current values.
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
-        self.limits.flow_control.show(metrics);
-        metrics.set_store(storage.revision(), storage.bytes(), storage.largest_namespaces(NAMESPACES_SHOWN));
+        self.limits.flow_control.update_metrics(metrics);
+        metrics.set_store(
+            storage.revision(),
+            storage.used_bytes_and_capacity(),
+            storage.largest_namespaces(METRIC_NAMESPACES_MAX),
+        );
         for kind in storage.kinds.writable() {
-            metrics.set_objects(kind, storage.count(kind));
+            metrics.set_objects(kind, storage.count_objects(kind));
         }
-        metrics.text()
+        metrics.encode()
     }
 
-    fn state(&self) -> HealthState {
+    fn health_state(&self) -> HealthState {
         let is_full = self.registry.storage.is_full.load(Ordering::Relaxed);
         HealthState {
             is_stopping: self.stop.is_cancelled(),
             is_writable: !is_full,
-            store_bytes: self.registry.storage.bytes(),
+            store_bytes: self.registry.storage.used_bytes_and_capacity(),
         }
     }
 }

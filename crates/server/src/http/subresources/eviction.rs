@@ -3,29 +3,29 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::success;
+use super::created_status;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::registry::{DeleteOptions, Propagation, Registry};
-use crate::request::{Context, Target};
-use crate::selector::Selector;
+use crate::registry::{DeleteOptions, DeletePropagation, Registry};
+use crate::request::{RequestContext, RequestTarget};
+use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
-use crate::validation::selects;
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
+use crate::validation::selector_matches;
 
 /// Most unconfirmed evictions of a budget: with more, no disruption controller is running. Upstream:
 /// `MaxDisruptedPodSize`.
-const DISRUPTED_MAX: usize = 2000;
+const DISRUPTED_PODS_MAX: usize = 2000;
 
 /// Most attempts when the pod or its budget changes concurrently. Upstream: `EvictionsRetry`.
 const ATTEMPTS_MAX: u32 = 20;
 
-const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 pub(super) async fn evict(
     registry: &Registry,
-    context: &Context,
-    target: &Target,
+    context: &RequestContext,
+    target: &RequestTarget,
     eviction: &Value,
 ) -> Result<Value, ApiError> {
     let name = str_at(eviction, "metadata.name");
@@ -33,31 +33,31 @@ pub(super) async fn evict(
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let delete_options = &eviction["deleteOptions"];
-    let context = Context {
-        dry_run: context.dry_run || list(delete_options, "dryRun").iter().any(|it| it == "All"),
+    let context = RequestContext {
+        dry_run: context.dry_run || list_at(delete_options, "dryRun").iter().any(|it| it == "All"),
         field_manager: context.field_manager.clone(),
         user_agent: context.user_agent.clone(),
-        ..Context::new(context.user.clone(), "delete", context.now)
+        ..RequestContext::new(context.user.clone(), "delete", context.now)
     };
-    let target = Target { subresource: Subresource::Whole, ..target.clone() };
+    let target = RequestTarget { subresource: Subresource::Whole, ..target.clone() };
     let eviction = Eviction { registry, context: &context, target: &target };
-    eviction.run(&options(delete_options)).await?;
-    Ok(success())
+    eviction.run(&parse_delete_options(delete_options)).await?;
+    Ok(created_status())
 }
 
 struct Eviction<'a> {
     registry: &'a Registry,
-    context: &'a Context,
-    target: &'a Target,
+    context: &'a RequestContext,
+    target: &'a RequestTarget,
 }
 
 impl Eviction<'_> {
     async fn run(&self, asked: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
-        self.registry.may_delete(self.context, self.target, asked).await?;
+        self.registry.check_delete(self.context, self.target, asked).await?;
         for _ in 0..ATTEMPTS_MAX {
-            let pod = unstructured::parse(&self.registry.storage.get(self.target)?);
+            let pod = unstructured::parse_stored(&self.registry.storage.get(self.target)?);
             let phase = str_at(&pod, "status.phase");
             let is_over =
                 matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
@@ -66,52 +66,58 @@ impl Eviction<'_> {
             }
             // A pending pod is not disrupted, but it must not have started in the meantime.
             if phase == "Pending" {
-                match self.delete(&pod, asked, Some(version(&pod))).await {
-                    Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
+                match self.delete(&pod, asked, Some(resource_version(&pod))).await {
+                    Err(conflict)
+                        if conflict.code == StatusCode::CONFLICT && asked.resource_version.is_none() =>
+                    {
                         continue;
                     }
                     done => return done,
                 }
             }
-            return self.under_budget(&pod, asked).await;
+            return self.evict_within_budget(&pod, asked).await;
         }
         Err(ApiError::timeout())
     }
 
-    async fn under_budget(&self, pod: &Value, asked: &DeleteOptions) -> Result<(), ApiError> {
-        let budgets = self.budgets(pod);
+    async fn evict_within_budget(&self, pod: &Value, asked: &DeleteOptions) -> Result<(), ApiError> {
+        let budgets = self.matching_budgets(pod);
         let budget = match &budgets[..] {
             [] => return self.delete(pod, asked, None).await,
             [one] => one,
             _ => {
-                return Err(ApiError::failed(
+                return Err(ApiError::internal_without_reason(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }
         };
         let name = str_at(budget, "metadata.name").to_owned();
-        if !is_ready(pod) && allows_unready(budget) {
+        if !is_ready(pod) && allows_unready_eviction(budget) {
             // The budget does not count an unready pod as healthy, so it may be deleted unless it has become
             // ready.
-            return match self.delete(pod, asked, Some(version(pod))).await {
-                Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
-                    Err(still_processed(&name))
+            return match self.delete(pod, asked, Some(resource_version(pod))).await {
+                Err(conflict)
+                    if conflict.code == StatusCode::CONFLICT && asked.resource_version.is_none() =>
+                {
+                    Err(budget_not_observed_error(&name))
                 }
                 done => done,
             };
         }
-        let target = Target {
+        let target = RequestTarget {
             kind: budget_kind(),
             namespace: self.target.namespace.clone(),
             name,
             subresource: Subresource::Status,
         };
-        let server =
-            Context { dry_run: self.context.dry_run, ..Context::of_server("update", self.context.now) };
+        let server = RequestContext {
+            dry_run: self.context.dry_run,
+            ..RequestContext::for_server("update", self.context.now)
+        };
         // The update reads the budget again for each attempt and charges it by compare-and-swap, so that two
         // evictions never use the same allowance.
         let charge = |budget: &Value| {
-            charge(budget, str_at(pod, "metadata.name"), &unstructured::time(self.context.now))
+            charge_budget(budget, str_at(pod, "metadata.name"), &unstructured::format_time(self.context.now))
         };
         self.registry.update(&server, &target, charge).await?;
         self.delete(pod, asked, None).await
@@ -119,28 +125,34 @@ impl Eviction<'_> {
 
     /// Sets the condition `DisruptionTarget` and deletes the pod.
     async fn delete(&self, pod: &Value, asked: &DeleteOptions, at: Option<String>) -> Result<(), ApiError> {
-        let mut at = asked.version.clone().or(at);
+        let mut at = asked.resource_version.clone().or(at);
         if !self.context.dry_run {
-            let target = Target { subresource: Subresource::Status, ..self.target.clone() };
+            let target = RequestTarget { subresource: Subresource::Status, ..self.target.clone() };
             let uid = asked.uid.clone().unwrap_or_else(|| str_at(pod, "metadata.uid").to_owned());
-            let now = unstructured::time(self.context.now);
-            let update = |pod: &Value| self.marked(pod, &uid, at.as_deref(), &now);
-            let server = Context::of_server("update", self.context.now);
+            let now = unstructured::format_time(self.context.now);
+            let update = |pod: &Value| self.with_disruption_condition(pod, &uid, at.as_deref(), &now);
+            let server = RequestContext::for_server("update", self.context.now);
             let marked = self.registry.update(&server, &target, update).await?;
             // The condition changed the resourceVersion.
-            at = at.map(|_| version(&unstructured::parse(&marked)));
+            at = at.map(|_| resource_version(&unstructured::parse_stored(&marked)));
         }
         let options = DeleteOptions {
             grace_s: asked.grace_s,
             propagation: asked.propagation,
             uid: asked.uid.clone(),
-            version: at,
+            resource_version: at,
             ..DeleteOptions::default()
         };
         self.registry.delete(self.context, self.target, &options).await.map(drop)
     }
 
-    fn marked(&self, pod: &Value, uid: &str, at: Option<&str>, now: &str) -> Result<Value, ApiError> {
+    fn with_disruption_condition(
+        &self,
+        pod: &Value,
+        uid: &str,
+        at: Option<&str>,
+        now: &str,
+    ) -> Result<Value, ApiError> {
         let conflict = |why: &str| Err(ApiError::conflict(self.target.kind, &self.target.name, why));
         let (found_uid, found) = (str_at(pod, "metadata.uid"), str_at(pod, "metadata.resourceVersion"));
         if found_uid != uid {
@@ -154,7 +166,7 @@ impl Eviction<'_> {
             ));
         }
         let mut pod = pod.clone();
-        let mut conditions = list(&pod["status"], "conditions").to_vec();
+        let mut conditions = list_at(&pod["status"], "conditions").to_vec();
         if !conditions.iter().any(|it| it["type"] == "DisruptionTarget" && it["status"] == "True") {
             conditions.retain(|it| it["type"] != "DisruptionTarget");
             conditions.push(json!({
@@ -165,39 +177,43 @@ impl Eviction<'_> {
                 "lastProbeTime": null,
                 "lastTransitionTime": now,
             }));
-            map_mut(&mut pod, "status").insert("conditions".into(), Value::Array(conditions));
+            map_at_mut(&mut pod, "status").insert("conditions".into(), Value::Array(conditions));
         }
         Ok(pod)
     }
 
-    fn budgets(&self, pod: &Value) -> Vec<Value> {
+    fn matching_budgets(&self, pod: &Value) -> Vec<Value> {
         let namespace = self.target.namespace.as_deref();
-        let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &Selector::default());
-        let budgets = budgets.iter().map(|it| unstructured::parse(it));
-        budgets.filter(|it| selects(&it["spec"]["selector"], &pod["metadata"]["labels"])).collect()
+        let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &ObjectSelector::default());
+        let budgets = budgets.iter().map(|it| unstructured::parse_stored(it));
+        budgets.filter(|it| selector_matches(&it["spec"]["selector"], &pod["metadata"]["labels"])).collect()
     }
 }
 
 /// Rule: an eviction decrements `disruptionsAllowed` of its budget, and is refused at zero.
-fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
+fn charge_budget(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
-        return Err(still_processed(name));
+        return Err(budget_not_observed_error(name));
     }
     let allowed = number("disruptionsAllowed");
     let forbid = |why: &str| Err(ApiError::forbidden(budget_kind(), name, why));
     if allowed < 0 {
         return forbid("pdb disruptions allowed is negative");
     }
-    if DISRUPTED_MAX < status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) {
+    if DISRUPTED_PODS_MAX < status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) {
         return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        return Err(ApiError::over_budget(BUDGET, 0).because("DisruptionBudget", &why_none(budget), ""));
+        return Err(ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 0).with_cause(
+            "DisruptionBudget",
+            &no_disruption_reason(budget),
+            "",
+        ));
     }
     let mut budget = budget.clone();
-    let status = map_mut(&mut budget, "status");
+    let status = map_at_mut(&mut budget, "status");
     status.insert("disruptionsAllowed".into(), json!(allowed - 1));
     // The disruption controller no longer counts this pod as healthy.
     let slot = status.entry("disruptedPods").or_insert_with(|| json!({}));
@@ -221,11 +237,11 @@ fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     Ok(budget)
 }
 
-fn why_none(budget: &Value) -> String {
+fn no_disruption_reason(budget: &Value) -> String {
     let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
-    let condition = list(status, "conditions").iter().find(|it| it["type"] == "DisruptionAllowed");
+    let condition = list_at(status, "conditions").iter().find(|it| it["type"] == "DisruptionAllowed");
     let condition = condition.filter(|it| it["status"] == "False" && is_set(&it["message"]));
     match condition.map(|it| (str_at(it, "reason"), str_at(it, "message"))) {
         Some(("SyncFailed", message)) => format!(
@@ -241,38 +257,42 @@ fn why_none(budget: &Value) -> String {
     }
 }
 
-fn still_processed(budget: &str) -> ApiError {
+fn budget_not_observed_error(budget: &str) -> ApiError {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
-    ApiError::over_budget(BUDGET, 10).because("DisruptionBudget", &cause, "")
+    ApiError::disruption_budget_exceeded(BUDGET_VIOLATED_MESSAGE, 10).with_cause(
+        "DisruptionBudget",
+        &cause,
+        "",
+    )
 }
 
 /// Whether the budget permits to evict an unready pod, which it does not count as healthy.
-fn allows_unready(budget: &Value) -> bool {
+fn allows_unready_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         || (number("desiredHealthy") <= number("currentHealthy") && 0 < number("desiredHealthy"))
 }
 
 fn is_ready(pod: &Value) -> bool {
-    list(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+    list_at(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
-fn version(object: &Value) -> String {
+fn resource_version(object: &Value) -> String {
     str_at(object, "metadata.resourceVersion").to_owned()
 }
 
-fn options(options: &Value) -> DeleteOptions {
+fn parse_delete_options(options: &Value) -> DeleteOptions {
     let text = |it: &Value| it.as_str().filter(|it| !it.is_empty()).map(str::to_owned);
     DeleteOptions {
         grace_s: options["gracePeriodSeconds"].as_i64(),
         propagation: match str_at(options, "propagationPolicy") {
-            "Foreground" => Some(Propagation::Foreground),
-            "Orphan" => Some(Propagation::Orphan),
-            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(DeletePropagation::Foreground),
+            "Orphan" => Some(DeletePropagation::Orphan),
+            "Background" => Some(DeletePropagation::Background),
             _ => None,
         },
         uid: text(&options["preconditions"]["uid"]),
-        version: text(&options["preconditions"]["resourceVersion"]),
+        resource_version: text(&options["preconditions"]["resourceVersion"]),
         ..DeleteOptions::default()
     }
 }

@@ -9,7 +9,7 @@ use crate::admission::node_restriction;
 use crate::auth;
 use crate::error::ApiError;
 use crate::kinds::{Kind, VirtualCreate};
-use crate::request::{Context, Target};
+use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
@@ -19,8 +19,8 @@ impl Api {
     pub(super) async fn virtual_create(
         &self,
         create: VirtualCreate,
-        context: &Context,
-        target: &Target,
+        context: &RequestContext,
+        target: &RequestTarget,
         body: Value,
     ) -> Result<Value, ApiError> {
         match create {
@@ -28,48 +28,64 @@ impl Api {
             VirtualCreate::Eviction => eviction::evict(&self.registry, context, target, &body).await,
             VirtualCreate::ServiceAccountToken => {
                 let write = node_restriction::NodeWrite::Create { new: &body };
-                node_restriction::check(&self.registry.access, &context.user, target, "token", write)?;
-                auth::token_request::answer(&self.registry.access, context, target, body)
+                node_restriction::check_node_write(
+                    &self.registry.access,
+                    &context.user,
+                    target,
+                    "token",
+                    write,
+                )?;
+                auth::token_request::create_token(&self.registry.access, context, target, body)
             }
-            VirtualCreate::SelfSubjectReview => Ok(auth::review::of_self(context, typed(target, body))),
+            VirtualCreate::SelfSubjectReview => {
+                Ok(auth::reviews::review_self(context, with_type_meta(target, body)))
+            }
             VirtualCreate::TokenReview => {
-                auth::review::of_token(&self.registry.access, context, typed(target, body))
+                auth::reviews::review_token(&self.registry.access, context, with_type_meta(target, body))
             }
             VirtualCreate::SubjectAccessReview => {
-                auth::review::of_access(&self.registry.access, target, typed(target, body))
+                auth::reviews::review_access(&self.registry.access, target, with_type_meta(target, body))
             }
-            VirtualCreate::SelfSubjectAccessReview => {
-                auth::review::of_own_access(&self.registry.access, context, target, typed(target, body))
-            }
+            VirtualCreate::SelfSubjectAccessReview => auth::reviews::review_own_access(
+                &self.registry.access,
+                context,
+                target,
+                with_type_meta(target, body),
+            ),
             VirtualCreate::SelfSubjectRulesReview => {
-                auth::review::of_own_rules(&self.registry.access, context, typed(target, body))
+                auth::reviews::review_own_rules(&self.registry.access, context, with_type_meta(target, body))
             }
         }
     }
 
     /// Binds a pod to a node for a scheduler: through `pods/NAME/binding`, or through `bindings`, where the
     /// Binding has the pod's name.
-    async fn bind(&self, context: &Context, target: &Target, binding: &Value) -> Result<Value, ApiError> {
+    async fn bind(
+        &self,
+        context: &RequestContext,
+        target: &RequestTarget,
+        binding: &Value,
+    ) -> Result<Value, ApiError> {
         let name = if target.name.is_empty() { str_at(binding, "metadata.name") } else { &target.name };
         let pods = Kind::builtin("", "v1", "pods");
-        let pod = Target {
+        let pod = RequestTarget {
             kind: pods,
             namespace: target.namespace.clone(),
             name: name.to_owned(),
             subresource: Subresource::Binding,
         };
         self.registry.bind(context, &pod, binding).await?;
-        Ok(success())
+        Ok(created_status())
     }
 }
 
 /// Sets kind and version of a review to those of the request URL.
-fn typed(target: &Target, mut review: Value) -> Value {
+fn with_type_meta(target: &RequestTarget, mut review: Value) -> Value {
     review["apiVersion"] = json!(target.kind.api_version());
     review["kind"] = json!(target.kind.kind);
     review
 }
 
-fn success() -> Value {
+fn created_status() -> Value {
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "code": 201})
 }

@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::*;
-use crate::agents::Agents;
+use crate::agents::AgentClient;
 use crate::pki::Pki;
 use crate::pki::tests::Dir;
 
@@ -28,7 +28,7 @@ impl Bed {
         let tls = TlsAcceptor::from(Arc::new(crate::pki::tests::agent(&pki, who, group)));
         let agent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut server = Server::new().await;
-        server.api.agents = Some(Arc::new(Agents::new(&pki).unwrap()));
+        server.api.agents = Some(Arc::new(AgentClient::new(&pki).unwrap()));
         let node = json!({
             "metadata": {"name": "n"},
             "status": {
@@ -62,7 +62,7 @@ impl Bed {
 
     async fn text(&self, method: &str, path: &str) -> String {
         let request = Request::builder().method(method).uri(path).body(Full::new(Bytes::new())).unwrap();
-        let response = self.server.api.answer(Some(&User::server()), request).await;
+        let response = self.server.api.handle(Some(&User::server()), request).await;
         let code = response.status();
         let body = match response.into_body().collect().await {
             Ok(body) => body.to_bytes(),
@@ -171,12 +171,12 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
     // One that takes the request, and says nothing.
     let mut silent = Bed::new("system:node:n", "system:nodes").await;
     let agents = silent.server.api.agents.as_mut().and_then(Arc::get_mut).unwrap();
-    agents.answer_timeout = Duration::from_millis(100);
+    agents.response_timeout = Duration::from_millis(100);
     let (_held, answer) = tokio::join!(silent.accept(), silent.text("GET", LOG));
     writeln!(said, "{answer}").unwrap();
     drop(bed.agent);
     let gone = Request::builder().uri(LOG).body(Full::new(Bytes::new())).unwrap();
-    let gone = bed.server.api.answer(Some(&User::server()), gone).await.status();
+    let gone = bed.server.api.handle(Some(&User::server()), gone).await.status();
     writeln!(said, "{}", gone.as_u16()).unwrap();
     expect![[r#"
         503 the node "n" of pod "p" cannot be reached: the agent's response is malformed: connection closed before message completed
@@ -201,7 +201,7 @@ pub(super) fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
     tokio::spawn(async move {
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (api, user) = (api.clone(), user.clone());
-            async move { Ok::<_, std::convert::Infallible>(api.answer(Some(&user), request).await) }
+            async move { Ok::<_, std::convert::Infallible>(api.handle(Some(&user), request).await) }
         });
         let http1 = hyper::server::conn::http1::Builder::new();
         http1.serve_connection(TokioIo::new(line), service).with_upgrades().await
@@ -455,7 +455,9 @@ async fn a_service_leads_to_a_ready_pod_of_its_namespace() {
 #[tokio::test]
 async fn whoever_may_not_create_it_gets_into_no_pod() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
-    crate::controllers::cluster_roles::make(&bed.server.api.registry, Timestamp::now()).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&bed.server.api.registry, Timestamp::now())
+        .await
+        .unwrap();
     let role = json!({
         "metadata": {"name": "reads"},
         "rules": [{"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log"], "verbs": ["get"]}],
@@ -498,7 +500,7 @@ async fn whoever_may_not_create_it_gets_into_no_pod() {
         if upgrades {
             request = request.header("connection", "upgrade").header("upgrade", "websocket");
         }
-        let answering = bed.server.api.answer(Some(&user), request.body(Full::new(Bytes::new())).unwrap());
+        let answering = bed.server.api.handle(Some(&user), request.body(Full::new(Bytes::new())).unwrap());
         let response = tokio::select! {
             response = answering => response,
             // What comes to the agent was allowed.

@@ -226,7 +226,7 @@ fn entries(set: &Value) -> String {
         let words = said.into_iter().chain([&*above, &*spec]).filter(|it| !it.is_empty());
         format!("{}\n", words.collect::<Vec<_>>().join(" "))
     };
-    unstructured::list(&set["metadata"], "managedFields").iter().map(line).collect()
+    unstructured::list_at(&set["metadata"], "managedFields").iter().map(line).collect()
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use muster_store::{
 };
 
 use super::*;
-use crate::auth::Tokens;
+use crate::auth::TokenSigner;
 
 /// Another server commits between any two commits of this one.
 const GAP: Revision = 128;
@@ -89,9 +89,14 @@ async fn server(events_max: usize) -> (Server, Remote) {
         remote = Some(backend.clone());
         Ok(Db::new(published, backend))
     };
-    let registry =
-        Registry::open(open, window, muster_store::Limits::NONE, Box::new(|_| ()), Tokens::of_test())
-            .unwrap();
+    let registry = Registry::open(
+        open,
+        window,
+        muster_store::Limits::NONE,
+        Box::new(|_| ()),
+        TokenSigner::with_generated_key(),
+    )
+    .unwrap();
     (Server::on(registry).await, remote.unwrap())
 }
 
@@ -111,7 +116,7 @@ async fn lists_pages_and_watches_work_across_gaps_of_revisions() {
     // The second page is of the revision of the first.
     let (_, rest) = server.get(&format!("{MAPS}?limit=2&continue={next}")).await;
     let names = |it: &Value| {
-        unstructured::list(it, "items")
+        unstructured::list_at(it, "items")
             .iter()
             .map(|it| str_at(it, "metadata.name").to_owned())
             .collect::<Vec<_>>()

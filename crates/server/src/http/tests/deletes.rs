@@ -122,11 +122,11 @@ async fn a_namespace_is_emptied_and_then_goes() {
         server.api.registry.clone(),
         server.api.stop.clone(),
     ));
-    let mut commits = server.api.registry.storage.commits();
+    let mut commits = server.api.registry.storage.watch_revision();
     let told = async |commits: &mut tokio::sync::watch::Receiver<_>, subresource: &str| {
         loop {
             let (_, namespace) = server.get("/api/v1/namespaces/a").await;
-            let told = unstructured::list(&namespace["status"], "conditions").iter().map(|it| {
+            let told = unstructured::list_at(&namespace["status"], "conditions").iter().map(|it| {
                 format!("{} {} {}", str_at(it, "type"), str_at(it, "status"), str_at(it, "message"))
             });
             let told = told.collect::<Vec<_>>().join("\n");
@@ -284,7 +284,7 @@ async fn a_collection_goes_as_far_as_it_is_chosen() {
         server.json("POST", MAPS, map(name, app)).await;
     }
     let names = |list: &Value| {
-        let names: Vec<_> = unstructured::list(list, "items")
+        let names: Vec<_> = unstructured::list_at(list, "items")
             .iter()
             .map(|it| str_at(it, "metadata.name").to_owned())
             .collect();

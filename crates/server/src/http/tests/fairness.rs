@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::connections::{Client, ConnectionGuard};
-use crate::flow_control::What;
-use crate::pki::Peer;
+use crate::flow_control::UsageKind;
+use crate::pki::PeerCertificate;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -28,12 +28,14 @@ type Sent = BoxBody<Bytes, Infallible>;
 
 async fn api() -> Api {
     let api = Server::with_history(1000).await.api;
-    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     api
 }
 
 fn account() -> User {
-    let mut user = User::account("default", "default");
+    let mut user = User::service_account("default", "default");
     user.groups.push("system:authenticated".to_owned());
     user
 }
@@ -56,12 +58,12 @@ pub(in crate::http) fn serve(
     let (near, far) = tokio::io::duplex(256 << 10);
     let address = [127, 0, 0, 1].into();
     let permit = Arc::new(api.limits.connections.connect(address).unwrap());
-    permit.finished_handshake(user.as_ref());
+    permit.finish_handshake(user.as_ref());
     let client = Client {
         address,
         connection: Some(permit.connection.clone()),
-        held: Some(ConnectionGuard::new(permit)),
-        peer: user.clone().map(Peer::of_user),
+        guard: Some(ConnectionGuard::new(permit)),
+        peer: user.clone().map(PeerCertificate::for_user),
         is_in_process: false,
     };
     let streams_max = crate::limits::streams_max(user.as_ref());
@@ -165,7 +167,7 @@ async fn open_bodies_of_strangers_hold_nothing() {
         held.push(tokio::spawn(stranger.send_request(request(method, path, open_body()))));
     }
     others_are_served(&api).await;
-    assert_eq!(api.limits.usage.all(What::Bodies), 0, "no body of a stranger is read");
+    assert_eq!(api.limits.usage.total(UsageKind::Bodies), 0, "no body of a stranger is read");
     let codes: Vec<u16> = futures::future::join_all(held)
         .await
         .into_iter()
@@ -189,15 +191,15 @@ async fn open_bodies_of_an_account_are_bounded_and_given_up() {
     }
     let began = Instant::now();
     // Those of one user are bounded.
-    wait_until(|| api.limits.usage.all(What::Bodies) == 100).await;
+    wait_until(|| api.limits.usage.total(UsageKind::Bodies) == 100).await;
     others_are_served(&api).await;
-    assert!(api.limits.flow_control.levels().iter().all(|it| it.waiting == 0));
+    assert!(api.limits.flow_control.level_metrics().iter().all(|it| it.waiting == 0));
     let codes =
         futures::future::join_all(held).await.into_iter().map(|it| it.unwrap().unwrap().status().as_u16());
     let codes: Vec<u16> = codes.collect();
     let count = |code| codes.iter().filter(|it| **it == code).count();
     assert_eq!((count(429), count(408)), (350, 100));
-    assert_eq!((api.limits.usage.all(What::Bodies), began.elapsed().as_secs()), (0, 10));
+    assert_eq!((api.limits.usage.total(UsageKind::Bodies), began.elapsed().as_secs()), (0, 10));
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,7 +219,7 @@ async fn a_body_must_keep_to_a_rate() {
     // 64 KiB in a second is enough; 1 KiB is not, though something arrives all the time.
     assert_eq!(took(&mut client, 64 << 10, Duration::from_millis(1000)).await, (400, 17));
     assert_eq!(took(&mut client, 1 << 10, Duration::from_millis(1000)).await, (408, 10));
-    assert_eq!(api.limits.usage.all(What::BodyBytes), 0);
+    assert_eq!(api.limits.usage.total(UsageKind::BodyBytes), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,7 +234,7 @@ async fn large_bodies_of_a_user_are_bounded_in_bytes() {
         held.push((tokio::spawn(client.send_request(request("POST", REVIEWS, body))), client));
     }
     // Each may become 3 MiB.
-    wait_until(|| api.limits.usage.all(What::BodyBytes) == 21 * (3 << 20)).await;
+    wait_until(|| api.limits.usage.total(UsageKind::BodyBytes) == 21 * (3 << 20)).await;
     others_are_served(&api).await;
 }
 
@@ -249,7 +251,7 @@ async fn editor(api: &Api) -> User {
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
     });
-    let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+    let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
     let kind = Kind::find(rbac, "v1", "clusterrolebindings").unwrap();
     api.registry.create(&context, kind, None, binding).await.unwrap();
     account()
@@ -268,13 +270,13 @@ async fn responses_that_are_not_read_are_dropped() {
         }
         let began = Instant::now();
         // The seats are free when the responses are made.
-        wait_until(|| 30 * 900_000 <= api.limits.usage.all(What::ResponseBytes)).await;
-        let seats: usize = api.limits.flow_control.levels().iter().map(|it| it.seats).sum();
+        wait_until(|| 30 * 900_000 <= api.limits.usage.total(UsageKind::ResponseBytes)).await;
+        let seats: usize = api.limits.flow_control.level_metrics().iter().map(|it| it.seats).sum();
         assert_eq!(seats, 0);
         others_are_served(&api).await;
         tokio::time::sleep(Duration::from_secs(61)).await;
-        assert_eq!(api.limits.usage.all(What::ResponseBytes), 0, "window {window}");
-        assert!(api.limits.flow_control.levels().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
+        assert_eq!(api.limits.usage.total(UsageKind::ResponseBytes), 0, "window {window}");
+        assert!(api.limits.flow_control.level_metrics().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
         assert_eq!(began.elapsed().as_secs(), 61);
         client.ready().await.unwrap();
         let response = client.send_request(request("GET", "/api", whole(""))).await.unwrap();
@@ -288,7 +290,7 @@ async fn responses_that_are_not_read_are_dropped() {
 async fn small_responses_that_are_not_read_are_bounded_by_user_and_address() {
     let api = api().await;
     let user = editor(&api).await;
-    let pool = |api: &Api| api.limits.usage.all(What::SmallResponses);
+    let pool = |api: &Api| api.limits.usage.total(UsageKind::SmallResponses);
     let as_other = |path: &str, at: usize| {
         let mut request = request("GET", path, whole(""));
         let name = format!("system:serviceaccount:default:x{at}");
@@ -309,7 +311,8 @@ async fn small_responses_that_are_not_read_are_bounded_by_user_and_address() {
             }
             wait_until(|| pool(&api) == (200 * (connection + 1)).min(500)).await;
         }
-        let seats: usize = api.limits.flow_control.levels().iter().map(|it| it.seats + it.waiting).sum();
+        let seats: usize =
+            api.limits.flow_control.level_metrics().iter().map(|it| it.seats + it.waiting).sum();
         assert_eq!((pool(&api), seats), (500, 0), "{path}");
         others_are_served(&api).await;
         // A client that reads at all takes a small response at once.
@@ -335,7 +338,7 @@ async fn a_response_that_is_taken_too_slowly_is_dropped() {
         assert!(began.elapsed() < Duration::from_secs(300), "it takes 1 KiB/s for 900 kB");
     }
     assert!((60..130).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    assert_eq!(api.limits.usage.all(What::ResponseBytes), 0);
+    assert_eq!(api.limits.usage.total(UsageKind::ResponseBytes), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,7 +367,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_watches_leaves_watches_for_others() {
     let mut api = api().await;
-    api.limits = Arc::new(Limits::new(LimitsConfig { watches: 2_000, ..api.limits.config }));
+    api.limits = Arc::new(ServerLimits::new(LimitsConfig { watches: 2_000, ..api.limits.config }));
     let user = editor(&api).await;
     let path = format!("{PODS}?watch=1");
     let (mut held, mut refused) = (Vec::new(), 0);
@@ -431,13 +434,13 @@ async fn a_watch_ends_when_its_rights_or_credentials_are_gone() {
     let mut body = watch().await;
     let began = Instant::now();
     assert!(tokio::time::timeout(Duration::from_secs(200), body.frame()).await.is_err(), "it is allowed");
-    let target = Target {
+    let target = RequestTarget {
         kind: Kind::find("rbac.authorization.k8s.io", "v1", "clusterrolebindings").unwrap(),
         namespace: None,
         name: "edit".to_owned(),
         subresource: Subresource::Whole,
     };
-    let context = Context::of_server("delete", Timestamp::UNIX_EPOCH);
+    let context = RequestContext::for_server("delete", Timestamp::UNIX_EPOCH);
     // The store writes on a thread of its own: without this the paused clock runs on while it does.
     let stop = ClockStop::new();
     api.registry.delete(&context, &target, &DeleteOptions::default()).await.unwrap();

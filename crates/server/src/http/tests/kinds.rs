@@ -131,7 +131,7 @@ async fn daemon_sets_have_two_doors() {
     let (_, old) = server.get(OLD).await;
     let (_, new) = server.get(NEW).await;
     let said: Vec<_> =
-        [&old, &new].into_iter().flat_map(|it| unstructured::list(it, "items")).map(outline).collect();
+        [&old, &new].into_iter().flat_map(|it| unstructured::list_at(it, "items")).map(outline).collect();
     expect![[r#"
         fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
         node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
@@ -177,7 +177,7 @@ async fn events_have_two_doors() {
     let (code, made) = server.json("POST", new, event).await;
     assert_eq!(code, 201, "{made}");
     let (_, found) = server.get(&format!("{new}?fieldSelector=regarding.name=p")).await;
-    assert_eq!(unstructured::list(&found, "items").len(), 1);
+    assert_eq!(unstructured::list_at(&found, "items").len(), 1);
     let (_, core) = server.get("/api/v1/namespaces/default/events/e").await;
     let said = [str_at(&core, "apiVersion"), str_at(&core, "message"), str_at(&core, "involvedObject.name")];
     assert_eq!(said, ["v1", "said", "p"]);
@@ -193,8 +193,13 @@ async fn creates_at_once_do_not_exceed_a_quota() {
     assert_eq!(server.json("POST", PODS, pod("early", "")).await.0, 201);
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     assert!(
-        crate::admission::count_quotas(&server.api.registry.admission, &*server.api.registry, "default", now)
-            .await
+        crate::admission::recalculate_quotas(
+            &server.api.registry.admission,
+            &*server.api.registry,
+            "default",
+            now
+        )
+        .await
     );
 
     let creates = (0..20).map(|at| {
@@ -216,8 +221,13 @@ async fn creates_at_once_do_not_exceed_a_quota() {
     let first = str_at(&list["items"][0], "metadata.name").to_owned();
     server.json("DELETE", &format!("{PODS}/{first}"), json!({})).await;
     assert!(
-        crate::admission::count_quotas(&server.api.registry.admission, &*server.api.registry, "default", now)
-            .await
+        crate::admission::recalculate_quotas(
+            &server.api.registry.admission,
+            &*server.api.registry,
+            "default",
+            now
+        )
+        .await
     );
     assert_eq!(used().await, json!({"hard": {"pods": "5"}, "used": {"pods": "4"}}));
     // One that is refused charges nothing.
@@ -427,7 +437,7 @@ async fn a_pod_costs_and_needs_what_its_runtime_class_says() {
     let mut said = String::new();
     let mut tell = |answer: (u16, Value)| {
         let spec = &answer.1["spec"];
-        let keys = unstructured::list(spec, "tolerations")
+        let keys = unstructured::list_at(spec, "tolerations")
             .iter()
             .map(|it| str_at(it, "key"))
             .collect::<Vec<_>>()

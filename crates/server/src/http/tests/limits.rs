@@ -4,13 +4,13 @@ use expect_test::expect;
 use futures::FutureExt as _;
 
 use super::*;
-use crate::flow_control::{Class, FlowSize, PriorityLevel, Seat};
+use crate::flow_control::{FlowClass, FlowSeatLimit, PriorityLevel, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
 
 /// Code, `Retry-After` and message of the answer to a GET.
 async fn get(api: &Api, user: Option<&User>, path: &str) -> String {
     let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-    let response = api.answer(user, request).await;
+    let response = api.handle(user, request).await;
     let code = response.status().as_u16();
     let after = response.headers().get("retry-after").map(|it| it.to_str().unwrap().to_owned());
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -18,15 +18,16 @@ async fn get(api: &Api, user: Option<&User>, path: &str) -> String {
     format!("{code} {after:?} {}", str_at(&body, "message"))
 }
 
-fn limited(config: LimitsConfig) -> Arc<Limits> {
-    Arc::new(Limits::new(config))
+fn limited(config: LimitsConfig) -> Arc<ServerLimits> {
+    Arc::new(ServerLimits::new(config))
 }
 
 /// Seats for everything that a user may have.
 async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
-    let class = Class::Queued { level: PriorityLevel::Workload, flow: user, size: FlowSize::Quarter };
+    let class =
+        FlowClass::Queued { level: PriorityLevel::Workload, flow: user, size: FlowSeatLimit::Quarter };
     let mut held = Vec::new();
-    while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, is_read).now_or_never() {
+    while let Some(Ok((seat, _))) = api.limits.flow_control.acquire_seat(class, is_read).now_or_never() {
         held.push(seat);
     }
     held
@@ -35,9 +36,11 @@ async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
 #[tokio::test(start_paused = true)]
 async fn a_user_without_a_free_seat_gets_429_and_others_are_served() {
     let mut api = Server::new().await.api;
-    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     api.limits = limited(LimitsConfig { watches: 0, ..api.limits.config });
-    let account = User::account("default", "default");
+    let account = User::service_account("default", "default");
     let known = User { groups: vec!["system:authenticated".to_owned()], ..account };
     let held = all_seats(&api, &known.name, true).await;
     let other = User { name: "other".to_owned(), ..known.clone() };
@@ -85,12 +88,12 @@ async fn metrics_show_the_users_that_use_most() {
     let api = Server::new().await.api;
     let mut held = all_seats(&api, "busy", false).await;
     for at in 0..30 {
-        let class = Class::Queued {
+        let class = FlowClass::Queued {
             level: PriorityLevel::System,
             flow: &format!("u{at}"),
-            size: FlowSize::Heartbeat,
+            size: FlowSeatLimit::Heartbeat,
         };
-        held.push(api.limits.flow_control.seat(class, false).await.unwrap().0);
+        held.push(api.limits.flow_control.acquire_seat(class, false).await.unwrap().0);
     }
     let text = api.metrics_text();
     let flows: Vec<&str> =
@@ -115,13 +118,16 @@ async fn metrics_show_the_users_that_use_most() {
 #[tokio::test]
 async fn nothing_begins_when_the_clients_time_is_over() {
     let mut api = Server::new().await.api;
-    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     api.limits =
         limited(LimitsConfig { queue_timeout: Duration::from_secs(3600), ..LimitsConfig::default() });
     let user = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
-    let class = Class::Queued { level: PriorityLevel::System, flow: &user.name, size: FlowSize::Level };
+    let class =
+        FlowClass::Queued { level: PriorityLevel::System, flow: &user.name, size: FlowSeatLimit::Level };
     let mut held = Vec::new();
-    while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, false).now_or_never() {
+    while let Some(Ok((seat, _))) = api.limits.flow_control.acquire_seat(class, false).now_or_never() {
         held.push(seat);
     }
     let create = async |timeout: &str| {
@@ -132,7 +138,7 @@ async fn nothing_begins_when_the_clients_time_is_over() {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(node.to_string())))
             .unwrap();
-        let response = api.answer(Some(&user), request).await;
+        let response = api.handle(Some(&user), request).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -182,7 +188,7 @@ async fn a_panic_is_answered_counted_and_audited() {
     let dir = crate::pki::tests::Dir::new();
     let path = dir.0.join("audit");
     let mut api = Server::new().await.api;
-    api.audit = Some(Arc::new(crate::audit::Audit::open(&path).unwrap()));
+    api.audit = Some(Arc::new(crate::audit::AuditLog::open(&path).unwrap()));
     api.explain_provider = Some(ExplainProvider::new(|_, _| async { panic!("expected by a test") }));
     let said = get(&api, Some(&User::server()), "/debug/explain").await;
     expect!["500 None Internal error occurred: this request caused the server to panic: see its log"]
@@ -244,7 +250,7 @@ async fn headers_are_counted() {
         for number in 0..count {
             request = request.header(format!("x-{number}"), "1");
         }
-        api.answer(Some(&User::server()), request.body(Full::new(Bytes::new())).unwrap())
+        api.handle(Some(&User::server()), request.body(Full::new(Bytes::new())).unwrap())
             .await
             .status()
             .as_u16()
@@ -253,7 +259,7 @@ async fn headers_are_counted() {
     let code = async |bytes: usize| {
         let request =
             Request::builder().uri(PODS).header("x", "a".repeat(bytes)).body(Full::new(Bytes::new()));
-        api.answer(Some(&User::server()), request.unwrap()).await.status().as_u16()
+        api.handle(Some(&User::server()), request.unwrap()).await.status().as_u16()
     };
     assert_eq!((code(HEADER_BYTES_MAX - 33).await, code(HEADER_BYTES_MAX).await), (200, 431));
 }
@@ -265,7 +271,7 @@ async fn a_watch_has_its_place_until_it_ends() {
     let watch = async || {
         let request =
             Request::builder().uri(format!("{PODS}?watch=true")).body(Full::new(Bytes::new())).unwrap();
-        api.answer(Some(&User::server()), request).await
+        api.handle(Some(&User::server()), request).await
     };
     let first = watch().await;
     assert_eq!((first.status().as_u16(), watch().await.status().as_u16()), (200, 429));
@@ -276,14 +282,16 @@ async fn a_watch_has_its_place_until_it_ends() {
 #[tokio::test]
 async fn a_stranger_who_is_given_rights_has_none() {
     let api = Server::new().await.api;
-    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     let rbac = "rbac.authorization.k8s.io";
     let binding = json!({
         "metadata": {"name": "all"},
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:unauthenticated"}],
     });
-    let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+    let context = RequestContext::for_server("create", Timestamp::UNIX_EPOCH);
     let kind = Kind::find(rbac, "v1", "clusterrolebindings").unwrap();
     api.registry.create(&context, kind, None, binding).await.unwrap();
     assert_eq!(get(&api, None, PODS).await, "401 None Unauthorized");

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::*;
 use crate::idle_timeout::IdleTimeout;
 use crate::pki::tests::Dir;
-use crate::pki::{Pki, Serving};
+use crate::pki::{Pki, ServingCertificate};
 
 /// What a socket holds.
 const SOCKET_BYTES: usize = 4096;
@@ -32,7 +32,7 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
         let serving = tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let api = api.clone();
-                async move { Ok::<_, std::convert::Infallible>(api.answer(Some(&User::server()), request).await) }
+                async move { Ok::<_, std::convert::Infallible>(api.handle(Some(&User::server()), request).await) }
             });
             hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(IdleTimeout::new(line, Duration::from_secs(60))), service)
@@ -59,13 +59,15 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
 async fn silent(offers: Option<&[u8]>) -> String {
     let dir = Dir::new();
     let pki = Arc::new(Pki::open(&dir.0).unwrap());
-    let serving = Arc::new(Serving::new(pki.clone(), vec![[127, 0, 0, 1].into()], Timestamp::now()).unwrap());
-    let tls = TlsAcceptor::from(Arc::new(serving.config().unwrap()));
+    let serving = Arc::new(
+        ServingCertificate::new(pki.clone(), vec![[127, 0, 0, 1].into()], Timestamp::now()).unwrap(),
+    );
+    let tls = TlsAcceptor::from(Arc::new(serving.server_config().unwrap()));
     let (client, line) = tokio::io::duplex(SOCKET_BYTES);
     let api = Server::new().await.api;
     let graceful = GracefulShutdown::new();
     let began = Instant::now();
-    let serving = tokio::spawn(crate::serve_line(
+    let serving = tokio::spawn(crate::serve_tls(
         IdleTimeout::new(line, Duration::from_secs(60)),
         [127, 0, 0, 1].into(),
         Arc::new(api.limits.connections.connect([127, 0, 0, 1].into()).unwrap()),

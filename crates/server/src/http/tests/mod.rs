@@ -36,9 +36,9 @@ use super::*;
 use crate::bootstrap;
 use crate::decode::JSON;
 use crate::kinds::Kind;
-use crate::limits::{Limits, LimitsConfig};
+use crate::limits::{LimitsConfig, ServerLimits};
 use crate::registry::{DeleteOptions, Registry};
-use crate::request::{Context, Target, User};
+use crate::request::{RequestContext, RequestTarget, User};
 use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
@@ -57,22 +57,22 @@ impl Server {
 
     async fn on(registry: Registry) -> Self {
         let registry = Arc::new(registry);
-        bootstrap::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
+        bootstrap::ensure_test_objects(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         let mut api = Api::new(registry, CancellationToken::new());
         // The store has a thread of its own. A clock that stands still would go to a deadline while it works.
         let config = LimitsConfig { request_timeout: Duration::MAX, ..LimitsConfig::default() };
-        api.limits = Arc::new(Limits::new(config));
+        api.limits = Arc::new(ServerLimits::new(config));
         Self { api }
     }
 
-    async fn answer(&self, method: &str, path: &str, media_type: &str, body: &str) -> SentResponse {
+    async fn answer(&self, method: &str, path: &str, media_type: &str, body: &str) -> OutgoingResponse {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(CONTENT_TYPE, media_type)
             .body(Full::new(Bytes::from(body.to_owned())))
             .unwrap();
-        self.api.answer(Some(&User::server()), request).await
+        self.api.handle(Some(&User::server()), request).await
     }
 
     async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {
@@ -93,7 +93,7 @@ impl Server {
     async fn get_as(&self, path: &str, accept: &str) -> (u16, Value) {
         let request =
             Request::builder().uri(path).header(ACCEPT, accept).body(Full::new(Bytes::new())).unwrap();
-        let response = self.api.answer(Some(&User::server()), request).await;
+        let response = self.api.handle(Some(&User::server()), request).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -106,7 +106,7 @@ impl Server {
     /// All that a watch says until its stream ends.
     async fn watch(&self, path: &str) -> String {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        let response = self.api.answer(Some(&User::server()), request).await;
+        let response = self.api.handle(Some(&User::server()), request).await;
         assert_eq!(response.status(), 200);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let mut said = String::new();
@@ -181,10 +181,12 @@ fn check(answer: (u16, Value), golden: &Expect) {
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
     let server = Server::new().await;
-    crate::controllers::cluster_roles::make(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        server.api.answer(None, request).await.status().as_u16()
+        server.api.handle(None, request).await.status().as_u16()
     };
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         assert_eq!(code(path).await, 200, "{path}");

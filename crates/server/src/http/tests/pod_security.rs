@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::PodSecurity;
-use crate::audit::Audit;
+use crate::audit::AuditLog;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -17,7 +17,7 @@ async fn ask(server: &Server, user: &User, method: &str, path: &str, body: &Valu
         .header(CONTENT_TYPE, media_type)
         .body(Full::new(Bytes::from(body.to_string())))
         .unwrap();
-    let response = server.api.answer(Some(user), request).await;
+    let response = server.api.handle(Some(user), request).await;
     let mut lines = response.status().as_u16().to_string();
     let warnings: Vec<_> = response.headers().get_all("warning").iter().cloned().collect();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -298,7 +298,7 @@ async fn the_audit_log_holds_the_policy_and_its_violations() {
     let mut server = Server::new().await;
     let dir = std::env::temp_dir().join(format!("muster-pod-security-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
-    server.api.audit = Some(Arc::new(Audit::open(&dir.join("audit.log")).unwrap()));
+    server.api.audit = Some(Arc::new(AuditLog::open(&dir.join("audit.log")).unwrap()));
     server.namespace("a", &[("enforce", "baseline"), ("audit", "restricted")]).await;
     let mut compliant = pod("ok", "");
     compliant["spec"]["securityContext"] =

@@ -46,7 +46,7 @@ async fn a_table_has_a_row_for_each_object() {
     server.json("POST", MAPS, map("a", "x")).await;
     let table = server.get_as(MAPS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json").await.1;
     let names: Vec<_> =
-        unstructured::list(&table, "columnDefinitions").iter().map(|it| str_at(it, "name")).collect();
+        unstructured::list_at(&table, "columnDefinitions").iter().map(|it| str_at(it, "name")).collect();
     assert_eq!((str_at(&table, "kind"), names), ("Table", vec!["Name", "Data", "Age"]));
     assert_eq!(table["rows"][0]["cells"][0], "a");
     assert_eq!(table["rows"][0]["object"]["metadata"]["labels"]["app"], "x");
@@ -56,7 +56,7 @@ async fn a_table_has_a_row_for_each_object() {
 /// The names in a list, and what its metadata say.
 fn page(answer: &(u16, Value)) -> String {
     let names: Vec<_> =
-        unstructured::list(&answer.1, "items").iter().map(|it| str_at(it, "metadata.name")).collect();
+        unstructured::list_at(&answer.1, "items").iter().map(|it| str_at(it, "metadata.name")).collect();
     let meta = &answer.1["metadata"];
     let more = if str_at(meta, "continue").is_empty() { "" } else { " …" };
     format!(
@@ -226,12 +226,12 @@ async fn a_long_list_comes_in_pieces_and_is_whole() {
     for accept in ["application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"] {
         let list = server.get_as(MAPS, accept).await.1;
         let got: Vec<_> =
-            unstructured::list(&list, "items").iter().map(|it| str_at(it, "metadata.name")).collect();
+            unstructured::list_at(&list, "items").iter().map(|it| str_at(it, "metadata.name")).collect();
         assert_eq!(got, names, "{accept}");
     }
     let table = server.get_as(MAPS, "application/json;as=Table;g=meta.k8s.io;v=v1").await.1;
     let got: Vec<_> =
-        unstructured::list(&table, "rows").iter().map(|it| it["cells"][0].as_str().unwrap()).collect();
+        unstructured::list_at(&table, "rows").iter().map(|it| it["cells"][0].as_str().unwrap()).collect();
     assert_eq!(got, names);
 }
 
@@ -269,6 +269,6 @@ async fn a_client_gets_what_it_likes_best_of_what_there_is() {
         .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Full::new(Bytes::from(review.to_string())))
         .unwrap();
-    let response = server.api.answer(Some(&User::server()), request).await;
+    let response = server.api.handle(Some(&User::server()), request).await;
     assert_eq!(response.status().as_u16(), 406, "a review has no rows");
 }

@@ -40,8 +40,8 @@ fn someone(name: &str, groups: &[&str]) -> User {
 }
 
 impl Server {
-    async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> SentResponse {
-        self.api.answer(user, request).await
+    async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> OutgoingResponse {
+        self.api.handle(user, request).await
     }
 
     async fn grant(&self, user: &str, rules: Value) {
@@ -204,7 +204,7 @@ async fn a_name_with_letters_beyond_ascii_is_impersonated_and_audited() {
     let mut server = samples::server().await;
     let dir = crate::pki::tests::Dir::new();
     let log = dir.0.join("audit");
-    server.api.audit = Some(Arc::new(Audit::open(&log).unwrap()));
+    server.api.audit = Some(Arc::new(AuditLog::open(&log).unwrap()));
     let administrator = someone("kubernetes-admin", &["system:masters"]);
     let ask = async |value: &[u8]| {
         let request = Request::builder()
@@ -283,8 +283,9 @@ async fn a_request_that_is_refused_changes_nothing() {
         ];
         for user in &users {
             // Those who may do anything are refused for what they send only.
-            let is_mighty =
-                user.as_ref().is_some_and(|it| it.is_in("system:masters") || it.name.starts_with("all"));
+            let is_mighty = user
+                .as_ref()
+                .is_some_and(|it| it.is_in_group("system:masters") || it.name.starts_with("all"));
             let mut requests = vec![("POST", collection.clone(), JSON, sample.to_string())];
             for body in bad {
                 requests.push(("POST", collection.clone(), JSON, body.to_owned()));

@@ -72,7 +72,9 @@ fn of(kind: &str) -> Value {
 /// A server that has one object of every kind.
 pub(in crate::http) async fn server() -> Server {
     let server = Server::new().await;
-    crate::controllers::cluster_roles::make(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::ensure_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH)
+        .await
+        .unwrap();
     let (code, _) = server.json("POST", "/api/v1/namespaces", json!({"metadata": {"name": NAMESPACE}})).await;
     assert_eq!(code, 201);
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");

@@ -12,8 +12,8 @@ const REAUTHORIZE_EVERY: Duration = Duration::from_millis(100);
 /// A server that authorizes streams again and again, and a user who may use pods as long as the RoleBinding `uses` exists.
 async fn bed() -> (Bed, User) {
     let mut bed = Bed::new("system:node:n", "system:nodes").await;
-    let config = LimitsConfig { reauthorize_every: REAUTHORIZE_EVERY, ..bed.server.api.limits.config };
-    bed.server.api.limits = Arc::new(Limits::new(config));
+    let config = LimitsConfig { reauthorize_interval: REAUTHORIZE_EVERY, ..bed.server.api.limits.config };
+    bed.server.api.limits = Arc::new(ServerLimits::new(config));
     let verbs = ["get", "list", "watch", "create"];
     let resources = ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward"];
     let role = json!({
@@ -123,7 +123,7 @@ async fn a_watch_that_is_always_behind_ends_with_its_time_and_its_rights() {
     for (query, is_revoked) in [("timeoutSeconds=1", false), ("timeoutSeconds=3600", true)] {
         let uri = format!("{PODS}?watch=1&{query}");
         let request = Request::builder().uri(uri).body(Full::new(Bytes::new())).unwrap();
-        let mut body = server.api.answer(Some(&user), request).await.into_body();
+        let mut body = server.api.handle(Some(&user), request).await.into_body();
         if is_revoked {
             assert_eq!(server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
         }

@@ -141,7 +141,7 @@ async fn a_watch_of_the_future_waits_for_it() {
     );
     let path = format!("{MAPS}?watch=true&resourceVersion=7");
     let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-    let mut watch = server.api.answer(Some(&User::server()), request).await.into_body();
+    let mut watch = server.api.handle(Some(&User::server()), request).await.into_body();
     for name in ["a", "b", "c"] {
         server.json("POST", MAPS, map(name, "x")).await;
     }
@@ -160,13 +160,13 @@ async fn a_watch_as_a_table_tells_its_columns_once() {
         .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Full::new(Bytes::new()))
         .unwrap();
-    let response = server.api.answer(Some(&User::server()), request).await;
+    let response = server.api.handle(Some(&User::server()), request).await;
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let tables = body.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let seen: Vec<_> = tables
         .map(|it| {
             let event: Value = serde_json::from_slice(it).unwrap();
-            let columns = unstructured::list(&event["object"], "columnDefinitions").len();
+            let columns = unstructured::list_at(&event["object"], "columnDefinitions").len();
             (columns, event["object"]["rows"][0]["cells"][0].clone())
         })
         .collect();
@@ -186,7 +186,7 @@ async fn an_object_goes_as_it_stood() {
         .uri(format!("{MAPS}?watch=true&resourceVersion=7&timeoutSeconds=1"))
         .body(Full::new(Bytes::new()))
         .unwrap();
-    let response = server.api.answer(Some(&User::server()), request).await;
+    let response = server.api.handle(Some(&User::server()), request).await;
     let event: Value =
         serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
     let meta = &event["object"]["metadata"];
@@ -208,7 +208,7 @@ async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
     let server = Server::with_history(1000).await;
     let check = async |path: &str, golden: &Expect| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        let mut watch = server.api.answer(Some(&User::server()), request).await.into_body();
+        let mut watch = server.api.handle(Some(&User::server()), request).await.into_body();
         let alarm = Arc::new(Alarm::default());
         let waker = std::task::Waker::from(alarm.clone());
         let mut told = String::new();

@@ -11,7 +11,7 @@ use crate::kinds::KINDS;
 /// Every subresource through which an object of the kind is written.
 fn parts(kind: &Kind) -> Vec<Subresource> {
     let status = kind.has_status_subresource().then_some(Subresource::Status);
-    let own = kind.subresources.iter().filter(|it| !it.changes.is_empty()).map(|it| it.subresource);
+    let own = kind.subresources.iter().filter(|it| !it.mutable_fields.is_empty()).map(|it| it.subresource);
     [Subresource::Whole].into_iter().chain(status).chain(own).collect()
 }
 
@@ -26,23 +26,23 @@ fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
 /// The fields that differ from the stored object although the subresource may not change them.
 fn violations(kind: &Kind, subresource: Subresource, new: &Value, old: &Value) -> Vec<String> {
     let mut wrong: Vec<String> = kind
-        .keeps(subresource)
-        .chain(METADATA.into_iter().filter(|it| it[1] != "generation"))
+        .reset_fields(subresource)
+        .chain(IMMUTABLE_METADATA.into_iter().filter(|it| it[1] != "generation"))
         .filter(|path| at(new, path) != at(old, path))
         .map(|path| path.join("."))
         .collect();
-    let Some(changes) = kind.changes(subresource) else { return wrong };
+    let Some(changes) = kind.mutable_fields(subresource) else { return wrong };
     // With what may change taken out of both, the rest is equal.
     let rest = |object: &Value| {
         let mut rest = object.clone();
         for path in changes {
-            copy(path, &Value::Null, &mut rest);
+            copy_field(path, &Value::Null, &mut rest);
         }
         for name in ["apiVersion", "kind"] {
-            copy(&[name], &Value::Null, &mut rest);
+            copy_field(&[name], &Value::Null, &mut rest);
         }
         for path in [["metadata", "generation"], ["metadata", "annotations"]] {
-            copy(&path, &Value::Null, &mut rest);
+            copy_field(&path, &Value::Null, &mut rest);
         }
         // An object without fields is as good as none.
         if let Some(rest) = rest.as_object_mut() {
@@ -63,9 +63,9 @@ fn check(write: fn(&Kind, Subresource, &mut Value, &Value)) -> Result<(), String
             let mut runner =
                 TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
             let checked = runner.run(&(bytes(), bytes()), |(old, new)| {
-                let gvk = kind.stored().gvk();
+                let gvk = kind.storage_kind().gvk();
                 let object = |bytes: &[u8]| {
-                    let mut object = arbitrary::of_kind(gvk, bytes);
+                    let mut object = arbitrary::valid_object_of_kind(gvk, bytes);
                     object["metadata"]["name"] = json!("x");
                     object
                 };
@@ -103,7 +103,7 @@ fn a_write_that_changes_such_a_field_is_found() {
 #[test]
 fn a_field_is_copied_as_it_is_or_removed() {
     let check = |path: &[&str], from: Value, mut to: Value, expected: Value| {
-        copy(path, &from, &mut to);
+        copy_field(path, &from, &mut to);
         assert_eq!(to, expected, "{path:?} of {from}");
     };
     check(&["a"], json!({"a": 1}), json!({"a": 2, "b": 3}), json!({"a": 1, "b": 3}));

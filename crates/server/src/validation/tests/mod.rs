@@ -8,7 +8,7 @@ mod random;
 use expect_test::Expect;
 use serde_json::{Value, json};
 
-use super::Write;
+use super::ValidatedWrite;
 use crate::kinds::{KINDS, Kind};
 use crate::subresource::Subresource;
 
@@ -26,11 +26,11 @@ fn said(kind: &Kind, new: &Value, old: Option<&Value>, subresource: Subresource)
         if kind.namespaced && object["metadata"]["namespace"].is_null() {
             object["metadata"]["namespace"] = json!("default");
         }
-        (kind.default)(&mut object);
+        (kind.apply_defaults)(&mut object);
         object
     };
     let (new, old) = (named(new), old.map(named));
-    let causes = kind.validate(&Write { new: &new, old: old.as_ref(), subresource });
+    let causes = kind.validate(&ValidatedWrite { new: &new, old: old.as_ref(), subresource });
     let line = |it: &crate::validation::FieldError| format!("{}: {}", it.field, it.message);
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }

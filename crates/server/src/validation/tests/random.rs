@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Subresource, Write};
+use super::{Subresource, ValidatedWrite};
 use crate::kinds::KINDS;
 use crate::types::{self, Shape, Type};
 
@@ -61,7 +61,7 @@ fn of_shape(shape: Shape, depth: u32) -> BoxedStrategy<Value> {
 
 fn any_object(at: usize) -> BoxedStrategy<Value> {
     let kind = &KINDS[at];
-    let it = types::of(kind.group, kind.version, kind.kind).expect("every kind has a type");
+    let it = types::find_type(kind.group, kind.version, kind.kind).expect("every kind has a type");
     of_type(it, 5)
 }
 
@@ -73,13 +73,13 @@ proptest! {
         (at, mut new, mut old) in (0..KINDS.len()).prop_flat_map(|at| (Just(at), any_object(at), any_object(at)))
     ) {
         let kind = &KINDS[at];
-        (kind.default)(&mut new);
-        (kind.default)(&mut old);
+        (kind.apply_defaults)(&mut new);
+        (kind.apply_defaults)(&mut old);
         for subresource in [Subresource::Whole, Subresource::Status] {
             for old in [None, Some(&old), Some(&new)] {
-                let write = Write { new: &new, old, subresource };
+                let write = ValidatedWrite { new: &new, old, subresource };
                 kind.validate(&write);
-                (kind.warn)(&write);
+                (kind.warnings)(&write);
             }
         }
     }

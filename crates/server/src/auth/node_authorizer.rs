@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::Access;
+use super::AccessControl;
 use super::default_roles;
-use super::rule::Rule;
+use super::policy_rule::PolicyRule;
 use crate::kinds::Kind;
 use crate::request::{AccessTarget, RequestAttributes, ResourceAttributes};
-use crate::selector::Selector;
-use crate::unstructured::{self, list, str_at};
+use crate::selector::ObjectSelector;
+use crate::unstructured::{self, list_at, str_at};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
@@ -18,23 +18,28 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 const IDENTITY_NAMESPACE: &str = "kube-system";
 
 /// The rules of the role `system:node`.
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&default_roles::node_rules()));
+static NODE_RULES: LazyLock<Vec<PolicyRule>> =
+    LazyLock::new(|| PolicyRule::parse_list(&default_roles::node_rules()));
 
 /// Rule: a node reads its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use; it
 /// writes its own Node and Lease, and reads the namespace that identifies the cluster. NodeRestriction admission checks
 /// which Nodes and pods a write touches.
 /// Upstream: the node authorizer. `Err` has the reason; an RBAC binding may still allow the request.
-pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes) -> Result<(), String> {
+pub(crate) fn authorize_node(
+    access: &AccessControl,
+    node: &str,
+    attributes: &RequestAttributes,
+) -> Result<(), String> {
     let by_rules = || {
-        if RULES.iter().any(|it| it.allows(attributes)) { Ok(()) } else { Err(String::new()) }
+        if NODE_RULES.iter().any(|it| it.allows(attributes)) { Ok(()) } else { Err(String::new()) }
     };
-    let AccessTarget::Resource(on) = &attributes.on else { return by_rules() };
+    let AccessTarget::Resource(on) = &attributes.target else { return by_rules() };
     let verb = attributes.verb.as_ref();
     match (on.group.as_str(), on.plural.as_str()) {
-        ("", "secrets" | "configmaps") => read_used(access, node, verb, on),
+        ("", "secrets" | "configmaps") => allow_read_by_pods(access, node, verb, on),
         ("", "serviceaccounts") => match (verb, on.subresource.as_str()) {
-            ("get", "") => read_used(access, node, verb, on),
-            ("create", "token") if !on.name.is_empty() => used(access, node, on),
+            ("get", "") => allow_read_by_pods(access, node, verb, on),
+            ("create", "token") if !on.name.is_empty() => allow_used_by_pods(access, node, on),
             ("create", _) if !on.name.is_empty() => {
                 Err("can only create token subresource of serviceaccount".to_owned())
             }
@@ -62,9 +67,9 @@ pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes)
             _ => Err(String::new()),
         },
         ("", "pods") => match (on.subresource.as_str(), verb) {
-            ("", "get") => used(access, node, on),
-            ("", "list" | "watch") if on.node == node => Ok(()),
-            ("", "list" | "watch") if !on.name.is_empty() => used(access, node, on),
+            ("", "get") => allow_used_by_pods(access, node, on),
+            ("", "list" | "watch") if on.node_name == node => Ok(()),
+            ("", "list" | "watch") if !on.name.is_empty() => allow_used_by_pods(access, node, on),
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".to_owned())
             }
@@ -80,7 +85,12 @@ pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes)
 }
 
 /// Allows reading a single Secret, ConfigMap or service account that a pod on the node uses.
-fn read_used(access: &Access, node: &str, verb: &str, on: &ResourceAttributes) -> Result<(), String> {
+fn allow_read_by_pods(
+    access: &AccessControl,
+    node: &str,
+    verb: &str,
+    on: &ResourceAttributes,
+) -> Result<(), String> {
     if !matches!(verb, "get" | "list" | "watch") {
         return Err("can only read resources of this type".to_owned());
     }
@@ -93,33 +103,35 @@ fn read_used(access: &Access, node: &str, verb: &str, on: &ResourceAttributes) -
     if on.name.is_empty() {
         return Err("No Object name found".to_owned());
     }
-    used(access, node, on)
+    allow_used_by_pods(access, node, on)
 }
 
 /// Allows access to a pod on the node, or to an object that a pod on the node uses.
-fn used(access: &Access, node: &str, on: &ResourceAttributes) -> Result<(), String> {
+fn allow_used_by_pods(access: &AccessControl, node: &str, on: &ResourceAttributes) -> Result<(), String> {
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
         "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,
-        plural => named(&pod["spec"], plural).contains(&on.name.as_str()),
+        plural => referenced_names(&pod["spec"], plural).contains(&on.name.as_str()),
     };
-    if !on.namespace.is_empty() && pods_on(access, node, &on.namespace).iter().any(uses) {
+    if !on.namespace.is_empty() && pods_on_node(access, node, &on.namespace).iter().any(uses) {
         return Ok(());
     }
     Err(format!("no relationship found between node '{node}' and this object"))
 }
 
 /// The pods bound to the node in a namespace.
-fn pods_on(access: &Access, node: &str, namespace: &str) -> Vec<Value> {
+fn pods_on_node(access: &AccessControl, node: &str, namespace: &str) -> Vec<Value> {
     let pods = Kind::builtin("", "v1", "pods");
-    let Ok(selector) = Selector::parse(pods, "", &format!("spec.nodeName={node}")) else { return Vec::new() };
+    let Ok(selector) = ObjectSelector::parse(pods, "", &format!("spec.nodeName={node}")) else {
+        return Vec::new();
+    };
     let (pods, _) = access.storage.list(pods, Some(namespace), &selector);
-    pods.iter().map(|it| unstructured::parse(it)).collect()
+    pods.iter().map(|it| unstructured::parse_stored(it)).collect()
 }
 
 /// Names of the Secrets or ConfigMaps that a pod spec references: in volumes, in the environment of containers, or as
 /// image pull secrets.
-pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
+pub(crate) fn referenced_names<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     let is_secret = plural == "secrets";
     let (volume, key, env, env_from) = if is_secret {
         ("secret", "secretName", "secretKeyRef", "secretRef")
@@ -127,9 +139,9 @@ pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
         ("configMap", "name", "configMapKeyRef", "configMapRef")
     };
     let mut all = Vec::new();
-    for it in list(spec, "volumes") {
+    for it in list_at(spec, "volumes") {
         all.push(str_at(&it[volume], key));
-        all.extend(list(&it["projected"], "sources").iter().map(|it| str_at(&it[volume], "name")));
+        all.extend(list_at(&it["projected"], "sources").iter().map(|it| str_at(&it[volume], "name")));
         if is_secret {
             all.push(str_at(it, "azureFile.secretName"));
         }
@@ -139,12 +151,12 @@ pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
         }
     }
     let containers = ["containers", "initContainers", "ephemeralContainers"];
-    for container in containers.iter().flat_map(|it| list(spec, it)) {
-        all.extend(list(container, "env").iter().map(|it| str_at(&it["valueFrom"][env], "name")));
-        all.extend(list(container, "envFrom").iter().map(|it| str_at(&it[env_from], "name")));
+    for container in containers.iter().flat_map(|it| list_at(spec, it)) {
+        all.extend(list_at(container, "env").iter().map(|it| str_at(&it["valueFrom"][env], "name")));
+        all.extend(list_at(container, "envFrom").iter().map(|it| str_at(&it[env_from], "name")));
     }
     if is_secret {
-        all.extend(list(spec, "imagePullSecrets").iter().map(|it| str_at(it, "name")));
+        all.extend(list_at(spec, "imagePullSecrets").iter().map(|it| str_at(it, "name")));
     }
     all.retain(|it| !it.is_empty());
     all

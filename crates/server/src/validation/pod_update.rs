@@ -2,37 +2,39 @@
 
 use serde_json::Value;
 
-use super::container::check_image_of_pod;
-use super::pod::check_annotation_changes;
-use super::{immutable, labels_of, required, scheduling};
+use super::container::check_pod_image;
+use super::pod::check_immutable_annotations;
+use super::{check_immutable, check_required, label_pairs, scheduling};
 use crate::subresource::Subresource;
-use crate::unstructured::{is_set, list, map_mut, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
 
 /// Rule: an update of a pod may only change images, add tolerations, shorten the active deadline, remove scheduling
 /// gates, and, while gates remain, add node selectors and node affinity. Upstream: `ValidatePodUpdate`.
-pub(super) fn check(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
-    check_annotation_changes(new, old, out);
-    let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
+pub(super) fn check_pod_update(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
+    check_immutable_annotations(new, old, out);
+    let (new, old, at) = (&new["spec"], &old["spec"], ErrorPath::new("spec"));
     match subresource {
-        Subresource::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
+        Subresource::EphemeralContainers => {
+            check_ephemeral_containers_update(new, old, &at.field("ephemeralContainers"), out)
+        }
         Subresource::Binding => {}
-        _ => check_spec(new, old, &at, out),
+        _ => check_spec_update(new, old, &at, out),
     }
 }
 
-fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_spec_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     for name in ["containers", "initContainers"] {
-        let (now, before) = (list(new, name), list(old, name));
+        let (now, before) = (list_at(new, name), list_at(old, name));
         if now.len() != before.len() {
             return out.forbidden(&at.field(name), "pod updates may not add or remove containers");
         }
         for (index, container) in now.iter().enumerate() {
             let at = at.field(name);
             let at = at.index(index);
-            required(container, &["image"], &at, out);
-            check_image_of_pod(container, &at, out);
+            check_required(container, &["image"], &at, out);
+            check_pod_image(container, &at, out);
         }
     }
     let deadline_at = at.field("activeDeadlineSeconds");
@@ -49,42 +51,42 @@ fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
         }
         _ => {}
     }
-    check_added_tolerations(new, old, &at.field("tolerations"), out);
-    check_removed_gates(new, old, &at.field("schedulingGates"), out);
+    check_tolerations_update(new, old, &at.field("tolerations"), out);
+    check_scheduling_gates_update(new, old, &at.field("schedulingGates"), out);
     if new == old {
         return;
     }
     let mut rest = new.clone();
     for name in ["containers", "initContainers"] {
-        let images = list(old, name).iter().map(|it| it.get("image"));
+        let images = list_at(old, name).iter().map(|it| it.get("image"));
         let containers = rest.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
         for (container, image) in containers.zip(images) {
-            put_back(container, "image", image);
+            restore_field(container, "image", image);
         }
     }
     for name in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        put_back(&mut rest, name, old.get(name));
+        restore_field(&mut rest, name, old.get(name));
     }
     let grace = "terminationGracePeriodSeconds";
     if old[grace].as_i64().is_some_and(|it| it < 0) && rest[grace] == 1 {
-        put_back(&mut rest, grace, old.get(grace));
+        restore_field(&mut rest, grace, old.get(grace));
     }
     if is_set(&old["schedulingGates"]) {
-        check_gated(&mut rest, old, at, out);
+        check_gated_pod_update(&mut rest, old, at, out);
     }
     if rest != *old {
-        out.forbidden(at, ONLY_THESE);
+        out.forbidden(at, IMMUTABLE_FIELDS_MESSAGE);
     }
 }
 
 /// Error message about a change of any other field.
-const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+const IMMUTABLE_FIELDS_MESSAGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                           `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
                           additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
                           set to 1 if it was previously negative)";
 
 /// Sets a field to its old value, or removes it.
-fn put_back(object: &mut Value, name: &str, value: Option<&Value>) {
+fn restore_field(object: &mut Value, name: &str, value: Option<&Value>) {
     let Some(object) = object.as_object_mut() else { return };
     match value {
         Some(value) => drop(object.insert(name.into(), value.clone())),
@@ -92,23 +94,23 @@ fn put_back(object: &mut Value, name: &str, value: Option<&Value>) {
     }
 }
 
-fn check_added_tolerations(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let without_seconds = |it: &Value| {
         let mut it = it.clone();
-        put_back(&mut it, "tolerationSeconds", None);
+        restore_field(&mut it, "tolerationSeconds", None);
         it
     };
-    let now: Vec<_> = list(new, "tolerations").iter().map(without_seconds).collect();
-    if list(old, "tolerations").iter().any(|it| !now.contains(&without_seconds(it))) {
+    let now: Vec<_> = list_at(new, "tolerations").iter().map(without_seconds).collect();
+    if list_at(old, "tolerations").iter().any(|it| !now.contains(&without_seconds(it))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         return out.forbidden(at, why);
     }
-    scheduling::check_tolerations(list(new, "tolerations"), at, out);
+    scheduling::check_tolerations(list_at(new, "tolerations"), at, out);
 }
 
-fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
-    let before = list(old, "schedulingGates");
-    for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
+fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let before = list_at(old, "schedulingGates");
+    for (index, gate) in list_at(new, "schedulingGates").iter().enumerate() {
         let name = str_at(gate, "name");
         if !before.iter().any(|it| str_at(it, "name") == name) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
@@ -119,24 +121,24 @@ fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut FieldError
 
 /// Checks changes of node selector and node affinity while the pod has scheduling gates: only additions are allowed.
 /// Restores the old values in `rest`.
-fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
         let is_changed =
-            labels_of(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
+            label_pairs(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
         if is_changed {
             let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             out.invalid(&at.field("nodeSelector"), &rest["nodeSelector"], why);
         }
-        put_back(rest, "nodeSelector", old.get("nodeSelector"));
+        restore_field(rest, "nodeSelector", old.get("nodeSelector"));
     }
     let before = &old["affinity"]["nodeAffinity"];
     if rest["affinity"]["nodeAffinity"] == *before {
         return;
     }
     let now = rest["affinity"]["nodeAffinity"].clone();
-    let (old_terms, new_terms) = (list(&before[REQUIRED], TERMS), list(&now[REQUIRED], TERMS));
+    let (old_terms, new_terms) = (list_at(&before[REQUIRED], TERMS), list_at(&now[REQUIRED], TERMS));
     if !before[REQUIRED].is_null() {
         let at = at.field("affinity.nodeAffinity");
         let at = at.field(REQUIRED);
@@ -146,7 +148,9 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) 
             out.invalid(&at, &now[REQUIRED][TERMS], why);
         }
         for (index, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
-            if ["matchExpressions", "matchFields"].iter().any(|it| !list(new, it).starts_with(list(old, it)))
+            if ["matchExpressions", "matchFields"]
+                .iter()
+                .any(|it| !list_at(new, it).starts_with(list_at(old, it)))
             {
                 let why = "only additions are allowed (no mutations or deletions)";
                 out.invalid(&at.index(index), new, why);
@@ -157,20 +161,20 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) 
         let is_alone =
             rest["affinity"].as_object().is_some_and(|it| it.keys().all(|it| it == "nodeAffinity"));
         if old["affinity"].is_null() && is_alone {
-            put_back(rest, "affinity", None);
+            restore_field(rest, "affinity", None);
         } else if let Some(affinity) = rest.get_mut("affinity") {
-            put_back(affinity, "nodeAffinity", None);
+            restore_field(affinity, "nodeAffinity", None);
         }
     } else {
-        map_mut(rest, "affinity").insert("nodeAffinity".into(), before.clone());
+        map_at_mut(rest, "affinity").insert("nodeAffinity".into(), before.clone());
     }
 }
 
 /// Checks that ephemeral containers are only added, not changed or removed.
-fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
-    for before in list(old, "ephemeralContainers") {
+fn check_ephemeral_containers_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    for before in list_at(old, "ephemeralContainers") {
         let name = str_at(before, "name");
-        match list(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
+        match list_at(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
             None => {
                 out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))
             }
@@ -183,11 +187,11 @@ fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
 }
 
 /// Checks an update of a pod's status. Upstream: `ValidatePodStatusUpdate`.
-pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
-    check_annotation_changes(new, old, out);
-    let (spec, at) = (&old["spec"], Path::new("status"));
+pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldErrors) {
+    check_immutable_annotations(new, old, out);
+    let (spec, at) = (&old["spec"], ErrorPath::new("status"));
     let (new, old) = (&new["status"], &old["status"]);
-    for (index, it) in list(new, "conditions").iter().enumerate() {
+    for (index, it) in list_at(new, "conditions").iter().enumerate() {
         let at = at.field("conditions");
         let at = at.index(index);
         let kind = str_at(it, "type");
@@ -195,12 +199,16 @@ pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
             out.invalid(&at.field("observedGeneration"), number, "must be a non-negative integer");
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            labels::check_key(kind, &at.field("Type"), out);
+            labels::check_label_key(kind, &at.field("Type"), out);
         }
     }
     let nominated = str_at(new, "nominatedNodeName");
     if !nominated.is_empty() && nominated != str_at(old, "nominatedNodeName") {
-        out.each(&at.field("nominatedNodeName"), nominated, names::dns_subdomain(nominated));
+        out.invalid_for_each(
+            &at.field("nominatedNodeName"),
+            nominated,
+            names::dns_subdomain_errors(nominated),
+        );
         if is_set(&spec["nodeName"]) {
             let why = "may not be set on pods that are already bound to a node";
             out.forbidden(&at.field("nominatedNodeName"), why);
@@ -209,9 +217,9 @@ pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     if let Some(number) = new["observedGeneration"].as_i64().filter(|it| *it < 0) {
         out.invalid(&at.field("observedGeneration"), number, "must be a non-negative integer");
     }
-    immutable(&new["qosClass"], &old["qosClass"], &at.field("qosClass"), out);
+    check_immutable(&new["qosClass"], &old["qosClass"], &at.field("qosClass"), out);
     for name in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
-        check_no_revival(name, new, old, spec, &at.field(name), out);
+        check_terminated_containers(name, new, old, spec, &at.field(name), out);
     }
     for (name, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
         check_ips(name, single, new, old, &at.field(name), out);
@@ -220,25 +228,34 @@ pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
 
 /// Checks that a terminated container that cannot restart stays terminated. Upstream:
 /// `ValidateContainerStateTransition`.
-fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
+fn check_terminated_containers(
+    name: &str,
+    new: &Value,
+    old: &Value,
+    spec: &Value,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let can_restart = |container: &str, code: i64| match name {
         "ephemeralContainerStatuses" => false,
         "initContainerStatuses" => {
-            let it = list(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
+            let it = list_at(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
             it.is_some_and(|it| it["restartPolicy"] == "Always") || spec["restartPolicy"] != "Never"
         }
         _ => {
-            let it = list(spec, "containers").iter().find(|it| str_at(it, "name") == container);
+            let it = list_at(spec, "containers").iter().find(|it| str_at(it, "name") == container);
             let Some(it) = it else { return false };
             let has_rules = is_set(&it["restartPolicyRules"]);
             let policy = it["restartPolicy"].as_str().unwrap_or_else(|| str_at(spec, "restartPolicy"));
             has_rules || policy == "Always" || (policy == "OnFailure" && code != 0)
         }
     };
-    for (index, before) in list(old, name).iter().enumerate() {
+    for (index, before) in list_at(old, name).iter().enumerate() {
         let terminated = &before["state"]["terminated"];
         let container = str_at(before, "name");
-        let Some(now) = list(new, name).iter().find(|it| str_at(it, "name") == container) else { continue };
+        let Some(now) = list_at(new, name).iter().find(|it| str_at(it, "name") == container) else {
+            continue;
+        };
         let is_running_again = !terminated.is_null() && now["state"]["terminated"].is_null();
         if is_running_again && !can_restart(container, terminated["exitCode"].as_i64().unwrap_or(0)) {
             out.forbidden(&at.index(index).field("state"), "may not be transitioned to non-terminated state");
@@ -246,8 +263,8 @@ fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Pat
     }
 }
 
-fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
-    let ips: Vec<_> = list(new, name).iter().map(|it| str_at(it, "ip")).collect();
+fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()
         && single == "hostIP"
         && *first != str_at(new, single)
@@ -255,14 +272,15 @@ fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out:
         out.invalid(&at.index(0).field("ip"), *first, "must be equal to `hostIP`");
     }
     for (index, ip) in ips.iter().enumerate() {
-        if !list(old, name).iter().any(|it| str_at(it, "ip") == *ip) {
+        if !list_at(old, name).iter().any(|it| str_at(it, "ip") == *ip) {
             address::check_ip(ip, &at.index(index), out);
         }
     }
     let families = ips.iter().filter(|it| it.contains(':')).count();
     if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
         let ips_in_go: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
-        let ips_in_go = crate::validation::field_error::Bad::Said(format!("[{}]", ips_in_go.join(",")));
+        let ips_in_go =
+            crate::validation::field_error::BadValue::Formatted(format!("[{}]", ips_in_go.join(",")));
         out.invalid(at, ips_in_go, "may specify no more than one IP for each IP family");
     }
 }

@@ -2,21 +2,22 @@
 
 use hyper::HeaderMap;
 
-use super::Access;
-use super::{authorize, denied};
+use super::AccessControl;
+use super::{authorize, forbidden_error};
 use crate::error::ApiError;
 use crate::headers::{self, Impersonation};
 use crate::request::{
-    AUTHENTICATED, RequestAttributes, ResourceAttributes, UNAUTHENTICATED, User, account_groups, account_of,
+    AUTHENTICATED_GROUP, RequestAttributes, ResourceAttributes, UNAUTHENTICATED_GROUP, User,
+    parse_service_account, service_account_groups,
 };
 
-const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// Rule: impersonation requires the verb `impersonate` on the user or service account, and on each group, UID and extra
 /// value.
 /// Returns `None` without impersonation headers. Upstream: `WithImpersonation`.
-pub(crate) fn impersonated(
-    access: &Access,
+pub(crate) fn impersonated_user(
+    access: &AccessControl,
     user: &User,
     headers: &HeaderMap,
 ) -> Result<Option<User>, ApiError> {
@@ -24,33 +25,33 @@ pub(crate) fn impersonated(
         return Ok(None);
     };
     let mut target = User::new(name, groups);
-    if let Some((namespace, _)) = account_of(&target.name)
+    if let Some((namespace, _)) = parse_service_account(&target.name)
         && target.groups.is_empty()
     {
-        target.groups = account_groups(namespace);
+        target.groups = service_account_groups(namespace);
     }
     for (key, value) in extra {
         target.extra.entry(key).or_default().push(value);
     }
     target.uid = uid;
-    check(access, user, &target)?;
+    check_impersonation(access, user, &target)?;
     // Explicit groups replace all others except system:authenticated or system:unauthenticated.
-    let has_base_group =
-        target.is_in(UNAUTHENTICATED) || (!target.is_anonymous() && target.is_in(AUTHENTICATED));
+    let has_base_group = target.is_in_group(UNAUTHENTICATED_GROUP)
+        || (!target.is_anonymous() && target.is_in_group(AUTHENTICATED_GROUP));
     if !has_base_group {
-        let group = if target.is_anonymous() { UNAUTHENTICATED } else { AUTHENTICATED };
+        let group = if target.is_anonymous() { UNAUTHENTICATED_GROUP } else { AUTHENTICATED_GROUP };
         target.groups.push(group.to_owned());
     }
     Ok(Some(target))
 }
 
 /// Fails unless the user may impersonate `other`. The default groups of a service account need no permission.
-fn check(access: &Access, user: &User, other: &User) -> Result<(), ApiError> {
+fn check_impersonation(access: &AccessControl, user: &User, other: &User) -> Result<(), ApiError> {
     let require = |resource: ResourceAttributes| {
         let attributes = RequestAttributes::resource("impersonate", resource);
         match authorize(access, user, &attributes) {
             Ok(_) => Ok(()),
-            Err(why) => Err(denied(user, &attributes, &why)),
+            Err(why) => Err(forbidden_error(user, &attributes, &why)),
         }
     };
     let resource = |group: &str, plural: &str, name: &str| ResourceAttributes {
@@ -60,13 +61,13 @@ fn check(access: &Access, user: &User, other: &User) -> Result<(), ApiError> {
         ..ResourceAttributes::default()
     };
     let mut default_groups = Vec::new();
-    match account_of(&other.name) {
+    match parse_service_account(&other.name) {
         Some((namespace, name)) => {
             require(ResourceAttributes {
                 namespace: namespace.to_owned(),
                 ..resource("", "serviceaccounts", name)
             })?;
-            default_groups = account_groups(namespace);
+            default_groups = service_account_groups(namespace);
         }
         None => require(resource("", "users", &other.name))?,
     }
@@ -77,11 +78,11 @@ fn check(access: &Access, user: &User, other: &User) -> Result<(), ApiError> {
     for (key, value) in other.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it))) {
         require(ResourceAttributes {
             subresource: key.clone(),
-            ..resource(AUTHENTICATION, "userextras", value)
+            ..resource(AUTHENTICATION_GROUP, "userextras", value)
         })?;
     }
     if !other.uid.is_empty() {
-        require(resource(AUTHENTICATION, "uids", &other.uid))?;
+        require(resource(AUTHENTICATION_GROUP, "uids", &other.uid))?;
     }
     Ok(())
 }

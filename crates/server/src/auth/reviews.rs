@@ -2,38 +2,45 @@
 
 use serde_json::{Value, json};
 
-use super::Access;
-use super::rule::Rule;
-use super::{authorize, token, user_of_token};
+use super::AccessControl;
+use super::policy_rule::PolicyRule;
+use super::{authorize, service_account_token, token_user};
 use crate::error::ApiError;
-use crate::request::{AccessTarget, Context, RequestAttributes, ResourceAttributes, Target, User};
-use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::request::{
+    AccessTarget, RequestAttributes, RequestContext, RequestTarget, ResourceAttributes, User,
+};
+use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
 /// Answers a SelfSubjectReview: `kubectl auth whoami`.
-pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {
-    map_mut(&mut review, "metadata")
-        .insert("creationTimestamp".into(), json!(unstructured::time(context.now)));
-    review["status"] = json!({"userInfo": context.user.info()});
+pub(crate) fn review_self(context: &RequestContext, mut review: Value) -> Value {
+    map_at_mut(&mut review, "metadata")
+        .insert("creationTimestamp".into(), json!(unstructured::format_time(context.now)));
+    review["status"] = json!({"userInfo": context.user.user_info()});
     review
 }
 
 /// Answers a TokenReview: authenticates a bearer token.
-pub(crate) fn of_token(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
+pub(crate) fn review_token(
+    access: &AccessControl,
+    context: &RequestContext,
+    mut review: Value,
+) -> Result<Value, ApiError> {
     let token = str_at(&review, "spec.token");
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let audiences_wanted: Vec<&str> =
-        list(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
-    let audiences_wanted = if audiences_wanted.is_empty() { vec![token::ISSUER] } else { audiences_wanted };
-    let status = match user_of_token(access, token, &audiences_wanted, context.now) {
+        list_at(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
+    let audiences_wanted =
+        if audiences_wanted.is_empty() { vec![service_account_token::ISSUER] } else { audiences_wanted };
+    let status = match token_user(access, token, &audiences_wanted, context.now) {
         Ok(user) => {
-            let claims = access.tokens.read(token);
+            let claims = access.tokens.verified_claims(token);
             let token_audiences = claims.as_ref().map_or(&[][..], |it| &it.audiences);
             let audiences: Vec<_> =
                 audiences_wanted.iter().filter(|it| token_audiences.iter().any(|a| a == *it)).collect();
-            json!({"authenticated": true, "user": user.info(), "audiences": audiences})
+            json!({"authenticated": true, "user": user.user_info(), "audiences": audiences})
         }
         Err(why) => json!({"user": {}, "error": why}),
     };
@@ -42,20 +49,24 @@ pub(crate) fn of_token(access: &Access, context: &Context, mut review: Value) ->
 }
 
 /// Answers a SelfSubjectAccessReview: `kubectl auth can-i`.
-pub(crate) fn of_own_access(
-    access: &Access,
-    context: &Context,
-    target: &Target,
+pub(crate) fn review_own_access(
+    access: &AccessControl,
+    context: &RequestContext,
+    target: &RequestTarget,
     review: Value,
 ) -> Result<Value, ApiError> {
-    refuse(target, &review, spec_causes(&review["spec"]))?;
-    Ok(judged(access, &context.user, review))
+    fail_if_invalid(target, &review, validate_spec(&review["spec"]))?;
+    Ok(with_decision(access, &context.user, review))
 }
 
 /// Answers a SubjectAccessReview or LocalSubjectAccessReview: whether the given user may perform a request.
-pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Result<Value, ApiError> {
+pub(crate) fn review_access(
+    access: &AccessControl,
+    target: &RequestTarget,
+    review: Value,
+) -> Result<Value, ApiError> {
     let spec = &review["spec"];
-    let mut causes = spec_causes(spec);
+    let mut causes = validate_spec(spec);
     if !is_set(&spec["user"]) && !is_set(&spec["groups"]) {
         causes.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
@@ -71,12 +82,12 @@ pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Resu
             causes.push(FieldError::invalid(field, &spec["nonResourceAttributes"], why));
         }
     }
-    refuse(target, &review, causes)?;
+    fail_if_invalid(target, &review, causes)?;
     let texts = |list: &[Value]| list.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
     let user = User {
         name: str_at(spec, "user").to_owned(),
         uid: str_at(spec, "uid").to_owned(),
-        groups: texts(list(spec, "groups")),
+        groups: texts(list_at(spec, "groups")),
         extra: spec["extra"]
             .as_object()
             .into_iter()
@@ -85,23 +96,27 @@ pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Resu
             .collect(),
         ..User::default()
     };
-    Ok(judged(access, &user, review))
+    Ok(with_decision(access, &user, review))
 }
 
 /// Answers a SelfSubjectRulesReview: `kubectl auth can-i --list`.
-pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
+pub(crate) fn review_own_rules(
+    access: &AccessControl,
+    context: &RequestContext,
+    mut review: Value,
+) -> Result<Value, ApiError> {
     let namespace = str_at(&review, "spec.namespace").to_owned();
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
-    let (rules, missing) = access.with(|roles| roles.rules_for(&context.user, &namespace));
-    let is_node = context.user.node().is_some();
-    let rules_where = |is_wanted: fn(&Rule) -> bool| {
-        rules.iter().filter(|it| is_wanted(it)).map(Rule::write).collect::<Vec<_>>()
+    let (rules, missing) = access.with_roles(|roles| roles.user_rules(&context.user, &namespace));
+    let is_node = context.user.node_name().is_some();
+    let rules_where = |is_wanted: fn(&PolicyRule) -> bool| {
+        rules.iter().filter(|it| is_wanted(it)).map(PolicyRule::to_json).collect::<Vec<_>>()
     };
     let mut status = json!({
         "resourceRules": rules_where(|it| !it.resources.is_empty()),
-        "nonResourceRules": rules_where(|it| !it.urls.is_empty()),
+        "nonResourceRules": rules_where(|it| !it.non_resource_urls.is_empty()),
         // The node authorizer depends on the pods of the node, so its permissions are not rules.
         "incomplete": is_node,
     });
@@ -116,15 +131,15 @@ pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value
 }
 
 /// Authorizes the request in a review's spec, and sets the review's status.
-fn judged(access: &Access, user: &User, mut review: Value) -> Value {
+fn with_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
         let text = |name: &str| str_at(&spec["resourceAttributes"], name).to_owned();
         let field = |wanted: &str| {
             let selector = &spec["resourceAttributes"]["fieldSelector"];
             let required = |it: &&Value| it["key"] == wanted && it["operator"] == "In";
-            let found = list(selector, "requirements").iter().find(required);
-            found.and_then(|it| list(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
+            let found = list_at(selector, "requirements").iter().find(required);
+            found.and_then(|it| list_at(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
         };
         let resource = ResourceAttributes {
             group: text("group"),
@@ -133,14 +148,14 @@ fn judged(access: &Access, user: &User, mut review: Value) -> Value {
             subresource: text("subresource"),
             namespace: text("namespace"),
             name: text("name"),
-            node: field("spec.nodeName"),
+            node_name: field("spec.nodeName"),
         };
         RequestAttributes::resource(&text("verb"), resource)
     } else {
         let path = str_at(spec, "nonResourceAttributes.path").to_owned();
         RequestAttributes {
             verb: str_at(spec, "nonResourceAttributes.verb").to_owned().into(),
-            on: AccessTarget::Path(path),
+            target: AccessTarget::Path(path),
         }
     };
     let (allowed, why) = match authorize(access, user, &attributes) {
@@ -155,7 +170,7 @@ fn judged(access: &Access, user: &User, mut review: Value) -> Value {
 }
 
 /// Validates the spec of an access review.
-fn spec_causes(spec: &Value) -> Vec<FieldError> {
+fn validate_spec(spec: &Value) -> Vec<FieldError> {
     // An empty object counts as given.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
         (true, true) => vec![FieldError::invalid(
@@ -173,7 +188,11 @@ fn spec_causes(spec: &Value) -> Vec<FieldError> {
 }
 
 /// Fails with 422 if there are errors, or if the review has metadata.
-fn refuse(target: &Target, review: &Value, mut causes: Vec<FieldError>) -> Result<(), ApiError> {
+fn fail_if_invalid(
+    target: &RequestTarget,
+    review: &Value,
+    mut causes: Vec<FieldError>,
+) -> Result<(), ApiError> {
     let allowed: &[&str] =
         if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };
     let meta = review["metadata"].as_object();

@@ -11,40 +11,40 @@ use jiff::{SignedDuration, Timestamp};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use super::Access;
+use super::AccessControl;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::pki::CA_DAYS;
-use crate::request::{ClientCertificate, MASTERS, Target, User};
+use crate::request::{ClientCertificate, MASTERS_GROUP, RequestTarget, User};
 use crate::unstructured::{self, is_set, str_at};
 
 /// Namespace of the ConfigMaps with issued and revoked credentials.
-pub(crate) const NAMESPACE: &str = "kube-system";
+pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
 /// Name prefix of the ConfigMaps with issued certificates; a number follows.
-pub(crate) const RECORDS_PREFIX: &str = "muster-issued-certificates-";
+pub(crate) const ISSUED_NAME_PREFIX: &str = "muster-issued-certificates-";
 /// Name of the ConfigMap with revoked credentials.
-pub(super) const NAME: &str = "muster-revoked-credentials";
+pub(super) const REVOKED_NAME: &str = "muster-revoked-credentials";
 
 /// Key prefix of an entry that revokes all certificates of a user issued up to a time. The SHA-256 of the user name
 /// follows, because keys of a ConfigMap cannot contain all characters of user names.
-const SUBJECT_PREFIX: &str = "subject.";
+const SUBJECT_KEY_PREFIX: &str = "subject.";
 
 /// Maximum time from the timestamp that the server sets in an entry until the entry is committed. Certificates issued
 /// and requested in that time are revoked too.
-const COMMIT_MAX: SignedDuration = SignedDuration::from_secs(5);
+const COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// At least the number of leap days in ten years.
 const LEAP_DAYS: i64 = 4;
 
 /// The revocation list, as of its last change.
 #[derive(Debug, Default)]
-pub(crate) struct Revoked(RwLock<Arc<List>>);
+pub(crate) struct Revoked(RwLock<Arc<RevocationList>>);
 
 /// The parsed ConfigMap of revoked credentials.
 #[derive(Debug, Default)]
-struct List {
+struct RevocationList {
     /// The ConfigMap that was parsed.
-    bytes: Option<Bytes>,
+    config_map: Option<Bytes>,
     /// All keys of the ConfigMap.
     keys: HashSet<String>,
     /// Revocations of all certificates of a user, by user name.
@@ -56,7 +56,7 @@ struct List {
 struct RevokedSubject {
     issued_until: Timestamp,
     /// Serial number of the one certificate that stays valid, or empty.
-    kept: String,
+    exempt_serial: String,
 }
 
 /// Key that revokes one certificate. `serial` is hexadecimal.
@@ -78,37 +78,40 @@ pub(super) fn secret_key(uid: &str) -> String {
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =
         digest(&SHA256, user.as_bytes()).as_ref().iter().map(|it| format!("{it:02x}")).collect();
-    format!("{SUBJECT_PREFIX}{digits}")
+    format!("{SUBJECT_KEY_PREFIX}{digits}")
 }
 
 /// Rule: a revoked credential is refused from the next request on.
-pub(super) fn contains(access: &Access, key: &str) -> bool {
-    current(access).keys.contains(key)
+pub(super) fn is_revoked(access: &AccessControl, key: &str) -> bool {
+    current_list(access).keys.contains(key)
 }
 
 /// Rule: a certificate is revoked by its serial number, or by its user if it was issued at or before the entry's
 /// `issuedUntil` and is not the one that the entry keeps.
-pub(super) fn has_revoked(access: &Access, user: &str, certificate: &ClientCertificate) -> bool {
-    let list = current(access);
-    let by_subject = list
-        .subjects
-        .get(user)
-        .is_some_and(|it| certificate.issued_at <= it.issued_until && *certificate.serial != *it.kept);
+pub(super) fn is_certificate_revoked(
+    access: &AccessControl,
+    user: &str,
+    certificate: &ClientCertificate,
+) -> bool {
+    let list = current_list(access);
+    let by_subject = list.subjects.get(user).is_some_and(|it| {
+        certificate.issued_at <= it.issued_until && *certificate.serial != *it.exempt_serial
+    });
     by_subject || list.keys.contains(&certificate_key(&certificate.serial))
 }
 
 /// The time up to which the certificates and signing requests of a user are revoked.
-pub(crate) fn issued_until(access: &Access, user: &str) -> Option<Timestamp> {
-    current(access).subjects.get(user).map(|it| it.issued_until)
+pub(crate) fn revoked_until(access: &AccessControl, user: &str) -> Option<Timestamp> {
+    current_list(access).subjects.get(user).map(|it| it.issued_until)
 }
 
 /// The revocation list, parsed again if the ConfigMap has changed.
-fn current(access: &Access) -> Arc<List> {
+fn current_list(access: &AccessControl) -> Arc<RevocationList> {
     let kind = Kind::builtin("", "v1", "configmaps");
-    let stored = access.storage.peek(kind, Some(NAMESPACE), NAME);
-    let cached = access.revoked.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_NAME);
+    let cached = access.revocations.0.read().unwrap_or_else(PoisonError::into_inner).clone();
     // Stored bytes are never changed in place, and the cache holds them, so equal pointers mean the same object.
-    let is_same = match (&stored, &cached.bytes) {
+    let is_same = match (&stored, &cached.config_map) {
         (None, None) => true,
         (Some(stored), Some(cached)) => stored.as_ptr() == cached.as_ptr() && stored.len() == cached.len(),
         _ => false,
@@ -116,25 +119,25 @@ fn current(access: &Access) -> Arc<List> {
     if is_same {
         return cached;
     }
-    let list = Arc::new(stored.map(List::read).unwrap_or_default());
-    *access.revoked.0.write().unwrap_or_else(PoisonError::into_inner) = list.clone();
+    let list = Arc::new(stored.map(RevocationList::parse).unwrap_or_default());
+    *access.revocations.0.write().unwrap_or_else(PoisonError::into_inner) = list.clone();
     list
 }
 
-impl List {
+impl RevocationList {
     /// Parses the ConfigMap of revoked credentials.
-    fn read(bytes: Bytes) -> Self {
-        let object = unstructured::parse(&bytes);
-        let mut list = Self { bytes: Some(bytes), ..Self::default() };
+    fn parse(bytes: Bytes) -> Self {
+        let object = unstructured::parse_stored(&bytes);
+        let mut list = Self { config_map: Some(bytes), ..Self::default() };
         for (key, entry) in object["data"].as_object().into_iter().flatten() {
-            if key.starts_with(SUBJECT_PREFIX)
-                && let Some(entry) = entry_of(entry)
+            if key.starts_with(SUBJECT_KEY_PREFIX)
+                && let Some(entry) = parse_entry(entry)
             {
                 // An entry without a time revokes all certificates of the user.
                 let issued_until = str_at(&entry, "issuedUntil").parse().unwrap_or(Timestamp::MAX);
                 let kept = str_at(&entry, "kept").to_owned();
                 let subject = str_at(&entry, "subject").to_owned();
-                list.subjects.insert(subject, RevokedSubject { issued_until, kept });
+                list.subjects.insert(subject, RevokedSubject { issued_until, exempt_serial: kept });
             }
             list.keys.insert(key.clone());
         }
@@ -143,56 +146,60 @@ impl List {
 }
 
 /// Parses the JSON value of an entry.
-fn entry_of(text: &Value) -> Option<Value> {
+fn parse_entry(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
 /// Whether a write is to the ConfigMap of revoked credentials.
-fn is_list(target: &Target, new: &Value) -> bool {
+fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     target.kind.group.is_empty()
         && target.kind.plural == "configmaps"
-        && target.namespace.as_deref() == Some(NAMESPACE)
-        && name == NAME
+        && target.namespace.as_deref() == Some(CREDENTIALS_NAMESPACE)
+        && name == REVOKED_NAME
 }
 
 /// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that dates
 /// certificates. It also sets when the entry can be removed: no certificate is valid longer than a CA certificate.
-pub(crate) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
-    if !is_list(target, new) {
+pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: &mut Value) {
+    if !is_revocation_list(target, new) {
         return;
     }
     let Some(data) = new.get_mut("data").and_then(Value::as_object_mut) else { return };
-    for (_, text) in data.iter_mut().filter(|(key, _)| key.starts_with(SUBJECT_PREFIX)) {
-        let Some(mut entry) = entry_of(text) else { continue };
+    for (_, text) in data.iter_mut().filter(|(key, _)| key.starts_with(SUBJECT_KEY_PREFIX)) {
+        let Some(mut entry) = parse_entry(text) else { continue };
         if is_set(&entry["issuedUntil"]) {
             continue;
         }
-        entry["revokedAt"] = json!(unstructured::time(now));
-        entry["issuedUntil"] = json!(unstructured::time(now + COMMIT_MAX));
+        entry["revokedAt"] = json!(unstructured::format_time(now));
+        entry["issuedUntil"] = json!(unstructured::format_time(now + COMMIT_DURATION_MAX));
         entry["notAfter"] =
-            json!(unstructured::time(now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS) * 24)));
+            json!(unstructured::format_time(now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS) * 24)));
         *text = json!(entry.to_string());
     }
 }
 
 /// Rule: only members of `system:masters` may write the ConfigMaps of issued and revoked credentials, whatever RBAC
 /// grants. `new` is null for a delete.
-pub(crate) fn check(user: &User, target: &Target, new: &Value) -> Result<(), ApiError> {
-    if target.kind.plural != "configmaps" || target.namespace.as_deref() != Some(NAMESPACE) {
+pub(crate) fn check_credential_record_write(
+    user: &User,
+    target: &RequestTarget,
+    new: &Value,
+) -> Result<(), ApiError> {
+    if target.kind.plural != "configmaps" || target.namespace.as_deref() != Some(CREDENTIALS_NAMESPACE) {
         return Ok(());
     }
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     let is_invalid = |(key, entry): (&String, &Value)| {
         let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
-        key.starts_with(SUBJECT_PREFIX) && !entry_of(entry).is_some_and(is_for_subject)
+        key.starts_with(SUBJECT_KEY_PREFIX) && !parse_entry(entry).is_some_and(is_for_subject)
     };
-    if name == NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
+    if name == REVOKED_NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
         let why =
             "an entry with the prefix subject. must be a JSON object whose subject is the user in its key";
         return Err(ApiError::bad_request(why));
     }
-    if (name == NAME || name.starts_with(RECORDS_PREFIX)) && !user.is_in(MASTERS) {
+    if (name == REVOKED_NAME || name.starts_with(ISSUED_NAME_PREFIX)) && !user.is_in_group(MASTERS_GROUP) {
         let why = "only members of system:masters may write the records of issued and revoked credentials";
         return Err(ApiError::forbidden(target.kind, name, why));
     }

@@ -17,39 +17,39 @@ use ring::signature::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Access;
+use super::AccessControl;
 use crate::kinds::Kind;
 use crate::pki::{Pki, PkiError};
-use crate::request::{AUTHENTICATED, CREDENTIAL, User, account_name};
+use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, User, service_account_user_name};
 use crate::unstructured::{self, str_at};
 
 /// Issuer of the tokens, and their audience if none is requested.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Tolerated clock skew, and the time for which a token stays valid after the deletion of its object.
-const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// Maximum number of tokens cached as verified: one for each pod of a large cluster, about 500 bytes each.
-const VERIFIED_MAX: usize = 8_192;
+const VERIFIED_CACHE_MAX: usize = 8_192;
 
 /// Maximum length of a token: names of at most 253 bytes add up to a few hundred bytes, and audiences are few.
 const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// Signs and verifies service account tokens.
-pub(crate) struct Tokens {
+pub(crate) struct TokenSigner {
     key: EcdsaKeyPair,
     key_id: String,
     random: SystemRandom,
     /// Verified claims by the SHA-256 of the token, so that tokens themselves are not cached.
-    verified: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+    verified_cache: Mutex<HashMap<[u8; 32], Arc<TokenClaims>>>,
     /// Configured maximum lifetime of a token in seconds, if any.
-    life_s_max: OnceLock<i64>,
+    lifetime_s_max: OnceLock<i64>,
 }
 
 /// Default maximum lifetime of a token that is not bound to an object. A bound token also ends with its object.
-const UNBOUND_LIFE_S_MAX: i64 = 24 * 60 * 60;
+const UNBOUND_LIFETIME_S_MAX: i64 = 24 * 60 * 60;
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for TokenSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens").field("key_id", &self.key_id).finish_non_exhaustive()
     }
@@ -57,34 +57,34 @@ impl fmt::Debug for Tokens {
 
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claims {
+pub(crate) struct TokenClaims {
     pub(crate) audiences: Vec<String>,
-    pub(crate) issued_s: i64,
-    pub(crate) expires_s: i64,
+    pub(crate) issued_at_s: i64,
+    pub(crate) expires_at_s: i64,
     pub(crate) id: String,
     pub(crate) namespace: String,
-    pub(crate) account: Ref,
-    pub(crate) pod: Option<Ref>,
-    pub(crate) node: Option<Ref>,
-    pub(crate) secret: Option<Ref>,
+    pub(crate) account: BoundObjectRef,
+    pub(crate) pod: Option<BoundObjectRef>,
+    pub(crate) node: Option<BoundObjectRef>,
+    pub(crate) secret: Option<BoundObjectRef>,
 }
 
 /// Name and UID of an object that a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ref {
+pub(crate) struct BoundObjectRef {
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
-impl Tokens {
+impl TokenSigner {
     /// Creates a signer with the signing key in the server's data directory.
-    pub(crate) fn of(pki: &Pki) -> Result<Self, PkiError> {
-        Self::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))
+    pub(crate) fn with_server_key(pki: &Pki) -> Result<Self, PkiError> {
+        Self::new(pki.token_key()).map_err(|source| pki.unusable_token_key(source))
     }
 
     /// Creates a signer with a new key.
     #[cfg(test)]
-    pub(crate) fn of_test() -> Self {
+    pub(crate) fn with_generated_key() -> Self {
         let key = rcgen::KeyPair::generate().expect("generating a key does not fail");
         Self::new(&key).expect("a generated key is on the curve P-256")
     }
@@ -94,29 +94,29 @@ impl Tokens {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
-        Ok(Self { key, key_id, random, verified: Mutex::default(), life_s_max: OnceLock::new() })
+        Ok(Self { key, key_id, random, verified_cache: Mutex::default(), lifetime_s_max: OnceLock::new() })
     }
 
     /// Sets the maximum lifetime of tokens. Only the first call has an effect.
-    pub(crate) fn limit(&self, life: Duration) {
-        let _ = self.life_s_max.set(i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
+    pub(crate) fn set_max_lifetime(&self, life: Duration) {
+        let _ = self.lifetime_s_max.set(i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Rule: a token has the requested lifetime, but at most the configured maximum; without a configured maximum, a
     /// token that is not bound to a pod, Secret or node lives at most one day.
     /// Upstream: `--service-account-max-token-expiration`, without the default.
-    pub(crate) fn life_s(&self, requested_s: i64, is_bound: bool) -> i64 {
-        match self.life_s_max.get() {
+    pub(crate) fn lifetime_s(&self, requested_s: i64, is_bound: bool) -> i64 {
+        match self.lifetime_s_max.get() {
             Some(max) => requested_s.min(*max),
             None if is_bound => requested_s,
-            None => requested_s.min(UNBOUND_LIFE_S_MAX),
+            None => requested_s.min(UNBOUND_LIFETIME_S_MAX),
         }
     }
 
     /// Signs claims as a JWT with ES256.
-    pub(crate) fn sign(&self, claims: &Claims) -> Result<String, ring::error::Unspecified> {
+    pub(crate) fn sign(&self, claims: &TokenClaims) -> Result<String, ring::error::Unspecified> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
-        let [header, claims] = [header, claims.write()].map(|it| BASE64URL.encode(it.to_string()));
+        let [header, claims] = [header, claims.to_json()].map(|it| BASE64URL.encode(it.to_string()));
         let signed = format!("{header}.{claims}");
         let signature = self.key.sign(&self.random, signed.as_bytes())?;
         Ok(format!("{signed}.{}", BASE64URL.encode(signature)))
@@ -124,18 +124,19 @@ impl Tokens {
 
     /// Verifies the signature of a token and returns its claims. [`TokenClaims::authenticated_user`] checks whether they
     /// are still valid.
-    pub(crate) fn read(&self, token: &str) -> Option<Arc<Claims>> {
+    pub(crate) fn verified_claims(&self, token: &str) -> Option<Arc<TokenClaims>> {
         if TOKEN_BYTES_MAX < token.len() {
             return None;
         }
         let fingerprint = <[u8; 32]>::try_from(digest(&SHA256, token.as_bytes()).as_ref()).expect("256 bits");
-        let cached = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(&fingerprint).cloned();
+        let cached =
+            self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner).get(&fingerprint).cloned();
         if cached.is_some() {
             return cached;
         }
         let claims = Arc::new(self.verify(token)?);
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        if VERIFIED_MAX <= verified.len() {
+        let mut verified = self.verified_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if VERIFIED_CACHE_MAX <= verified.len() {
             verified.clear();
         }
         verified.insert(fingerprint, claims.clone());
@@ -143,7 +144,7 @@ impl Tokens {
     }
 
     /// Verifies the signature and parses the claims.
-    fn verify(&self, token: &str) -> Option<Claims> {
+    fn verify(&self, token: &str) -> Option<TokenClaims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let json = |it: &str| serde_json::from_slice::<Value>(&BASE64URL.decode(it).ok()?).ok();
@@ -153,11 +154,11 @@ impl Tokens {
         }
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key());
         key.verify(signed.as_bytes(), &BASE64URL.decode(signature).ok()?).ok()?;
-        Claims::read(&json(claims)?)
+        TokenClaims::parse(&json(claims)?)
     }
 
     /// The document at `/openid/v1/jwks`, with which others can verify tokens offline.
-    pub(crate) fn keys(&self) -> Value {
+    pub(crate) fn json_web_key_set(&self) -> Value {
         // An uncompressed point: one marker byte, and two coordinates.
         let point = self.key.public_key().as_ref();
         let [x, y] = [&point[1..33], &point[33..]].map(|it| BASE64URL.encode(it));
@@ -168,7 +169,7 @@ impl Tokens {
 }
 
 /// The document at `/.well-known/openid-configuration`.
-pub(crate) fn discovery() -> Value {
+pub(crate) fn openid_configuration() -> Value {
     json!({
         "issuer": ISSUER,
         "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
@@ -178,18 +179,18 @@ pub(crate) fn discovery() -> Value {
     })
 }
 
-impl Claims {
+impl TokenClaims {
     pub(crate) fn new(
         namespace: &str,
-        account: Ref,
+        account: BoundObjectRef,
         audiences: Vec<String>,
         now: Timestamp,
         life_s: i64,
     ) -> Self {
         Self {
             audiences,
-            issued_s: now.as_second(),
-            expires_s: now.as_second().saturating_add(life_s),
+            issued_at_s: now.as_second(),
+            expires_at_s: now.as_second().saturating_add(life_s),
             id: Uuid::new_v4().to_string(),
             namespace: namespace.to_owned(),
             account,
@@ -202,33 +203,38 @@ impl Claims {
     /// Rule: a token is valid for its audiences until it expires, and only while its service account and the pod,
     /// Secret or node that it is bound to exist with the same UID.
     /// Upstream: `validator.Validate`. The error is shown in token reviews and contains no secret.
-    pub(crate) fn user(&self, access: &Access, audiences: &[&str], now: Timestamp) -> Result<User, String> {
+    pub(crate) fn authenticated_user(
+        &self,
+        access: &AccessControl,
+        audiences: &[&str],
+        now: Timestamp,
+    ) -> Result<User, String> {
         if !self.audiences.iter().any(|it| audiences.contains(&it.as_str())) {
-            let token_audiences = super::rule::go_strings(&self.audiences);
+            let token_audiences = super::policy_rule::go_string_list(&self.audiences);
             return Err(format!(
                 "token audiences {token_audiences} is invalid for the target audiences {audiences:?}"
             ));
         }
-        if self.expires_s.saturating_add(LEEWAY.as_secs()) < now.as_second() {
+        if self.expires_at_s.saturating_add(CLOCK_SKEW.as_secs()) < now.as_second() {
             return Err("service account token has expired".to_owned());
         }
-        if now.as_second().saturating_add(LEEWAY.as_secs()) < self.issued_s {
+        if now.as_second().saturating_add(CLOCK_SKEW.as_secs()) < self.issued_at_s {
             return Err("service account token is not valid yet".to_owned());
         }
         let namespace = self.namespace.as_str();
-        alive(access, "serviceaccounts", Some(namespace), &self.account, now)?;
+        check_exists(access, "serviceaccounts", Some(namespace), &self.account, now)?;
         if let Some(secret) = &self.secret {
-            alive(access, "secrets", Some(namespace), secret, now)?;
+            check_exists(access, "secrets", Some(namespace), secret, now)?;
         }
         match (&self.pod, &self.node) {
-            (Some(pod), _) => alive(access, "pods", Some(namespace), pod, now)?,
-            (None, Some(node)) => alive(access, "nodes", None, node, now)?,
+            (Some(pod), _) => check_exists(access, "pods", Some(namespace), pod, now)?,
+            (None, Some(node)) => check_exists(access, "nodes", None, node, now)?,
             (None, None) => {}
         }
-        let mut user = User::account(namespace, &self.account.name);
+        let mut user = User::service_account(namespace, &self.account.name);
         user.uid.clone_from(&self.account.uid);
-        user.groups.push(AUTHENTICATED.to_owned());
-        user.extra.insert(CREDENTIAL.to_owned(), vec![format!("JTI={}", self.id)]);
+        user.groups.push(AUTHENTICATED_GROUP.to_owned());
+        user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![format!("JTI={}", self.id)]);
         for (kind, bound) in [("pod", &self.pod), ("node", &self.node)] {
             for (key, value) in bound.iter().flat_map(|it| [("name", &it.name), ("uid", &it.uid)]) {
                 if !value.is_empty() {
@@ -241,19 +247,19 @@ impl Claims {
     }
 
     /// The claims as JSON.
-    fn write(&self) -> Value {
-        let mut kubernetes = json!({"namespace": self.namespace, "serviceaccount": self.account.write()});
+    fn to_json(&self) -> Value {
+        let mut kubernetes = json!({"namespace": self.namespace, "serviceaccount": self.account.to_json()});
         let bound = [("pod", &self.pod), ("node", &self.node), ("secret", &self.secret)];
         for (kind, bound) in bound.into_iter().filter_map(|(kind, it)| Some((kind, it.as_ref()?))) {
-            kubernetes[kind] = bound.write();
+            kubernetes[kind] = bound.to_json();
         }
         json!({
             "iss": ISSUER,
-            "sub": account_name(&self.namespace, &self.account.name),
+            "sub": service_account_user_name(&self.namespace, &self.account.name),
             "aud": self.audiences,
-            "iat": self.issued_s,
-            "nbf": self.issued_s,
-            "exp": self.expires_s,
+            "iat": self.issued_at_s,
+            "nbf": self.issued_at_s,
+            "exp": self.expires_at_s,
             "jti": self.id,
             "kubernetes.io": kubernetes,
         })
@@ -261,19 +267,19 @@ impl Claims {
 
     /// Parses verified claims. Claims with another issuer or subject are refused: the key would have been used by
     /// another signer.
-    fn read(claims: &Value) -> Option<Self> {
+    fn parse(claims: &Value) -> Option<Self> {
         let kubernetes = &claims["kubernetes.io"];
         let reference = |name: &str| {
             let it = kubernetes.get(name)?;
-            Some(Ref { name: str_at(it, "name").to_owned(), uid: str_at(it, "uid").to_owned() })
+            Some(BoundObjectRef { name: str_at(it, "name").to_owned(), uid: str_at(it, "uid").to_owned() })
         };
         let read = Self {
-            audiences: unstructured::list(claims, "aud")
+            audiences: unstructured::list_at(claims, "aud")
                 .iter()
                 .filter_map(|it| Some(it.as_str()?.to_owned()))
                 .collect(),
-            issued_s: claims["iat"].as_i64()?,
-            expires_s: claims["exp"].as_i64()?,
+            issued_at_s: claims["iat"].as_i64()?,
+            expires_at_s: claims["exp"].as_i64()?,
             id: str_at(claims, "jti").to_owned(),
             namespace: str_at(kubernetes, "namespace").to_owned(),
             account: reference("serviceaccount")?,
@@ -281,37 +287,37 @@ impl Claims {
             node: reference("node"),
             secret: reference("secret"),
         };
-        let subject = account_name(&read.namespace, &read.account.name);
+        let subject = service_account_user_name(&read.namespace, &read.account.name);
         (claims["iss"] == ISSUER && claims["sub"] == subject.as_str()).then_some(read)
     }
 }
 
-impl Ref {
-    fn write(&self) -> Value {
+impl BoundObjectRef {
+    fn to_json(&self) -> Value {
         let all = [("name", &self.name), ("uid", &self.uid)];
         json!(all.into_iter().filter(|(_, it)| !it.is_empty()).collect::<BTreeMap<_, _>>())
     }
 }
 
 /// Fails unless the object exists with the same UID and is not deleted for longer than the leeway.
-fn alive(
-    access: &Access,
+fn check_exists(
+    access: &AccessControl,
     plural: &str,
     namespace: Option<&str>,
-    wanted: &Ref,
+    wanted: &BoundObjectRef,
     now: Timestamp,
 ) -> Result<(), String> {
     let kind = Kind::builtin("", "v1", plural);
     let gone = || "service account token has been invalidated".to_owned();
-    let stored = access.storage.peek(kind, namespace, &wanted.name).ok_or_else(gone)?;
-    let stored = unstructured::parse(&stored);
+    let stored = access.storage.find(kind, namespace, &wanted.name).ok_or_else(gone)?;
+    let stored = unstructured::parse_stored(&stored);
     let uid = str_at(&stored, "metadata.uid");
     if uid != wanted.uid {
         return Err(format!("{} UID ({uid}) does not match claim ({})", kind.singular(), wanted.uid));
     }
     let deleted: Option<Timestamp> = str_at(&stored, "metadata.deletionTimestamp").parse().ok();
     match deleted {
-        Some(deleted) if deleted + LEEWAY < now => Err(gone()),
+        Some(deleted) if deleted + CLOCK_SKEW < now => Err(gone()),
         _ => Ok(()),
     }
 }

@@ -10,8 +10,8 @@ use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::Access;
-use super::{allow, allow_stranger, authenticate, impersonated};
+use super::AccessControl;
+use super::{authenticate, impersonated_user, require_authorized, require_authorized_anonymous};
 use crate::connections::Client;
 use crate::error::ApiError;
 use crate::request::{RequestAttributes, User};
@@ -27,7 +27,7 @@ pub(crate) struct Reauthorization {
     /// What the request does; each must stay allowed.
     actions: Vec<RequestAttributes>,
     /// Interval between checks.
-    every: Duration,
+    interval: Duration,
 }
 
 impl Reauthorization {
@@ -50,60 +50,60 @@ impl Reauthorization {
             peer: peer.cloned(),
             headers: credentials,
             actions: vec![action.clone()],
-            every,
+            interval: every,
         }
     }
 
     /// Adds another action that must stay allowed.
-    pub(crate) fn and(mut self, action: RequestAttributes) -> Self {
+    pub(crate) fn and_action(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self
     }
 
     /// Time of the first check of a stream. It is earlier than one interval and differs between streams, so that
     /// streams that began together are not checked together.
-    pub(crate) fn first(&self, began: Instant) -> Instant {
-        static STREAMS: AtomicU32 = AtomicU32::new(0);
+    pub(crate) fn first_check(&self, began: Instant) -> Instant {
+        static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
-        let fraction = STREAMS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
-        began + self.every / 2 + self.every / 2 * fraction / (1 << 16)
+        let fraction = STREAM_COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
+        began + self.interval / 2 + self.interval / 2 * fraction / (1 << 16)
     }
 
     /// Time of the check after the one at `last`.
-    pub(crate) fn next(&self, last: Instant) -> Instant {
-        last + self.every
+    pub(crate) fn next_check(&self, last: Instant) -> Instant {
+        last + self.interval
     }
 
     /// Authenticates and authorizes the request again.
-    pub(crate) fn check(&self, access: &Access, now: Timestamp) -> Result<(), ApiError> {
-        still_allowed(access, self, now)
+    pub(crate) fn check(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
+        check_again(access, self, now)
     }
 
     /// Waits until a check fails.
-    pub(crate) async fn denied(self, access: Arc<Access>) {
-        let mut next_check = self.first(Instant::now());
+    pub(crate) async fn wait_until_denied(self, access: Arc<AccessControl>) {
+        let mut next_check = self.first_check(Instant::now());
         loop {
             tokio::time::sleep_until(next_check).await;
             if let Err(error) = self.check(&access, Timestamp::now()) {
                 tracing::debug!(why = error.message(), "closing a stream that is no longer authorized");
                 return;
             }
-            next_check = self.next(next_check);
+            next_check = self.next_check(next_check);
         }
     }
 }
 
 /// Rule: a long-running request is authenticated and authorized again in the same way as at its start, and ends when
 /// that fails.
-fn still_allowed(access: &Access, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
+fn check_again(access: &AccessControl, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
     let certificate = it.client.as_ref().and_then(|it| it.peer.as_ref());
     let peer = match certificate {
         Some(certificate) => certificate.user(now),
         None => it.peer.as_ref(),
     };
     let user = authenticate(access, peer, &it.headers, now)?;
-    let impersonated_user = impersonated(access, &user, &it.headers)?;
-    let allow = if user.is_anonymous() { allow_stranger } else { allow };
+    let impersonated_user = impersonated_user(access, &user, &it.headers)?;
+    let allow = if user.is_anonymous() { require_authorized_anonymous } else { require_authorized };
     for action in &it.actions {
         allow(access, impersonated_user.as_ref().unwrap_or(&user), action)?;
     }

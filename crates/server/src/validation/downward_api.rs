@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::required;
+use super::check_required;
 use crate::unstructured::str_at;
-use crate::validation::field_error::{FieldErrors, Path};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::names;
 use muster_api::quantity::Quantity;
 
@@ -26,7 +26,7 @@ pub(super) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Resources that can be exposed, besides huge pages.
-const RESOURCES: &[&str] = &[
+const EXPOSED_RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
     "limits.memory",
@@ -35,11 +35,11 @@ const RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     for name in ["apiVersion", "fieldPath"] {
         if out.len() == before {
-            required(reference, &[name], at, out);
+            check_required(reference, &[name], at, out);
         }
     }
     if out.len() != before {
@@ -55,14 +55,14 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
         path.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|it| !it.0.is_empty());
     match subscripted {
         Some(("metadata.annotations", key)) => {
-            out.each(at, &key.to_lowercase(), names::qualified(&key.to_lowercase()))
+            out.invalid_for_each(at, &key.to_lowercase(), names::qualified_name_errors(&key.to_lowercase()))
         }
-        Some(("metadata.labels", key)) => out.each(at, key, names::qualified(key)),
+        Some(("metadata.labels", key)) => out.invalid_for_each(at, key, names::qualified_name_errors(key)),
         Some(_) => {
             let why = format!("error converting fieldPath: field label does not support subscript: {path}");
             out.invalid(&path_at, path, &why);
         }
-        None if !is_known(path) => {
+        None if !is_convertible(path) => {
             let why = format!("error converting fieldPath: field label not supported: {path}");
             out.invalid(&path_at, path, &why);
         }
@@ -77,8 +77,8 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
 }
 
 /// Whether the field path can be converted. Upstream: `ConvertDownwardAPIFieldLabel`.
-fn is_known(path: &str) -> bool {
-    const OTHERS: &[&str] = &[
+fn is_convertible(path: &str) -> bool {
+    const OTHER_FIELDS: &[&str] = &[
         "metadata.annotations",
         "metadata.labels",
         "spec.restartPolicy",
@@ -86,21 +86,26 @@ fn is_known(path: &str) -> bool {
         "status.phase",
         "spec.host",
     ];
-    ENV_FIELDS.contains(&path) || OTHERS.contains(&path)
+    ENV_FIELDS.contains(&path) || OTHER_FIELDS.contains(&path)
 }
 
 /// Checks a `resourceFieldRef`. In a file, unlike in a variable, it must name its container.
-pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, out: &mut FieldErrors) {
+pub(super) fn check_resource_field_ref(
+    reference: &Value,
+    is_file: bool,
+    at: &ErrorPath,
+    out: &mut FieldErrors,
+) {
     let resource = str_at(reference, "resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.starts_with(it));
     if is_file && str_at(reference, "containerName").is_empty() {
         out.required(&at.field("containerName"), "");
     } else if resource.is_empty() {
         out.required(&at.field("resource"), "");
-    } else if !RESOURCES.contains(&resource) && !huge {
-        out.unsupported(&at.field("resource"), resource, RESOURCES);
+    } else if !EXPOSED_RESOURCES.contains(&resource) && !huge {
+        out.unsupported(&at.field("resource"), resource, EXPOSED_RESOURCES);
     }
-    let divisor = Quantity::of(&reference["divisor"]);
+    let divisor = Quantity::from_json(&reference["divisor"]);
     if divisor.is_zero() {
         return;
     }

@@ -3,28 +3,28 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
-use super::{Write, check_choice, has, in_go, required};
+use super::{ValidatedWrite, check_choice, check_required, has_field, in_go_format};
 use crate::subresource::Subresource;
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{FieldErrors, Path};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Validates a Role.
-pub(crate) fn role(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_role(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_rules(write.new, true, out);
 }
 
 /// Validates a ClusterRole.
-pub(crate) fn cluster_role(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_cluster_role(write: &ValidatedWrite, out: &mut FieldErrors) {
     check_rules(write.new, false, out);
     let rule = &write.new["aggregationRule"];
     if rule.is_null() {
         return;
     }
     let (selectors, at) =
-        (list(rule, "clusterRoleSelectors"), Path::new("aggregationRule.clusterRoleSelectors"));
+        (list_at(rule, "clusterRoleSelectors"), ErrorPath::new("aggregationRule.clusterRoleSelectors"));
     if selectors.is_empty() {
         out.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
@@ -38,8 +38,8 @@ pub(crate) fn cluster_role(write: &Write, out: &mut FieldErrors) {
 }
 
 fn check_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
-    for (index, rule) in list(role, "rules").iter().enumerate() {
-        let at = Path::new("rules");
+    for (index, rule) in list_at(role, "rules").iter().enumerate() {
+        let at = ErrorPath::new("rules");
         let at = at.index(index);
         let is_given = |name: &str| is_set(&rule[name]);
         if !is_given("verbs") {
@@ -65,61 +65,63 @@ fn check_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
 }
 
 /// Validates a RoleBinding.
-pub(crate) fn role_binding(write: &Write, out: &mut FieldErrors) {
-    check_binding(write, &["Role", "ClusterRole"], true, out);
+pub(crate) fn validate_role_binding(write: &ValidatedWrite, out: &mut FieldErrors) {
+    check_role_binding(write, &["Role", "ClusterRole"], true, out);
 }
 
 /// Validates a ClusterRoleBinding.
-pub(crate) fn cluster_role_binding(write: &Write, out: &mut FieldErrors) {
-    check_binding(write, &["ClusterRole"], false, out);
+pub(crate) fn validate_cluster_role_binding(write: &ValidatedWrite, out: &mut FieldErrors) {
+    check_role_binding(write, &["ClusterRole"], false, out);
 }
 
-fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
-    let (role, at) = (&write.new["roleRef"], Path::new("roleRef"));
-    if str_at(role, "apiGroup") != RBAC {
-        out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC]);
+fn check_role_binding(write: &ValidatedWrite, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
+    let (role, at) = (&write.new["roleRef"], ErrorPath::new("roleRef"));
+    if str_at(role, "apiGroup") != RBAC_GROUP {
+        out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC_GROUP]);
     }
     if !kinds.contains(&str_at(role, "kind")) {
         out.unsupported(&at.field("kind"), str_at(role, "kind"), kinds);
     }
     let name = str_at(role, "name");
-    required(role, &["name"], &at, out);
-    out.each(&at.field("name"), name, names::path_segment_name(name, false));
-    for (index, subject) in list(write.new, "subjects").iter().enumerate() {
-        check_subject(subject, is_namespaced, &Path::new("subjects").index(index), out);
+    check_required(role, &["name"], &at, out);
+    out.invalid_for_each(&at.field("name"), name, names::path_segment_name_errors(name, false));
+    for (index, subject) in list_at(write.new, "subjects").iter().enumerate() {
+        check_binding_subject(subject, is_namespaced, &ErrorPath::new("subjects").index(index), out);
     }
     if write.old.is_some_and(|old| old["roleRef"] != *role) {
-        let role_in_go = in_go(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
+        let role_in_go = in_go_format(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
         out.invalid(&at, role_in_go, "cannot change roleRef");
     }
 }
 
-fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut FieldErrors) {
+fn check_binding_subject(subject: &Value, is_namespaced: bool, at: &ErrorPath, out: &mut FieldErrors) {
     let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
-    required(subject, &["name"], at, out);
+    check_required(subject, &["name"], at, out);
     match str_at(subject, "kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                out.each(&at.field("name"), name, names::dns_subdomain(name));
+                out.invalid_for_each(&at.field("name"), name, names::dns_subdomain_errors(name));
             }
             if !group.is_empty() {
                 out.unsupported(&at.field("apiGroup"), group, &[""]);
             }
             if !is_namespaced {
-                required(subject, &["namespace"], at, out);
+                check_required(subject, &["namespace"], at, out);
             }
         }
-        "User" | "Group" if group != RBAC => out.unsupported(&at.field("apiGroup"), group, &[RBAC]),
+        "User" | "Group" if group != RBAC_GROUP => {
+            out.unsupported(&at.field("apiGroup"), group, &[RBAC_GROUP])
+        }
         "User" | "Group" => {}
         other => out.unsupported(&at.field("kind"), other, &["ServiceAccount", "User", "Group"]),
     }
 }
 
 /// Validates a CertificateSigningRequest.
-pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
-    let (request, at) = (write.new, Path::new("spec"));
+pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (request, at) = (write.new, ErrorPath::new("spec"));
     let spec = &request["spec"];
-    if let Err(why) = read_request(str_at(spec, "request")) {
+    if let Err(why) = check_pkcs10(str_at(spec, "request")) {
         out.invalid(&at.field("request"), &spec["request"], why);
     }
     check_usages(spec, write.old, &at.field("usages"), out);
@@ -135,14 +137,14 @@ pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
         out.invalid(&at.field("expirationSeconds"), seconds, why);
     }
-    check_conditions(list(&request["status"], "conditions"), &Path::new("status.conditions"), out);
+    check_conditions(list_at(&request["status"], "conditions"), &ErrorPath::new("status.conditions"), out);
     if let Some(old) = write.old {
-        check_decisions(request, old, write.subresource, out);
+        check_condition_changes(request, old, write.subresource, out);
     }
 }
 
 /// Checks that the base64 text is a PKCS #10 request in PEM.
-fn read_request(pem: &str) -> Result<(), &'static str> {
+fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
     const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = BASE64.decode(pem).unwrap_or_default();
     let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_A_REQUEST)?;
@@ -155,7 +157,7 @@ fn read_request(pem: &str) -> Result<(), &'static str> {
 }
 
 /// All key usages that a CertificateSigningRequest may name.
-pub(crate) const USAGES: &[&str] = &[
+pub(crate) const KEY_USAGES: &[&str] = &[
     "any",
     "cert sign",
     "client auth",
@@ -181,8 +183,8 @@ pub(crate) const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErrors) {
-    let usages = list(spec, "usages");
+fn check_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut FieldErrors) {
+    let usages = list_at(spec, "usages");
     if usages.is_empty() {
         out.required(at, "");
     }
@@ -190,7 +192,7 @@ fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErr
         return;
     }
     for (index, usage) in usages.iter().enumerate() {
-        check_choice(usage, USAGES, &at.index(index), out);
+        check_choice(usage, KEY_USAGES, &at.index(index), out);
     }
     for (index, usage) in usages.iter().enumerate() {
         if usages[..index].contains(usage) {
@@ -199,7 +201,7 @@ fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErr
     }
 }
 
-fn check_signer(name: &str, at: &Path, out: &mut FieldErrors) {
+fn check_signer(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     if name.is_empty() {
         return out.required(at, "");
     }
@@ -210,7 +212,8 @@ fn check_signer(name: &str, at: &Path, out: &mut FieldErrors) {
     if 253 < domain.len() {
         out.too_long(at, 253);
     }
-    for (part, rule) in [(domain, names::dns_label as fn(&str) -> Vec<String>), (path, names::dns_subdomain)]
+    for (part, rule) in
+        [(domain, names::dns_label_errors as fn(&str) -> Vec<String>), (path, names::dns_subdomain_errors)]
     {
         if let Some((label, errors)) =
             part.split('.').map(|it| (it, rule(it))).find(|(_, errors)| !errors.is_empty())
@@ -228,11 +231,11 @@ fn check_signer(name: &str, at: &Path, out: &mut FieldErrors) {
     }
 }
 
-fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
         let (at, kind) = (at.index(index), str_at(it, "type"));
-        required(it, &["type", "status"], &at, out);
+        check_required(it, &["type", "status"], &at, out);
         let allowed: &[&str] = match kind {
             "Approved" | "Denied" | "Failed" => &["True"],
             _ => &["False", "True", "Unknown"],
@@ -257,10 +260,10 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
 
 /// Checks that decisions are not removed or changed, and that conditions and the certificate are written through their
 /// subresources only.
-fn check_decisions(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
-    let at = Path::new("status.conditions");
+fn check_condition_changes(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
+    let at = ErrorPath::new("status.conditions");
     let conditions_of_type = |it: &Value, kind: &str| -> Vec<Value> {
-        list(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()
+        list_at(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()
     };
     for kind in ["Approved", "Denied", "Failed"] {
         if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
@@ -278,10 +281,10 @@ fn check_decisions(new: &Value, old: &Value, subresource: Subresource, out: &mut
         }
     }
     let (now, before) = (&new["status"]["certificate"], &old["status"]["certificate"]);
-    let at = Path::new("status.certificate");
+    let at = ErrorPath::new("status.certificate");
     if now != before && subresource != Subresource::Status {
         out.forbidden(&at, "updates may not set certificate content");
-    } else if now != before && has(&old["status"], "certificate") {
+    } else if now != before && has_field(&old["status"], "certificate") {
         out.forbidden(&at, "updates may not modify existing certificate content");
     }
 }

@@ -4,50 +4,51 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
-    Write, check_choice, check_int_or_percent, check_not_above_100_percent, has, immutable, not_negative,
+    ValidatedWrite, check_choice, check_immutable, check_int_or_percent, check_not_above_100_percent,
+    check_not_negative, has_field,
 };
 use crate::subresource::Subresource;
-use crate::unstructured::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, FieldErrors, Path};
+use crate::unstructured::{is_set, list_at, str_at};
+use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
 
 /// Maximum total size of the data of a ConfigMap or Secret.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
 /// Validates a ConfigMap.
-pub(crate) fn config_map(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_config_map(write: &ValidatedWrite, out: &mut FieldErrors) {
     let map = write.new;
-    check_frozen(write, &["data", "binaryData"], out);
+    check_immutable_data(write, &["data", "binaryData"], out);
     let mut bytes = 0;
     for (key, value) in map["data"].as_object().into_iter().flatten() {
-        let at = Path::new("data");
+        let at = ErrorPath::new("data");
         let at = at.key(key);
-        out.each(&at, key, names::config_key(key));
+        out.invalid_for_each(&at, key, names::config_key_errors(key));
         if !map["binaryData"][key].is_null() {
             out.invalid(&at, key, "duplicate of key present in binaryData");
         }
         bytes += value.as_str().map_or(0, str::len);
     }
     for (key, value) in map["binaryData"].as_object().into_iter().flatten() {
-        out.each(&Path::new("binaryData").key(key), key, names::config_key(key));
+        out.invalid_for_each(&ErrorPath::new("binaryData").key(key), key, names::config_key_errors(key));
         bytes += decoded_len(value);
     }
     if DATA_BYTES_MAX < bytes {
-        out.too_long(&Path::new(""), DATA_BYTES_MAX);
+        out.too_long(&ErrorPath::new(""), DATA_BYTES_MAX);
     }
 }
 
 /// Validates a Secret.
-pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
-    let (secret, at) = (write.new, Path::new("data"));
+pub(crate) fn validate_secret(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (secret, at) = (write.new, ErrorPath::new("data"));
     if let Some(old) = write.old {
-        immutable(&secret["type"], &old["type"], &Path::new("type"), out);
+        check_immutable(&secret["type"], &old["type"], &ErrorPath::new("type"), out);
     }
-    check_frozen(write, &["data"], out);
+    check_immutable_data(write, &["data"], out);
     let data = &secret["data"];
     let mut bytes = 0;
     for (key, value) in data.as_object().into_iter().flatten() {
-        out.each(&at.key(key), key, names::config_key(key));
+        out.invalid_for_each(&at.key(key), key, names::config_key_errors(key));
         bytes += decoded_len(value);
     }
     if DATA_BYTES_MAX < bytes {
@@ -62,11 +63,11 @@ pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
         "kubernetes.io/service-account-token" => {
             const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
             if !is_set(&secret["metadata"]["annotations"][ACCOUNT_ANNOTATION]) {
-                out.required(&Path::new("metadata.annotations").key(ACCOUNT_ANNOTATION), "");
+                out.required(&ErrorPath::new("metadata.annotations").key(ACCOUNT_ANNOTATION), "");
             }
         }
-        "kubernetes.io/dockercfg" => check_docker(data, ".dockercfg", &at, out),
-        "kubernetes.io/dockerconfigjson" => check_docker(data, ".dockerconfigjson", &at, out),
+        "kubernetes.io/dockercfg" => check_docker_config(data, ".dockercfg", &at, out),
+        "kubernetes.io/dockerconfigjson" => check_docker_config(data, ".dockerconfigjson", &at, out),
         "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
             require_keys(&["username", "password"]);
         }
@@ -78,7 +79,7 @@ pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
     }
 }
 
-fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
+fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
     let content = BASE64.decode(content).unwrap_or_default();
     let unmarshal =
@@ -102,14 +103,14 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
 }
 
 /// Checks that an object with `immutable: true` stays immutable, and its data unchanged.
-fn check_frozen(write: &Write, fields: &[&str], out: &mut FieldErrors) {
+fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
     const MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
     if write.new["immutable"] != true {
-        out.forbidden(&Path::new("immutable"), MESSAGE);
+        out.forbidden(&ErrorPath::new("immutable"), MESSAGE);
     }
     for field in fields.iter().filter(|field| write.new[**field] != old[**field]) {
-        out.forbidden(&Path::new(field), MESSAGE);
+        out.forbidden(&ErrorPath::new(field), MESSAGE);
     }
 }
 
@@ -121,12 +122,12 @@ fn decoded_len(value: &Value) -> usize {
 }
 
 /// Validates a Namespace.
-pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_namespace(write: &ValidatedWrite, out: &mut FieldErrors) {
     let new = write.new;
     match (write.old, write.subresource) {
         (Some(_), Subresource::Status) => {
             let is_terminating = is_set(&new["metadata"]["deletionTimestamp"]);
-            let (phase, at) = (str_at(new, "status.phase"), Path::new("status.Phase"));
+            let (phase, at) = (str_at(new, "status.phase"), ErrorPath::new("status.Phase"));
             if !is_terminating && phase != "Active" {
                 out.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
             } else if is_terminating && phase != "Terminating" {
@@ -135,9 +136,9 @@ pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
         }
         (Some(_), Subresource::Whole) => {}
         _ => {
-            for it in list(&new["spec"], "finalizers") {
-                let (name, at) = (it.as_str().unwrap_or_default(), Path::new("spec.finalizers"));
-                out.each(&at, name, names::qualified(name));
+            for it in list_at(&new["spec"], "finalizers") {
+                let (name, at) = (it.as_str().unwrap_or_default(), ErrorPath::new("spec.finalizers"));
+                out.invalid_for_each(&at, name, names::qualified_name_errors(name));
                 let is_standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
                 if !name.contains('/') && !is_standard {
                     let why = "name is neither a standard finalizer name nor is it fully qualified";
@@ -149,18 +150,18 @@ pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
 }
 
 /// Validates a PriorityClass.
-pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
-    const USER_MAX: i64 = 1_000_000_000;
+pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErrors) {
+    const USER_PRIORITY_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);
     if let Some(old) = write.old {
         if old["value"].as_i64().unwrap_or(0) != value {
-            out.forbidden(&Path::new("value"), "may not be changed in an update.");
+            out.forbidden(&ErrorPath::new("value"), "may not be changed in an update.");
         }
-        return immutable(
+        return check_immutable(
             &class["preemptionPolicy"],
             &old["preemptionPolicy"],
-            &Path::new("preemptionPolicy"),
+            &ErrorPath::new("preemptionPolicy"),
             out,
         );
     }
@@ -185,26 +186,26 @@ pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
             let why = format!(
                 "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
             );
-            out.forbidden(&Path::new("metadata.name"), &why);
+            out.forbidden(&ErrorPath::new("metadata.name"), &why);
         }
-    } else if USER_MAX < value {
-        let why = format!("maximum allowed value of a user defined priority is {USER_MAX}");
-        out.forbidden(&Path::new("value"), &why);
+    } else if USER_PRIORITY_MAX < value {
+        let why = format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
+        out.forbidden(&ErrorPath::new("value"), &why);
     }
     let policies = &["PreemptLowerPriority", "Never"];
-    check_choice(&class["preemptionPolicy"], policies, &Path::new("preemptionPolicy"), out);
+    check_choice(&class["preemptionPolicy"], policies, &ErrorPath::new("preemptionPolicy"), out);
 }
 
 /// Validates a PodDisruptionBudget.
-pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut FieldErrors) {
     let budget = write.new;
     if write.is_status() {
         let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
-        check_conditions(list(&budget["status"], "conditions"), &Path::new("status.conditions"), out);
-        return not_negative(&budget["status"], counts, &Path::new("status"), out);
+        check_conditions(list_at(&budget["status"], "conditions"), &ErrorPath::new("status.conditions"), out);
+        return check_not_negative(&budget["status"], counts, &ErrorPath::new("status"), out);
     }
-    let (spec, at) = (&budget["spec"], Path::new("spec"));
-    if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
+    let (spec, at) = (&budget["spec"], ErrorPath::new("spec"));
+    if has_field(spec, "minAvailable") && has_field(spec, "maxUnavailable") {
         let or_null = |name: &str| spec[name].clone();
         let spec_in_go = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
@@ -213,7 +214,11 @@ pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
             or_null("maxUnavailable"),
             or_null("unhealthyPodEvictionPolicy")
         );
-        out.invalid(&at, Bad::Said(spec_in_go), "minAvailable and maxUnavailable cannot be both set");
+        out.invalid(
+            &at,
+            BadValue::Formatted(spec_in_go),
+            "minAvailable and maxUnavailable cannot be both set",
+        );
     }
     for name in ["minAvailable", "maxUnavailable"] {
         check_int_or_percent(&spec[name], &at.field(name), out);
@@ -224,13 +229,13 @@ pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
     check_choice(&spec["unhealthyPodEvictionPolicy"], &["AlwaysAllow", "IfHealthyBudget"], &policy_at, out);
 }
 
-fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
+fn check_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), str_at(it, "type"));
         if conditions[..index].iter().any(|it| str_at(it, "type") == kind) {
             out.duplicate(&at.field("type"), kind);
         }
-        labels::check_key(kind, &at.field("type"), out);
+        labels::check_label_key(kind, &at.field("type"), out);
         let status = str_at(it, "status");
         if !matches!(status, "True" | "False" | "Unknown") {
             out.unsupported(&at.field("status"), status, &["False", "True", "Unknown"]);
@@ -238,21 +243,21 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
         if let Some(number) = it["observedGeneration"].as_i64().filter(|it| *it < 0) {
             out.invalid(&at.field("observedGeneration"), number, "must be greater than or equal to zero");
         }
-        super::required(it, &["lastTransitionTime", "reason"], &at, out);
+        super::check_required(it, &["lastTransitionTime", "reason"], &at, out);
     }
 }
 
 /// Validates a Lease.
-pub(crate) fn lease(write: &Write, out: &mut FieldErrors) {
-    let (spec, at) = (&write.new["spec"], Path::new("spec"));
+pub(crate) fn validate_lease(write: &ValidatedWrite, out: &mut FieldErrors) {
+    let (spec, at) = (&write.new["spec"], ErrorPath::new("spec"));
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
         out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
-    not_negative(spec, &["leaseTransitions"], &at, out);
+    check_not_negative(spec, &["leaseTransitions"], &at, out);
 }
 
 /// Validates an Event. Events with an `eventTime` must have the fields of `events.k8s.io`.
-pub(crate) fn event(write: &Write, out: &mut FieldErrors) {
+pub(crate) fn validate_event(write: &ValidatedWrite, out: &mut FieldErrors) {
     let event = write.new;
     let namespace = str_at(event, "metadata.namespace");
     let involved = str_at(event, "involvedObject.namespace");
@@ -264,14 +269,14 @@ pub(crate) fn event(write: &Write, out: &mut FieldErrors) {
         (true, _) => true,
     };
     if !agrees {
-        out.invalid(&Path::new("involvedObject.namespace"), involved, "does not match event.namespace");
+        out.invalid(&ErrorPath::new("involvedObject.namespace"), involved, "does not match event.namespace");
     }
     if is_new {
         let reporter = str_at(event, "reportingComponent");
         if reporter.is_empty() {
-            out.required(&Path::new("reportingComponent"), "");
+            out.required(&ErrorPath::new("reportingComponent"), "");
         }
-        labels::check_key(reporter, &Path::new("reportingComponent"), out);
+        labels::check_label_key(reporter, &ErrorPath::new("reportingComponent"), out);
         for (field, bytes_max, is_required) in [
             ("reportingInstance", 128, true),
             ("action", 128, true),
@@ -280,12 +285,12 @@ pub(crate) fn event(write: &Write, out: &mut FieldErrors) {
         ] {
             let text = str_at(event, field);
             if is_required && text.is_empty() {
-                out.required(&Path::new(field), "");
+                out.required(&ErrorPath::new(field), "");
             }
             if bytes_max < text.len() {
-                out.invalid(&Path::new(field), "", &format!("can have at most {bytes_max} characters"));
+                out.invalid(&ErrorPath::new(field), "", &format!("can have at most {bytes_max} characters"));
             }
         }
     }
-    out.each(&Path::new("namespace"), namespace, names::dns_subdomain(namespace));
+    out.invalid_for_each(&ErrorPath::new("namespace"), namespace, names::dns_subdomain_errors(namespace));
 }

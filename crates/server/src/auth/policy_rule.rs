@@ -3,43 +3,43 @@
 use serde_json::{Value, json};
 
 use crate::request::{AccessTarget, RequestAttributes};
-use crate::unstructured::list;
+use crate::unstructured::list_at;
 
 /// A `PolicyRule` of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rule {
-    pub(crate) groups: Vec<String>,
+pub(crate) struct PolicyRule {
+    pub(crate) api_groups: Vec<String>,
     pub(crate) resources: Vec<String>,
-    pub(crate) urls: Vec<String>,
-    pub(crate) names: Vec<String>,
+    pub(crate) non_resource_urls: Vec<String>,
+    pub(crate) resource_names: Vec<String>,
     pub(crate) verbs: Vec<String>,
 }
 
-impl Rule {
+impl PolicyRule {
     /// Parses the `rules` of a role.
-    pub(crate) fn all(rules: &Value) -> Vec<Self> {
-        rules.as_array().into_iter().flatten().map(Self::read).collect()
+    pub(crate) fn parse_list(rules: &Value) -> Vec<Self> {
+        rules.as_array().into_iter().flatten().map(Self::parse).collect()
     }
 
-    fn read(rule: &Value) -> Self {
-        let texts = |name| list(rule, name).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    fn parse(rule: &Value) -> Self {
+        let texts = |name| list_at(rule, name).iter().filter_map(Value::as_str).map(str::to_owned).collect();
         Self {
-            groups: texts("apiGroups"),
+            api_groups: texts("apiGroups"),
             resources: texts("resources"),
-            urls: texts("nonResourceURLs"),
-            names: texts("resourceNames"),
+            non_resource_urls: texts("nonResourceURLs"),
+            resource_names: texts("resourceNames"),
             verbs: texts("verbs"),
         }
     }
 
     /// The rule as a JSON object.
-    pub(crate) fn write(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut rule = json!({"verbs": self.verbs});
         let lists = [
-            ("apiGroups", &self.groups),
+            ("apiGroups", &self.api_groups),
             ("resources", &self.resources),
-            ("nonResourceURLs", &self.urls),
-            ("resourceNames", &self.names),
+            ("nonResourceURLs", &self.non_resource_urls),
+            ("resourceNames", &self.resource_names),
         ];
         for (name, texts) in lists.into_iter().filter(|(_, it)| !it.is_empty()) {
             rule[name] = json!(texts);
@@ -52,62 +52,70 @@ impl Rule {
     /// that prefix.
     /// Upstream: `RuleAllows`.
     pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
-        if !has(&self.verbs, &attributes.verb) {
+        if !matches_any(&self.verbs, &attributes.verb) {
             return false;
         }
-        match &attributes.on {
-            AccessTarget::Path(path) => self.urls.iter().any(|it| url_covers(it, path)),
+        match &attributes.target {
+            AccessTarget::Path(path) => self.non_resource_urls.iter().any(|it| matches_url(it, path)),
             AccessTarget::Resource(it) => {
-                has(&self.groups, &it.group)
-                    && self.resources.iter().any(|rule| names_resource(rule, &it.plural, &it.subresource))
-                    && (self.names.is_empty() || self.names.contains(&it.name))
+                matches_any(&self.api_groups, &it.group)
+                    && self.resources.iter().any(|rule| matches_resource(rule, &it.plural, &it.subresource))
+                    && (self.resource_names.is_empty() || self.resource_names.contains(&it.name))
             }
         }
     }
 
     /// Whether `self` grants `part`, a rule with one verb on one resource or path. Upstream: `ruleCovers`.
     pub(crate) fn covers(&self, part: &Self) -> bool {
-        let names = if part.names.is_empty() {
-            self.names.is_empty()
+        let names = if part.resource_names.is_empty() {
+            self.resource_names.is_empty()
         } else {
-            self.names.is_empty() || part.names.iter().all(|it| self.names.contains(it))
+            self.resource_names.is_empty()
+                || part.resource_names.iter().all(|it| self.resource_names.contains(it))
         };
         let has_resource = |wanted: &String| {
             let (plural, subresource) = wanted.split_once('/').unwrap_or((wanted, ""));
             self.resources.contains(wanted)
-                || self.resources.iter().any(|it| names_resource(it, plural, subresource))
+                || self.resources.iter().any(|it| matches_resource(it, plural, subresource))
         };
         names
-            && part.verbs.iter().all(|it| has(&self.verbs, it))
-            && part.groups.iter().all(|it| has(&self.groups, it))
+            && part.verbs.iter().all(|it| matches_any(&self.verbs, it))
+            && part.api_groups.iter().all(|it| matches_any(&self.api_groups, it))
             && part.resources.iter().all(has_resource)
-            && part.urls.iter().all(|url| self.urls.iter().any(|it| url_covers(it, url)))
+            && part
+                .non_resource_urls
+                .iter()
+                .all(|url| self.non_resource_urls.iter().any(|it| matches_url(it, url)))
     }
 
     /// Splits the rule into rules with one verb on one resource or path each. Upstream: `BreakdownRule`.
-    pub(crate) fn parts(&self) -> Vec<Self> {
+    pub(crate) fn break_down(&self) -> Vec<Self> {
         let one = |it: &String| vec![it.clone()];
         let mut parts = Vec::new();
-        for group in &self.groups {
+        for group in &self.api_groups {
             for resource in &self.resources {
                 for verb in &self.verbs {
                     let whole = Self {
-                        groups: one(group),
+                        api_groups: one(group),
                         resources: one(resource),
                         verbs: one(verb),
                         ..Self::default()
                     };
-                    if self.names.is_empty() {
+                    if self.resource_names.is_empty() {
                         parts.push(whole);
                     } else {
-                        parts.extend(self.names.iter().map(|it| Self { names: one(it), ..whole.clone() }));
+                        parts.extend(
+                            self.resource_names
+                                .iter()
+                                .map(|it| Self { resource_names: one(it), ..whole.clone() }),
+                        );
                     }
                 }
             }
         }
-        for url in &self.urls {
+        for url in &self.non_resource_urls {
             parts.extend(self.verbs.iter().map(|it| Self {
-                urls: one(url),
+                non_resource_urls: one(url),
                 verbs: one(it),
                 ..Self::default()
             }));
@@ -116,29 +124,29 @@ impl Rule {
     }
 
     /// Formats the rule as in error messages: `{APIGroups:["apps"], Resources:["daemonsets"], Verbs:["get"]}`.
-    pub(crate) fn compact(&self) -> String {
+    pub(crate) fn format_compact(&self) -> String {
         let lists = [
-            ("APIGroups", &self.groups),
+            ("APIGroups", &self.api_groups),
             ("Resources", &self.resources),
-            ("NonResourceURLs", &self.urls),
-            ("ResourceNames", &self.names),
+            ("NonResourceURLs", &self.non_resource_urls),
+            ("ResourceNames", &self.resource_names),
             ("Verbs", &self.verbs),
         ];
         let fields = lists.into_iter().filter(|(_, it)| !it.is_empty());
-        let fields: Vec<_> = fields.map(|(name, it)| format!("{name}:{}", go_strings(it))).collect();
+        let fields: Vec<_> = fields.map(|(name, it)| format!("{name}:{}", go_string_list(it))).collect();
         format!("{{{}}}", fields.join(", "))
     }
 }
 
 /// The permissions in `wanted` that `held` does not cover. Verbs on the same resource are combined again.
-pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    let mut lacking: Vec<Rule> = Vec::new();
-    let parts = wanted.iter().flat_map(Rule::parts);
+pub(crate) fn missing_rules(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
+    let mut lacking: Vec<PolicyRule> = Vec::new();
+    let parts = wanted.iter().flat_map(PolicyRule::break_down);
     for part in parts.filter(|part| !held.iter().any(|it| it.covers(part))) {
-        let is_same_resource = |it: &&mut Rule| {
-            part.urls.is_empty()
-                && (&it.groups, &it.resources, &it.urls, &it.names)
-                    == (&part.groups, &part.resources, &part.urls, &part.names)
+        let is_same_resource = |it: &&mut PolicyRule| {
+            part.non_resource_urls.is_empty()
+                && (&it.api_groups, &it.resources, &it.non_resource_urls, &it.resource_names)
+                    == (&part.api_groups, &part.resources, &part.non_resource_urls, &part.resource_names)
         };
         match lacking.iter_mut().find(is_same_resource) {
             Some(it) => it.verbs.extend(part.verbs),
@@ -149,18 +157,18 @@ pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
 }
 
 /// Formats a list of strings as Go's `%q` does: `["a" "b"]`.
-pub(crate) fn go_strings(texts: &[String]) -> String {
+pub(crate) fn go_string_list(texts: &[String]) -> String {
     let texts: Vec<_> = texts.iter().map(|it| format!("{it:?}")).collect();
     format!("[{}]", texts.join(" "))
 }
 
 /// Whether the list contains the value or `*`.
-fn has(list: &[String], wanted: &str) -> bool {
+fn matches_any(list: &[String], wanted: &str) -> bool {
     list.iter().any(|it| it == "*" || it == wanted)
 }
 
 /// Whether a resource of a rule (`pods`, `pods/status`, `*/status`, `*`) matches a resource and subresource.
-fn names_resource(rule: &str, plural: &str, subresource: &str) -> bool {
+fn matches_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
@@ -174,7 +182,7 @@ fn names_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     }
 }
 
-fn url_covers(rule: &str, url: &str) -> bool {
+fn matches_url(rule: &str, url: &str) -> bool {
     rule == url || (rule.ends_with('*') && url.starts_with(rule.trim_end_matches('*')))
 }
 
@@ -182,8 +190,8 @@ fn url_covers(rule: &str, url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn rules(text: &str) -> Vec<Rule> {
-        Rule::all(&serde_json::from_str(text).unwrap())
+    fn rules(text: &str) -> Vec<PolicyRule> {
+        PolicyRule::parse_list(&serde_json::from_str(text).unwrap())
     }
 
     #[test]
@@ -199,7 +207,7 @@ mod tests {
                 {"apiGroups":[""],"resources":["secrets"],"resourceNames":["a","b"],"verbs":["get"]},
                 {"apiGroups":[""],"resources":["secrets"],"verbs":["get"]}]"#,
         );
-        let said: Vec<_> = missing(&held, &wanted).iter().map(Rule::compact).collect();
+        let said: Vec<_> = missing_rules(&held, &wanted).iter().map(PolicyRule::format_compact).collect();
         expect_test::expect![[r#"
             {APIGroups:[""], Resources:["pods"], Verbs:["delete"]}
             {APIGroups:[""], Resources:["nodes/status"], Verbs:["delete"]}

@@ -1,0 +1,137 @@
+//! Defaults of cluster-scoped and small kinds.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::{Value, json};
+
+use super::{
+    copy_missing_resources, for_each_object, remove_field, round_to_millis, set_if_absent, set_if_zero,
+    with_object, with_object_or_new,
+};
+use crate::unstructured::{is_set, map_at_mut, str_at};
+
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Sets the label `kubernetes.io/metadata.name`, by which selectors match namespaces.
+pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
+    let name = namespace["metadata"]["name"].clone();
+    if !name.is_null() {
+        map_at_mut(&mut namespace["metadata"], "labels").insert("kubernetes.io/metadata.name".into(), name);
+    }
+}
+
+/// Stores empty `rules` as null.
+pub(crate) fn set_role_defaults(role: &mut Value) {
+    empty_to_null(role, "rules");
+}
+
+/// Replaces an empty list by null, as upstream stores it.
+fn empty_to_null(object: &mut Value, name: &str) {
+    if object[name].as_array().is_some_and(Vec::is_empty) {
+        object[name] = Value::Null;
+    }
+}
+
+/// Removes the fields of coordinated leader election, as upstream does with the feature gate off.
+pub(crate) fn set_lease_defaults(lease: &mut Value) {
+    with_object(lease, "spec", |spec| {
+        for name in ["strategy", "preferredHolder"] {
+            remove_field(spec, name);
+        }
+    });
+}
+
+/// Reduces references to Secrets to their names.
+pub(crate) fn set_service_account_defaults(account: &mut Value) {
+    for_each_object(account, "secrets", |it| {
+        let name = it["name"].clone();
+        *it = if is_set(&name) { json!({"name": name}) } else { json!({}) };
+    });
+}
+
+/// Syncs `podCIDR` with `podCIDRs`, and sets `allocatable` from `capacity`.
+pub(crate) fn set_node_defaults(node: &mut Value) {
+    with_object(node, "spec", |spec| {
+        // `configSource` is deprecated, has no effect and is not stored.
+        remove_field(spec, "configSource");
+        // The deprecated field holds the first item of the list, and takes precedence.
+        let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());
+        if is_set(&one) && all[0] != one {
+            spec["podCIDRs"] = json!([one]);
+        } else if let Some(first) = all.get(0) {
+            spec["podCIDR"] = first.clone();
+        }
+    });
+    with_object(node, "status", |status| {
+        if status["allocatable"].is_null() && status["capacity"].is_object() {
+            status["allocatable"] = status["capacity"].clone();
+        }
+        round_to_millis(status, "capacity");
+        round_to_millis(status, "allocatable");
+    });
+}
+
+/// Sets the type, and converts `stringData` to `data`.
+pub(crate) fn set_secret_defaults(secret: &mut Value) {
+    set_if_zero(secret, "type", "Opaque");
+    // `stringData` is write-only.
+    let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|it| it.remove("stringData")) else {
+        return;
+    };
+    let data = map_at_mut(secret, "data");
+    for (name, value) in plain {
+        data.insert(name, json!(BASE64.encode(value.as_str().unwrap_or_default())));
+    }
+}
+
+/// Sets missing defaults of containers from `max` and `min`.
+pub(crate) fn set_limit_range_defaults(range: &mut Value) {
+    with_object_or_new(range, "spec", |spec| {
+        empty_to_null(spec, "limits");
+        for_each_object(spec, "limits", |limit| {
+            if limit["type"] == "Container" {
+                copy_missing_resources(limit, "default", "max");
+                copy_missing_resources(limit, "defaultRequest", "default");
+                copy_missing_resources(limit, "defaultRequest", "min");
+            }
+            for name in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+                round_to_millis(limit, name);
+            }
+        });
+    });
+}
+
+/// Rounds the quantities of a ResourceQuota.
+pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
+    with_object(quota, "spec", |it| round_to_millis(it, "hard"));
+    with_object(quota, "status", |it| {
+        round_to_millis(it, "hard");
+        round_to_millis(it, "used");
+    });
+}
+
+/// Sets port names and protocols.
+pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
+    empty_to_null(slice, "endpoints");
+    // A field of `v1beta1` that is not stored in `v1`.
+    for_each_object(slice, "endpoints", |it| remove_field(it, "deprecatedTopology"));
+    empty_to_null(slice, "ports");
+    for_each_object(slice, "ports", |it| {
+        set_if_absent(it, "name", "");
+        set_if_absent(it, "protocol", "TCP");
+    });
+}
+
+/// Sets the preemption policy.
+pub(crate) fn set_priority_class_defaults(class: &mut Value) {
+    set_if_absent(class, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+/// Sets the API group of roles, users and groups in a RoleBinding or ClusterRoleBinding.
+pub(crate) fn set_role_binding_defaults(binding: &mut Value) {
+    with_object_or_new(binding, "roleRef", |it| set_if_zero(it, "apiGroup", RBAC_GROUP));
+    for_each_object(binding, "subjects", |it| {
+        if matches!(str_at(it, "kind"), "User" | "Group") {
+            set_if_zero(it, "apiGroup", RBAC_GROUP);
+        }
+    });
+}
