@@ -1,4 +1,4 @@
-//! What time it is on the node.
+//! The node's clock: wall-clock time that never goes back.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,42 +7,46 @@ use muster_api::time::Time;
 
 static CLOCK: Mutex<Option<Clock>> = Mutex::new(None);
 
-/// What time it is.
+/// Returns the current time of the node.
 pub(crate) fn now() -> Time {
     read(|clock| clock.shown)
 }
 
-/// When something was that the runtime has dated, in nanoseconds by the machine's clock.
+/// Converts a timestamp of the container runtime, in nanoseconds of the machine's clock, to the node's time.
 pub(super) fn then(nanos: i64) -> Time {
     read(|clock| clock.then(Time::from_micros(nanos / 1000)))
 }
 
-fn read<T>(answer: impl FnOnce(&Clock) -> T) -> T {
+fn read<T>(with: impl FnOnce(&Clock) -> T) -> T {
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
     let at = Instant::now();
     let clock = clock.get_or_insert(Clock { wall, shown: wall, at });
     clock.go_on(wall, at.duration_since(clock.at));
     clock.at = at;
-    answer(clock)
+    with(clock)
 }
 
+/// Monotonic view of the machine's wall clock.
 struct Clock {
-    /// The machine's, when it was last read.
+    /// The machine's wall clock at the last reading.
     wall: Time,
+    /// The node's time at the last reading: never earlier than `wall`, and never going back.
     shown: Time,
+    /// When the clock was last read, on the monotonic clock.
     at: Instant,
 }
 
 impl Clock {
-    /// Rule: the node's time does not go back. Where the machine's clock does, the node's goes on at half its pace until both are
-    /// the same again: what was to wait for seconds does not wait for the hours that the clock was wrong by.
+    /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at
+    /// half speed until the machine's clock has caught up. So a wait of seconds does not become a wait of hours.
     fn go_on(&mut self, wall: Time, passed: Duration) {
         self.wall = wall;
         self.shown = wall.max(self.shown + passed / 2);
     }
 
-    /// Nothing was later than now: a container that was begun when the clock was ahead is as one that has just begun.
+    /// Converts a wall-clock time to the node's time, at most now: a container that was started while the clock
+    /// was ahead counts as just started.
     fn then(&self, dated: Time) -> Time {
         let ahead = self.shown.since(self.wall);
         (dated + ahead).min(self.shown)

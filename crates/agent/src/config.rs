@@ -1,4 +1,4 @@
-//! What a node is told about itself before it begins.
+//! Configuration of a node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,69 +11,82 @@ use muster_engine::kubelet::eviction::{self, Thresholds};
 use muster_engine::service_proxy::Range;
 use serde_json::Value;
 
-/// What a node is told about itself before it begins. Two nodes on one machine differ in all that is here.
+/// Configuration of a node, from its flags. Two nodes on one machine differ in every field that names a path, an
+/// address or a port.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Name of the Node object.
     pub name: String,
-    /// All that the node keeps: its certificates, and each pod's volumes in `pods/UID`.
+    /// Directory of everything the node persists: its certificates, and the volumes of each pod in `pods/UID`.
     pub root: PathBuf,
-    /// The runtime's socket.
+    /// Path of the container runtime's CRI socket.
     pub runtime: PathBuf,
-    /// What the node's pods see as `/var/log`. Container logs are in `pods` there, with links in `containers`.
+    /// Directory that the node's pods see as `/var/log`. Container logs are in `pods`, with links to them in
+    /// `containers`.
     pub var_log: PathBuf,
-    /// A hostPath in one of the first is in the second instead: with several nodes on a machine, each has its own.
+    /// Maps directories of the machine to directories of the node: a hostPath below the first path of a pair is
+    /// taken from the second. With several nodes on one machine, each node gets its own `/var/log`, for example.
     pub own_paths: Vec<(PathBuf, PathBuf)>,
-    /// Where the node's pods are in each cgroup hierarchy, as `/kubepods`.
+    /// Parent cgroup of the node's pods in each cgroup hierarchy, for example `/kubepods`.
     pub cgroup_parent: String,
-    /// Where others reach the node.
+    /// The node's InternalIP.
     pub address: IpAddr,
-    /// Where the API server reaches it: logs, exec and figures.
+    /// Port of the agent's endpoint: logs, exec, metrics.
     pub port: u16,
-    /// Beside those that every node has.
+    /// Labels of the Node object, besides the well-known ones that every node has.
     pub labels: BTreeMap<String, String>,
+    /// Taints that the Node object is registered with.
     pub taints: Vec<Value>,
+    /// Maximum number of pods: the `pods` capacity of the Node object.
     pub pods_max: u16,
-    /// The addresses of its pods, as `10.244.1.0/24`; none: those that the API server gives it.
+    /// Pod CIDR of the node, for example `10.244.1.0/24`. `None`: the API server assigns one.
     pub pod_range: Option<String>,
-    /// Where the runtime reads what the network of its pods is. Said there once the range is known, unless another file says it.
+    /// Directory from which the runtime reads its CNI configuration. The agent writes one there when the pod CIDR
+    /// is known, unless another file already exists.
     pub cni_conf: Option<PathBuf>,
-    /// Manifests of pods that the node runs whatever the API server says.
+    /// Directory of static pod manifests.
     pub static_pods: Option<PathBuf>,
     /// The URL of the API server.
     pub server: String,
-    /// The addresses that `externalIPs` of Services may have.
+    /// CIDRs that `externalIPs` of Services may be in.
     pub external_ips: Vec<Range>,
+    /// Address of the cluster DNS, written to the resolv.conf of pods.
     pub cluster_dns: Option<IpAddr>,
-    /// Whom the node itself asks for names, as `/etc/resolv.conf`.
+    /// Resolver configuration of the node, usually `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
+    /// DNS domain of the cluster, usually `cluster.local`.
     pub cluster_domain: String,
-    /// Containers that name no seccomp profile have the runtime's.
+    /// Whether containers without a seccomp profile run with `RuntimeDefault`.
     pub seccomp_default: bool,
-    /// Eviction and image garbage collection.
+    /// Eviction, image garbage collection and log rotation.
     pub reclaim: ReclaimConfig,
 }
 
-/// Thresholds and intervals of eviction, image garbage collection and log rotation. The defaults are a kubelet's.
+/// Thresholds and intervals of eviction, image garbage collection and log rotation. The defaults are the
+/// kubelet's.
 #[derive(Debug, Clone)]
 pub struct ReclaimConfig {
-    /// What pods do not get, for the system needs it.
+    /// Resources reserved for the system, and subtracted from the node's allocatable resources.
     pub reserved: ResourceQuantities,
-    /// What must be left, or pods are sent off.
+    /// Eviction thresholds, hard and soft.
     pub thresholds: Thresholds,
-    /// A pressure is over when it was not seen for so long.
+    /// A pressure condition ends when its threshold has not been met for this long. Upstream:
+    /// `evictionPressureTransitionPeriod`.
     pub pressure_min: Duration,
-    /// The longest that a pod gets to end by itself that goes for a soft threshold.
+    /// Maximum termination grace period of a pod that is evicted for a soft threshold. Upstream:
+    /// `evictionMaxPodGracePeriod`.
     pub grace_max: Duration,
-    /// When more than this of the disk is taken, in percent, unused images go …
+    /// Disk usage in percent above which unused images are removed.
     pub images_high: u8,
-    /// … until no more than this is.
+    /// Disk usage in percent at which the removal of unused images stops.
     pub images_low: u8,
-    /// An image that came later than this before is not unused yet.
+    /// Minimum age of an unused image before it may be removed. Upstream: `imageMinimumGCAge`.
     pub image_age_min: Duration,
-    /// A log that is larger is set aside, of which so many are kept.
+    /// Size of a container log at which it is rotated.
     pub log_bytes_max: u64,
+    /// Maximum number of log files of a container, rotated ones included.
     pub logs_max: u16,
-    /// How often it looks.
+    /// Interval between two checks of thresholds, images and logs.
     pub look_every: Duration,
 }
 
@@ -95,7 +108,7 @@ impl Default for ReclaimConfig {
 }
 
 impl ReclaimConfig {
-    /// Reads `cpu=100m,memory=500Mi`.
+    /// Parses a list such as `cpu=100m,memory=500Mi`.
     pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
         let amount = |part: &str| {
             let (name, amount) =
@@ -110,28 +123,29 @@ impl ReclaimConfig {
 }
 
 impl Config {
-    /// Where a path of this machine is for the node's pods.
+    /// Resolves a hostPath through `host_path_mappings`.
     pub fn host_path(&self, path: &Path) -> PathBuf {
         let own = self.own_paths.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
         own.unwrap_or_else(|| path.to_owned())
     }
 
-    /// Where its keys and certificates are.
+    /// Directory of the node's keys and certificates.
     pub fn pki(&self) -> PathBuf {
         self.root.join("pki")
     }
 
-    /// What the node keeps for a pod.
+    /// Directory of a pod's volumes and other files.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
     }
 
-    /// A file for each pod whose logs are this node's: others may have theirs in the same place.
+    /// Directory with one marker file for each pod whose logs this node owns: several nodes may share the log
+    /// directory.
     pub(crate) fn logs_kept(&self) -> PathBuf {
         self.root.join("logs")
     }
 
-    /// Where the runtime writes the logs of a pod's containers.
+    /// Directory in which the runtime writes the logs of a pod's containers.
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))
     }

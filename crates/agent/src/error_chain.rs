@@ -1,9 +1,9 @@
-//! Errors as one line of a log or a terminal.
+//! Formats an error and its causes as one line.
 
 use std::error::Error;
 
-/// An error and its causes, separated by colons. A cause that the text before it ends with is not repeated: many errors print
-/// their cause themselves.
+/// Formats an error and its causes, separated by colons. A cause is omitted if the text so far ends with it: many
+/// errors print their cause themselves.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);

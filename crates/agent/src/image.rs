@@ -1,4 +1,4 @@
-//! Images without a registry: an archive becomes an image of containerd's, and one image is made here, that of the sandbox.
+//! Imports images into containerd without a registry: from archives, and the built-in sandbox image.
 
 mod archive;
 mod name;
@@ -27,13 +27,13 @@ use crate::runtime::containerd::leases::leases_client::LeasesClient;
 use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
 use crate::runtime::{Cri, Runtime as _, RuntimeError};
 
-/// The namespace of containerd's in which CRI has its images.
+/// The containerd namespace of CRI's images.
 const NAMESPACE: &str = "k8s.io";
 
-/// What is sent at once: containerd takes messages of 16 MiB at most.
+/// Bytes sent in one message; containerd accepts messages of at most 16 MiB.
 const CHUNK: usize = 1 << 20;
 
-/// What a killed import leaves is collected after this.
+/// Expiry of the lease: containerd collects the content of a killed import after this.
 const LEASE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
@@ -45,29 +45,31 @@ pub enum ImageError {
     )]
     NoArchive { path: PathBuf, why: String },
     #[error(
-        "{path} is for {theirs}, and this machine is linux/{}: bring an image that is for it",
+        "{path} is for {theirs}, but this machine is linux/{}: use an image for this platform",
         crate::architecture()
     )]
     OtherMachine { path: PathBuf, theirs: String },
-    #[error("{path} has {count} images, and --name can name only one: leave it out, or save them one by one")]
+    #[error(
+        "{path} has {count} images, but --name can name only one: omit --name, or save the images one by one"
+    )]
     Several { path: PathBuf, count: usize },
     #[error("the image in {path} has no name: give it one with --name")]
     NoName { path: PathBuf },
-    #[error("the image is called {name:?}, which is no name of an image")]
+    #[error("{name:?} is not a valid image reference")]
     BadName { name: String },
     #[error("import into containerd: {tried}: {why}")]
     Containerd { tried: &'static str, why: String },
 }
 
 impl ImageError {
-    /// Whether containerd was not there, and not that the archive is bad.
+    /// Whether containerd failed, as opposed to a bad archive.
     pub fn is_of_containerd(&self) -> bool {
         matches!(self, Self::Containerd { .. })
     }
 }
 
-/// Imports all images of an archive, and says what they are called now. `name` is what an image is called that has no name in the
-/// archive, or that is to have another.
+/// Imports all images of an archive and returns their names. `name` replaces the name in the archive, or names an
+/// image that has none.
 pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
     let at = path.to_owned();
     let archive = blocking(move || Archive::open(&at)).await?;
@@ -104,7 +106,7 @@ pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Ve
     Ok(named.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Imports an image that was made in memory.
+/// Imports an image that was built in memory.
 pub async fn import_made(runtime: &Cri, made: &Made) -> Result<(), ImageError> {
     let lease = Lease::take(runtime.channel()).await?;
     for blob in &made.blobs {
@@ -114,8 +116,8 @@ pub async fn import_made(runtime: &Cri, made: &Made) -> Result<(), ImageError> {
     lease.give_back().await
 }
 
-/// Rule: a machine needs no registry for sandboxes: where the image is missing that containerd makes them from, the one that is
-/// built in takes its name. Returns that name, if so.
+/// Rule: sandboxes need no registry: if the sandbox image that containerd is configured with is missing, the
+/// built-in image is imported under that name. Returns the name if so.
 pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, ImageError> {
     let failed = |it: RuntimeError| ImageError::Containerd {
         tried: "look for the sandbox image",
@@ -138,7 +140,7 @@ pub struct Made {
     blobs: Vec<Blob>,
 }
 
-/// What an image's name stands for.
+/// OCI descriptor of the manifest that an image name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Target {
     media_type: String,
@@ -146,7 +148,7 @@ struct Target {
     size: u64,
 }
 
-/// While it is held, containerd collects nothing that was written under it.
+/// A containerd lease: content written under it is not garbage collected.
 struct Lease {
     id: String,
     channel: Channel,
@@ -159,17 +161,17 @@ impl Lease {
         let labels = [("containerd.io/gc.expire".to_owned(), until.to_string())].into();
         let request = of_cri(CreateRequest { id: id.clone(), labels }, None);
         let taken = LeasesClient::new(channel.clone()).create(request).await;
-        taken.map_err(|it| refused("take a lease", &it))?;
+        taken.map_err(|it| refused("create a lease", &it))?;
         Ok(Self { id, channel })
     }
 
     async fn give_back(self) -> Result<(), ImageError> {
         let request = of_cri(DeleteRequest { id: self.id.clone(), sync: false }, None);
         let given = LeasesClient::new(self.channel).delete(request).await;
-        given.map(drop).map_err(|it| refused("give the lease back", &it))
+        given.map(drop).map_err(|it| refused("delete the lease", &it))
     }
 
-    /// All content of the archive that its images are made of, read once, in the archive's order.
+    /// Writes all blobs of the archive's images, in one pass and in the archive's order.
     async fn write_all(&self, archive: &Archive) -> Result<(), ImageError> {
         let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
         let (path, wanted) = (archive.path.clone(), archive.wanted.clone());
@@ -178,7 +180,7 @@ impl Lease {
                 let Some(blob) = wanted.get(name) else { return Ok(()) };
                 let (chunks, received) = mpsc::channel(2);
                 if entries.blocking_send((blob.clone(), received)).is_err() {
-                    return Err(io::Error::other("nobody listens any more"));
+                    return Err(io::Error::other("the import was cancelled"));
                 }
                 send(content, &chunks)
             })
@@ -200,7 +202,7 @@ impl Lease {
         });
         self.write_chunks(blob, received).await?;
         let read = reading.await.unwrap_or_else(|it| Err(io::Error::other(it)));
-        read.map_err(|it| ImageError::Containerd { tried: "read what was made", why: it.to_string() })
+        read.map_err(|it| ImageError::Containerd { tried: "read the generated content", why: it.to_string() })
     }
 
     async fn write_chunks(&self, blob: &Blob, chunks: mpsc::Receiver<Vec<u8>>) -> Result<(), ImageError> {
@@ -258,14 +260,14 @@ impl Lease {
         match created {
             Err(status) if status.code() == Code::AlreadyExists => {
                 let request = of_cri(UpdateImageRequest { image: Some(image) }, Some(&self.id));
-                images.update(request).await.map(drop).map_err(|it| refused("name the image", &it))
+                images.update(request).await.map(drop).map_err(|it| refused("create the image", &it))
             }
-            created => created.map(drop).map_err(|it| refused("name the image", &it)),
+            created => created.map(drop).map_err(|it| refused("create the image", &it)),
         }
     }
 }
 
-/// A receiver that hears no more has what it needs: content that is there already is not sent again.
+/// Sends content in chunks. A closed receiver is no error: containerd already has the content.
 fn send(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);
@@ -278,7 +280,7 @@ fn send(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Resul
 
 fn of_cri<T>(message: T, lease: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
-    let namespace = NAMESPACE.parse().expect("it is plain text");
+    let namespace = NAMESPACE.parse().expect("the namespace is ASCII");
     request.metadata_mut().insert("containerd-namespace", namespace);
     if let Some(lease) = lease.and_then(|it| it.parse().ok()) {
         request.metadata_mut().insert("containerd-lease", lease);

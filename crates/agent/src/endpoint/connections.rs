@@ -1,4 +1,4 @@
-//! How many connections the agent's port takes, and whose.
+//! Limits on connections and TLS handshakes at the agent's port.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -8,19 +8,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::shares::{Share, Shares};
 
-/// Connections that are served at once; only the API server gets that far.
+/// Connections served concurrently; only the API server's connections get past the handshake.
 const SERVED_MAX: usize = 256;
-/// Handshakes at once, some 20 kB each: so many of the API server's addresses, and so many of all others together.
+/// Concurrent TLS handshakes, about 20 kB each: one limit for the API server's addresses, and the same limit for
+/// all other addresses together.
 const HANDSHAKES_MAX: usize = 64;
-/// Of those, from one address that is not the API server's.
+/// Concurrent handshakes from one address that is not the API server's.
 const HANDSHAKES_OF_ADDRESS_MAX: usize = 16;
-/// Addresses from which the API server came: it may have more than the one in its URL.
+/// Addresses remembered as the API server's: it may have more than the one in its URL.
 const SERVERS_MAX: usize = 16;
 
+/// Limits the connections and handshakes of the agent's port.
 #[derive(Debug)]
 pub(super) struct Connections {
+    /// Permits for connections that are being served.
     served: Arc<Semaphore>,
+    /// Permits for handshakes from the API server's addresses.
     of_server: Arc<Semaphore>,
+    /// Permits for handshakes from all other addresses.
     of_others: Arc<Semaphore>,
     shares: Arc<Shares>,
     servers: Mutex<VecDeque<IpAddr>>,
@@ -34,7 +39,7 @@ pub(super) struct Handshake {
 }
 
 impl Connections {
-    /// `servers` are the addresses that the API server is known by.
+    /// `servers` are the known addresses of the API server.
     pub(super) fn new(servers: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
         let semaphore = |max| Arc::new(Semaphore::new(max));
         Arc::new(Self {
@@ -46,8 +51,9 @@ impl Connections {
         })
     }
 
-    /// Rule: a handshake takes a permit of its own, which no served connection holds; those of the API server's addresses are
-    /// apart from all others, of which each address has a share. `None`: the connection is closed.
+    /// Rule: a handshake holds a permit of its own, separate from those of served connections. The API server's
+    /// addresses have separate permits; the others share theirs, with a limit for each address. `None`: the
+    /// connection is closed.
     pub(super) fn begin(&self, peer: IpAddr) -> Option<Handshake> {
         let is_server = self.servers().contains(&peer.to_canonical());
         let (permits, share) = match is_server {
@@ -57,7 +63,8 @@ impl Connections {
         Some(Handshake { _permit: permits.clone().try_acquire_owned().ok()?, _share: share })
     }
 
-    /// The peer proved that it is the API server: the handshake is over, and its address is known from now on.
+    /// Ends the handshake of a peer that has proved to be the API server, remembers its address, and returns a
+    /// permit to serve the connection.
     pub(super) fn serve(&self, peer: IpAddr, handshake: Handshake) -> Option<OwnedSemaphorePermit> {
         drop(handshake);
         let peer = peer.to_canonical();

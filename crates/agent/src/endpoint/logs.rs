@@ -1,5 +1,5 @@
-//! Logs of containers, as a runtime writes them: `TIME STREAM TAGS TEXT`, a line each; `P` among the tags marks a line that the next
-//! one goes on. Upstream: `kuberuntime/logs`.
+//! Container logs in the CRI format: each line is `TIME STREAM TAGS TEXT`, and the tag `P` marks a partial line
+//! that the next line continues. Upstream: `kuberuntime/logs`.
 
 use std::fs::File;
 use std::io;
@@ -14,17 +14,18 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// A runtime cuts lines at 16 KiB. What is much longer was not written by one.
+/// Longest line of a log. A runtime splits lines at 16 KiB, so a much longer line was not written by one.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// So much is read at once.
+/// Bytes read from a log in one call.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// A log that is followed is looked at this often, and whether its container still runs now and then.
+/// How often a followed log is read for new lines.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a follower checks whether the container still runs.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is wanted of a log.
+/// Options of a log request. Upstream: `PodLogOptions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) follow: bool,
@@ -32,11 +33,11 @@ pub(super) struct Wanted {
     pub(super) since: Option<Timestamp>,
     pub(super) tail_lines: Option<u64>,
     pub(super) bytes_max: Option<u64>,
-    /// `stdout` or `stderr` alone.
+    /// `stdout` or `stderr`; `None` for both.
     pub(super) stream: Option<&'static str>,
 }
 
-/// A log's file: below `root`, and reached from there without any link.
+/// Path of a log file, relative to the root directory of logs.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) root: PathBuf,
@@ -44,7 +45,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Rule: a log is a file in the directory of logs and nothing else: no link leads to another, whoever put it there.
+    /// Rule: a log is a regular file below the directory of logs: symbolic links are not followed, whoever created
+    /// them.
     pub(super) fn open(&self) -> io::Result<File> {
         let root =
             rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -52,13 +54,13 @@ impl Place {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let file = File::from(rustix::fs::openat2(root, &self.path, flags, Mode::empty(), resolve)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the log is not a file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the log is not a regular file"));
         }
         Ok(file)
     }
 }
 
-/// Sends a log until its end, or for as long as its container runs; `is_running` says whether it does.
+/// Sends a log up to its end or, with `follow`, until its container has ended, which `is_running` reports.
 pub(super) async fn send<F>(
     place: Place,
     wanted: Wanted,
@@ -69,7 +71,7 @@ pub(super) async fn send<F>(
 {
     let mut log = Log { place, lines: Lines::new(wanted.clone()), to: to.clone() };
     tokio::select! {
-        // Nobody reads any more.
+        // The client has gone.
         () = to.closed() => {}
         sent = log.send(&wanted, is_running) => if let Err(error) = sent {
             let _ = to.send(Err(error)).await;
@@ -77,6 +79,7 @@ pub(super) async fn send<F>(
     }
 }
 
+/// Reads one log file and sends what passes the filter.
 struct Log {
     place: Place,
     lines: Lines,
@@ -105,7 +108,7 @@ impl Log {
             if is_more {
                 continue;
             }
-            // A log that was rotated goes on in a new file of the same name.
+            // A rotated log continues in a new file of the same name.
             if self.is_other_than(&file).await? {
                 self.read_on(&mut file).await?;
                 match self.open().await {
@@ -113,7 +116,7 @@ impl Log {
                         file = next;
                         continue;
                     }
-                    // The runtime has not made it yet, or all logs of the pod are gone.
+                    // The runtime has not created the new file yet, or the pod's logs are deleted.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -124,7 +127,7 @@ impl Log {
             if !was_running {
                 break;
             }
-            // What it wrote last may come after the news that it ended.
+            // The container's last lines may arrive after its end is known: read once more.
             was_running = is_running().await;
             ask_at = if was_running { Instant::now() + ASK_EVERY } else { Instant::now() };
         }
@@ -146,7 +149,7 @@ impl Log {
         }
     }
 
-    /// All that is there now. Whether there was something.
+    /// Reads and sends everything up to the end of the file. Returns whether there was anything.
     async fn read_on(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
         let mut is_more = false;
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -174,13 +177,13 @@ impl Log {
     }
 }
 
-/// From chunks of a log to what is shown of it.
+/// Turns chunks of a log into the bytes that the client gets.
 struct Lines {
     wanted: Wanted,
     left: u64,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not been read yet.
     begun: Vec<u8>,
-    /// The line before goes on in the next.
+    /// The previous line was partial: the next one continues it.
     is_within: bool,
 }
 
@@ -190,7 +193,7 @@ impl Lines {
         Self { wanted, left, begun: Vec::new(), is_within: false }
     }
 
-    /// As many bytes were shown as are wanted.
+    /// Whether `bytes_max` is reached.
     fn is_full(&self) -> bool {
         self.left == 0
     }
@@ -200,7 +203,7 @@ impl Lines {
         for piece in chunk.split_inclusive(|it| *it == b'\n') {
             if piece.last() != Some(&b'\n') {
                 if LINE_BYTES_MAX < self.begun.len() + piece.len() {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the log has a line without end"));
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a line of the log is too long"));
                 }
                 self.begun.extend(piece);
             } else if self.begun.is_empty() {
@@ -214,7 +217,7 @@ impl Lines {
         Ok(shown)
     }
 
-    /// A last line without an end.
+    /// Emits a last line that has no newline.
     fn finish(&mut self) -> Vec<u8> {
         let (line, mut shown) = (std::mem::take(&mut self.begun), Vec::new());
         self.show(&line, &mut shown);
@@ -222,7 +225,7 @@ impl Lines {
     }
 
     fn show(&mut self, line: &[u8], shown: &mut Vec<u8>) {
-        // What is no line of a log is left out: nobody knows when it was said, and by whom.
+        // Lines that are not in the CRI format are dropped: they have neither time nor stream.
         let Some(Line { time, stream, is_partial, text }) = Line::parse(line) else { return };
         let goes_on = std::mem::replace(&mut self.is_within, is_partial);
         if self.wanted.stream.is_some_and(|it| it.as_bytes() != stream) {
@@ -245,11 +248,11 @@ impl Lines {
     }
 }
 
-/// A line as a runtime writes it.
+/// A line of a log in the CRI format.
 struct Line<'a> {
     time: &'a [u8],
     stream: &'a [u8],
-    /// The next goes on where it ends.
+    /// Tag `P`: the next line continues this one.
     is_partial: bool,
     text: &'a [u8],
 }
@@ -266,7 +269,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A runtime leaves the zeros at the end away; so that lines are in line, they are shown. Upstream: `RFC3339NanoFixed`.
+/// Pads the fraction of a timestamp to nine digits, so that the columns align: runtimes omit trailing zeros.
+/// Upstream: `RFC3339NanoFixed`.
 fn with_nanoseconds(time: &[u8]) -> Vec<u8> {
     let zone = time.iter().skip(19).position(|it| matches!(it, b'Z' | b'+' | b'-'));
     let (fraction, zone) = time[19..].split_at(zone.unwrap_or(time.len() - 19));
@@ -277,7 +281,8 @@ fn with_nanoseconds(time: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Where the last lines begin: found from the end, so that a long log costs no more than a short one.
+/// Offset at which the last `lines` lines begin. Searches backwards from the end, so the cost does not depend on
+/// the size of the log.
 async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
     let length = file.metadata().await?.len();
     let (mut at, mut found) = (length, 0);
@@ -290,7 +295,7 @@ async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
         file.read_exact(chunk).await?;
         for (offset, byte) in chunk.iter().enumerate().rev() {
             let is_last = at + offset as u64 + 1 == length;
-            // The end of the line before the first that is wanted.
+            // This newline ends the line before the wanted ones.
             if *byte == b'\n' && !is_last {
                 found += 1;
             }
@@ -302,7 +307,7 @@ async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Where a container's log is: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory of logs.
+/// Path of a container's log: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory of logs.
 pub(super) fn place(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<Place> {
     let dir = pod_dir.strip_prefix(root).ok()?;
     let is_name = |it: &str| !it.is_empty() && !it.contains('/') && it != "." && it != "..";

@@ -1,7 +1,7 @@
-//! Where the API server reaches a node: logs, commands in containers, connections and requests to pods, figures. Paths are a
-//! kubelet's, but for those of requests that are passed on.
+//! The agent's HTTPS endpoint: logs, exec, attach, port-forward, proxied requests to pods, and metrics. Paths are
+//! the kubelet's, except those of proxied requests.
 //!
-//! Only the API server is let in: whoever else may ask for something asks it, and it decides.
+//! Only the API server may connect. It authenticates and authorizes its own clients before it calls a node.
 
 mod connections;
 mod logs;
@@ -44,30 +44,30 @@ use crate::runtime::{Runtime, RuntimeError, label, v1};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// A peer that says nothing is asked this often whether it is there; one that is silent three times has gone.
+/// TCP keep-alive interval; a peer that misses three probes is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Chunks of a log that wait to be sent.
+/// Capacity of the channel between the reader of a log and the response.
 const CHUNKS_MAX: usize = 4;
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 type Response = hyper::Response<Body>;
 
-/// The node's side of what `kubectl logs`, `exec`, `attach`, `port-forward` and `top` do.
+/// Serves the node's side of `kubectl logs`, `exec`, `attach`, `port-forward` and `top`.
 #[expect(missing_debug_implementations, reason = "the node has none")]
 pub struct Endpoint<R> {
     node: Arc<Node<R>>,
 }
 
-/// A pod of the node, as the node knows it.
+/// A pod of this node, as requests refer to it.
 struct Known {
     uid: String,
     name: String,
-    /// What the node last said of it.
+    /// The status that the agent last reported.
     status: Value,
 }
 
-/// What is said instead of an answer.
+/// An error response: status code and message.
 #[derive(Debug)]
 struct Refusal {
     code: StatusCode,
@@ -94,7 +94,7 @@ impl From<RuntimeError> for Refusal {
     }
 }
 
-/// The parameters of a request.
+/// The query parameters of a request.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -111,7 +111,7 @@ impl Query {
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let malformed = |_| Refusal::bad_request(format!("{name} is no number"));
+        let malformed = |_| Refusal::bad_request(format!("{name} is not a number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
     }
 }
@@ -120,7 +120,7 @@ fn accept(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
-/// A boolean parameter, as the API server reads it: only `0` and `false`, in any case, are false.
+/// Reads a boolean query parameter as the API server does: only `0` and `false`, in any case, are false.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
@@ -130,7 +130,7 @@ impl<R: Runtime> Endpoint<R> {
         Self { node }
     }
 
-    /// Serves until `stop`. What is under way then ends with it: containers go on.
+    /// Serves until `stop`. Open streams end then; the containers keep running.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -148,7 +148,7 @@ impl<R: Runtime> Endpoint<R> {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "accept a connection");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -180,7 +180,7 @@ impl<R: Runtime> Endpoint<R> {
         stop: &CancellationToken,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        // A server that was cut off in the middle of a stream never says that it is over.
+        // Keep-alive detects an API server that was cut off in the middle of a stream.
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
         sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE)?;
@@ -188,11 +188,14 @@ impl<R: Runtime> Endpoint<R> {
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
         if !certificate.is_some_and(|it| tls::is_server(it)) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not the API server"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the client certificate is not the API server's",
+            ));
         }
         let permit = connections.serve(peer, handshake);
         let place =
-            Arc::new(permit.ok_or_else(|| io::Error::other("too many connections of the API server"))?);
+            Arc::new(permit.ok_or_else(|| io::Error::other("too many connections from the API server"))?);
         let stop = stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (endpoint, held) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });
@@ -215,7 +218,7 @@ impl<R: Runtime> Endpoint<R> {
         let query = request.uri().query().unwrap_or_default();
         let query = Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
-        // The body of the answer to a HEAD is left out by the HTTP library.
+        // hyper omits the body of a response to HEAD.
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         match segments[..] {
             ["healthz"] if is_read => Ok(text(StatusCode::OK, "ok".to_owned())),
@@ -277,7 +280,7 @@ impl<R: Runtime> Endpoint<R> {
             ["portForward", namespace, name] => {
                 let pod = self.pod(namespace, name)?;
                 let sandbox = self.sandbox(&pod).await?;
-                let malformed = |_| Refusal::bad_request("port is no number of a port");
+                let malformed = |_| Refusal::bad_request("port is not a port number");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
                 stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, held).await
@@ -303,7 +306,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(Known { uid, name: name.to_owned(), status: status(&shown) })
     }
 
-    /// The name by which the runtime knows a container that runs.
+    /// The ID of the running container of that name.
     async fn running(&self, namespace: &str, name: &str, container: &str) -> Result<String, Refusal> {
         let pod = self.pod(namespace, name)?;
         let all = self.containers(&pod, container).await?;
@@ -312,7 +315,7 @@ impl<R: Runtime> Endpoint<R> {
         found.ok_or_else(|| Refusal::not_found(format!("container not found ({container:?})")))
     }
 
-    /// What the runtime has of a container, the newest first.
+    /// The runtime's containers of that name, the newest first.
     async fn containers(&self, pod: &Known, name: &str) -> Result<Vec<v1::Container>, Refusal> {
         let mut all = self.node.runtime.containers(Some(&pod.uid)).await?;
         all.retain(|it| it.labels.get(label::CONTAINER_NAME).is_some_and(|it| it == name));
@@ -330,7 +333,8 @@ impl<R: Runtime> Endpoint<R> {
         newest.ok_or_else(none)
     }
 
-    /// Where a pod is, as the runtime says: whatever else is said of it, nobody is led elsewhere.
+    /// The address of a pod's port, from the runtime and never from the pod's status: a forged status cannot
+    /// redirect requests.
     async fn aim(
         &self,
         namespace: &str,
@@ -355,7 +359,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(aim)
     }
 
-    /// What a container said, as it is read.
+    /// Streams a container's log.
     async fn logs(
         &self,
         namespace: &str,
@@ -369,9 +373,9 @@ impl<R: Runtime> Endpoint<R> {
         let chosen = chosen(&pod, &found, container, previous)?;
         let dir = self.node.config.log_dir(namespace, name, &pod.uid);
         let attempt = chosen.metadata.as_ref().map_or(0, |it| it.attempt);
-        let nowhere = || Refusal::not_found(format!("container {container:?} has no log"));
+        let no_log = || Refusal::not_found(format!("container {container:?} has no log"));
         let place = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
-            .ok_or_else(nowhere)?;
+            .ok_or_else(no_log)?;
         let opened = tokio::task::spawn_blocking({
             let place = place.clone();
             move || place.open().map(drop)
@@ -387,7 +391,7 @@ impl<R: Runtime> Endpoint<R> {
                 let running = v1::ContainerState::ContainerRunning as i32;
                 match runtime.container(&id).await {
                     Ok(container) => container.state == running,
-                    // A runtime that is started anew finds its containers again.
+                    // A runtime that is being restarted still has its containers.
                     Err(error) => !error.is_missing(),
                 }
             };
@@ -397,13 +401,13 @@ impl<R: Runtime> Endpoint<R> {
     }
 }
 
-/// What stands behind the first so many segments of a path, as it stands there, with what follows a `?`.
+/// The path after the first `segments` segments, unchanged, with its query.
 fn behind(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
-/// The pod, with what the node says of it.
+/// The pod object with the status that the agent last reported.
 fn object(shown: &Shown) -> Value {
     let pod: &Pod = &shown.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
@@ -411,7 +415,7 @@ fn object(shown: &Shown) -> Value {
     object
 }
 
-/// Until the node has said something, what stands on the API server counts.
+/// The status that the agent last reported; before its first report, the status from the API server.
 fn status(shown: &Shown) -> Value {
     match &shown.status {
         Value::Null => shown.object.tree["status"].clone(),
@@ -419,13 +423,14 @@ fn status(shown: &Shown) -> Value {
     }
 }
 
-/// The phase that this agent reported last, or the one on the API server.
+/// The phase that the agent last reported; before its first report, the phase from the API server.
 fn phase(shown: &Shown) -> String {
     let stored = || shown.object.status.as_ref().and_then(|it| it.phase.clone());
     shown.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
-/// Which of a container's runs a log is wanted of, as the pod's status tells it. Upstream: `validateContainerLogStatus`.
+/// Selects the container instance whose log is requested, by the IDs in the pod's status. Upstream:
+/// `validateContainerLogStatus`.
 fn chosen<'a>(
     pod: &Known,
     found: &'a [v1::Container],
@@ -443,7 +448,7 @@ fn chosen<'a>(
     let last = by_id(&status["lastState"]["terminated"]["containerID"]);
     if previous {
         let none = || format!("previous terminated container {container:?} in pod {name:?} not found");
-        // A status may be a moment behind: what runs has the one before it as its previous one.
+        // The status may lag behind the runtime: the instance before the newest one is the previous one.
         let before = || if found.len() < 2 { None } else { found.get(1) };
         return last.or_else(before).ok_or_else(|| Refusal::bad_request(none()));
     }
@@ -471,7 +476,9 @@ fn wanted_log(query: &Query, now: Timestamp) -> Result<logs::Wanted, Refusal> {
             let seconds = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
             now.checked_sub(seconds).ok()
         }
-        (None, Some(time)) => Some(time.parse().map_err(|_| Refusal::bad_request("sinceTime is no time"))?),
+        (None, Some(time)) => {
+            Some(time.parse().map_err(|_| Refusal::bad_request("sinceTime is not an RFC 3339 time"))?)
+        }
         (None, None) => None,
     };
     Ok(logs::Wanted {

@@ -1,5 +1,5 @@
-//! Requests to pods, and to other ports of the node. They come by way of the API server, which may have no route to them: the node
-//! always has.
+//! Reverse proxy to pods and to other ports of the node. The requests come from the API server, which may have no
+//! route to the pod network; the node always has one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{HEADER_BYTES_MAX, Refusal, Response, stream};
 use crate::node::{dialled, trusting};
 
-/// An answer with this is what was reached said, and one without it the agent's own. Nobody else can say it: it is taken off
-/// whatever is passed on.
+/// Header of a response that comes from the proxied target; a response without it is the agent's own. The agent
+/// removes it from everything it forwards, so no one else can set it.
 const REACHED: HeaderName = HeaderName::from_static("muster-reached");
 
-/// Of whom the client thinks that it asks.
+/// The host that the client addressed.
 const CLIENTS_HOST: &str = "x-forwarded-host";
 
-/// Until there is a connection: what is reached is on this machine.
+/// Time to connect; the target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is between two neighbours, and not for those behind them.
+/// Hop-by-hop headers, which a proxy must not forward.
 const OF_CONNECTION: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// What a request is for.
+/// Address and scheme of a proxied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Aim {
     pub(super) address: SocketAddr,
@@ -43,7 +43,7 @@ pub(super) struct Aim {
 
 impl Aim {
     pub(super) fn new(address: IpAddr, scheme: &str, port: &str) -> Result<Self, Refusal> {
-        let malformed = || Refusal::bad_request(format!("{scheme}:{port} is no scheme and port"));
+        let malformed = || Refusal::bad_request(format!("{scheme}:{port} is not a scheme and port"));
         let port = port.parse().ok().filter(|it| *it != 0).ok_or_else(malformed)?;
         let is_tls = match scheme {
             "http" => false,
@@ -54,16 +54,16 @@ impl Aim {
     }
 }
 
-/// Rule: of a pod in the node's own network, what is reached is what it says that it has: every other port there is the
-/// node's. Nothing leads to this machine itself, or to its neighbours on the line.
-/// Upstream: `IsGlobalUnicast` of an address; from there a node's other ports can be reached.
+/// Rule: of a hostNetwork pod only the declared container ports can be reached: every other port of that address
+/// is the node's. Loopback, link-local and multicast addresses are refused.
+/// Upstream: only `IsGlobalUnicast` of the address is checked, so a node's other ports can be reached.
 pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
-    let is_on_line = match to.ip() {
+    let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
         IpAddr::V6(it) => it.is_unicast_link_local(),
     };
     let ip = to.ip();
-    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_on_line {
+    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_link_local {
         return Err(Refusal::bad_request("address not allowed"));
     }
     if spec.host_network != Some(true) {
@@ -77,13 +77,11 @@ pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
     let port = to.port();
     Err(Refusal::new(
         StatusCode::FORBIDDEN,
-        format!(
-            "port {port} is not among the ports of a pod that is in its node's own network: list it in spec.containers[].ports"
-        ),
+        format!("port {port} is not declared by this hostNetwork pod: list it in spec.containers[].ports"),
     ))
 }
 
-/// The request goes to `path`, and what is answered comes back.
+/// Forwards the request to `path` of the target and returns its response.
 pub(super) async fn pass_on(
     mut request: Request<Incoming>,
     aim: Aim,
@@ -94,36 +92,36 @@ pub(super) async fn pass_on(
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", aim.address))
     };
     let uri: Uri = path.parse().map_err(|it| Refusal::bad_request(format!("{path:?}: {it}")))?;
-    let becomes = request.headers().get(UPGRADE).cloned();
+    let upgrade = request.headers().get(UPGRADE).cloned();
     let client = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
-    let mut onward = Request::new(body);
-    *onward.method_mut() = parts.method;
-    *onward.uri_mut() = uri;
-    *onward.headers_mut() = end_to_end(parts.headers);
-    let host = onward.headers().get(CLIENTS_HOST).cloned();
+    let mut forwarded = Request::new(body);
+    *forwarded.method_mut() = parts.method;
+    *forwarded.uri_mut() = uri;
+    *forwarded.headers_mut() = end_to_end(parts.headers);
+    let host = forwarded.headers().get(CLIENTS_HOST).cloned();
     let host = host.or_else(|| HeaderValue::from_str(&aim.address.to_string()).ok());
-    onward.headers_mut().extend(host.map(|it| (HOST, it)));
-    if let Some(becomes) = &becomes {
-        onward.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        onward.headers_mut().insert(UPGRADE, becomes.clone());
+    forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
+    if let Some(upgrade) = &upgrade {
+        forwarded.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        forwarded.headers_mut().insert(UPGRADE, upgrade.clone());
     }
 
-    let line = tokio::time::timeout(DIAL_TIMEOUT, dial(aim)).await;
-    let line = line.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
+    let stream = tokio::time::timeout(DIAL_TIMEOUT, dial(aim)).await;
+    let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
-        .handshake(TokioIo::new(line))
+        .handshake(TokioIo::new(stream))
         .await
         .map_err(|it| failed(&it))?;
-    // It ends with the answer, or with whoever wants it.
+    // The connection ends with the response, or when its receiver is dropped.
     tokio::spawn(connection.with_upgrades());
-    let mut answer = sender.send_request(onward).await.map_err(|it| failed(&it))?;
+    let mut answer = sender.send_request(forwarded).await.map_err(|it| failed(&it))?;
 
     let is_upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let reached = becomes.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
+    let reached = upgrade.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
     let (mut parts, body) = answer.into_parts();
-    let becomes = parts.headers.get(UPGRADE).cloned();
+    let upgrade = parts.headers.get(UPGRADE).cloned();
     parts.headers = end_to_end(parts.headers);
     parts.headers.insert(REACHED, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
@@ -135,9 +133,9 @@ pub(super) async fn pass_on(
         (true, Some(reached)) => {
             stream::splice(client, reached, held);
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            parts.headers.extend(becomes.map(|it| (UPGRADE, it)));
+            parts.headers.extend(upgrade.map(|it| (UPGRADE, it)));
         }
-        (true, None) => return Err(failed(&"it becomes what nobody asked for")),
+        (true, None) => return Err(failed(&"unexpected protocol upgrade")),
         (false, _) => {}
     }
     Ok(Response::from_parts(parts, body.map_err(std::io::Error::other).boxed_unsync()))
@@ -146,7 +144,7 @@ pub(super) async fn pass_on(
 trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
 
-/// As upstream, nobody asks a pod for its name.
+/// Connects to the target. As upstream, the certificate of a pod is not verified.
 async fn dial(aim: Aim) -> std::io::Result<Box<dyn Line>> {
     let stream = TcpStream::connect(aim.address).await?;
     stream.set_nodelay(true)?;
@@ -157,7 +155,7 @@ async fn dial(aim: Aim) -> std::io::Result<Box<dyn Line>> {
     Ok(Box::new(TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?))
 }
 
-/// What is said to those at the ends.
+/// Removes hop-by-hop headers.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -172,7 +170,7 @@ fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Where an answer leads, if it leads to whom it came from: the address means nothing to whoever asked.
+/// Makes a `Location` relative if it points to the target itself, whose address the client cannot reach.
 fn without_address(location: &str, own: SocketAddr) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
     let Some(rest) = rest else { return location };

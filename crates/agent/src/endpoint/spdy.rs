@@ -1,16 +1,13 @@
-//! As much of SPDY/3.1 as it takes to have a few streams with a runtime: it is what runtimes stream over, and what every client of
-//! theirs speaks since the first.
-//!
-//! Headers are compressed with one zlib stream for the connection. We send it in blocks that are stored as they are: a
-//! receiver takes both, and the dictionary that they would be compressed with is not needed. What comes back in headers says
-//! nothing that we do not know, so it is not even unpacked.
+//! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed)
+//! blocks, which every receiver accepts, so the SPDY dictionary is not needed. Received headers carry nothing of
+//! use and are not decompressed.
 
 use std::io;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// A runtime sends what it has read, 32 KiB at most; nobody sends a megabyte.
+/// Largest frame. A runtime sends at most 32 KiB in one frame.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const CONTROL: u16 = 0x8000;
@@ -21,10 +18,10 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const FIN: u8 = 1;
 
-/// The number of a stream that we began: odd, in the order in which they began.
+/// ID of a stream that this side opened: odd and ascending.
 pub(super) type StreamId = u32;
 
-/// What comes over a connection.
+/// A received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Data {
@@ -32,20 +29,21 @@ pub(super) enum Frame {
         bytes: Bytes,
         is_last: bool,
     },
-    /// The stream is no more.
+    /// `RST_STREAM`: the peer aborted the stream.
     Reset {
         stream: StreamId,
     },
-    /// To be sent back as it is.
+    /// To be echoed with the same ID.
     Ping {
         id: u32,
     },
-    /// Nothing comes any more.
+    /// The peer will send no more frames.
     GoAway,
-    /// What changes nothing for us.
+    /// A frame that needs no action.
     Other,
 }
 
+/// Opens streams and writes frames.
 pub(super) struct Writer<W> {
     to: W,
     began: u32,
@@ -56,7 +54,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, began: 0 }
     }
 
-    /// Begins a stream with these headers, whose names are in lower case.
+    /// Opens a stream with these headers, whose names are in lower case.
     pub(super) async fn begin(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
         let stream = self.began * 2 + 1;
         let block = header_block(headers, self.began == 0);
@@ -65,7 +63,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         let length = 10 + block.len();
         put_control(&mut frame, SYN_STREAM, 0, length);
         frame.put_u32(stream);
-        // No stream that it belongs to, no priority, no slot.
+        // No associated stream, no priority, no slot.
         frame.put_u32(0);
         frame.put_u16(0);
         frame.put_slice(&block);
@@ -101,7 +99,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 }
 
-/// The next frame; `None` when the other side has closed the connection.
+/// Reads the next frame; `None` when the peer has closed the connection.
 pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Frame>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
@@ -111,7 +109,10 @@ pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Optio
     }
     let length = usize::from(head[5]) << 16 | usize::from(head[6]) << 8 | usize::from(head[7]);
     if FRAME_BYTES_MAX < length {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a SPDY frame of {length} bytes is too large"),
+        ));
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body).await?;
@@ -142,8 +143,8 @@ fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
     frame.put_u32(u32::from(flags) << 24 | length);
 }
 
-/// The headers as one stored block of the connection's zlib stream, and an empty one behind it: that is what a flush looks like,
-/// without which a receiver would wait for more.
+/// Encodes headers as one stored block of the connection's zlib stream, followed by an empty block: the flush
+/// without which a receiver waits for more.
 fn header_block(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {

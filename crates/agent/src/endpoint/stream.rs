@@ -1,6 +1,6 @@
-//! Connections that become streams to a container. The runtime has a streaming server of its own, and what a client says in a way
-//! that it understands is spliced to it. Two ways are younger than runtimes, and are put into its words here: WebSockets that can
-//! close one stream (`v5.channel.k8s.io`), and SPDY in a WebSocket (`SPDY/3.1+portforward.k8s.io`).
+//! Upgraded connections that stream to a container. The runtime has its own streaming server, and protocols that
+//! it supports are spliced to it. Two newer protocols are translated here: WebSockets that can close a single
+//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
 
 use std::io;
 use std::sync::Arc;
@@ -33,17 +33,20 @@ use super::{Query, Refusal, Response, respond, whole};
 const SPDY: &str = "SPDY/3.1";
 const WEBSOCKET: &str = "websocket";
 
-/// The newest that runtimes speak, and the one of WebSockets that says more: that a single stream ends.
+/// Subprotocol of exec and attach that runtimes support.
 const COMMANDS: &str = "v4.channel.k8s.io";
+/// WebSocket subprotocol of exec and attach that can also close a single stream.
 const COMMANDS_WITH_CLOSE: &str = "v5.channel.k8s.io";
+/// Subprotocol of port-forward.
 const PORTS: &str = "portforward.k8s.io";
+/// Port-forward with SPDY inside a WebSocket.
 const PORTS_IN_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// How what is only read may be sent in messages; bytes as they are, where nothing is said.
+/// WebSocket subprotocols for logs. Without one, bytes are sent unchanged.
 const MESSAGES: [&str; 2] = ["binary.k8s.io", BASE64_MESSAGES];
 const BASE64_MESSAGES: &str = "base64.binary.k8s.io";
 
-/// How channels of a WebSocket are numbered.
+/// Channel numbers of the WebSocket subprotocols.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -51,17 +54,19 @@ const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
-/// The runtime is on this machine.
+/// Time for the runtime's streaming server, which is on this machine, to accept the upgrade.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest error response of the runtime that is read.
 const RUNTIME_ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// A client that takes nothing any more has gone.
+/// Time for the last messages to reach the client.
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// kubectl sends 32 KiB at most; other clients may send what they read.
+/// Largest WebSocket message. kubectl sends at most 32 KiB; other clients may send more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const BUFFER_BYTES: usize = 32 << 10;
 
+/// Headers that negotiate an upgrade; they are forwarded between client and runtime.
 const UPGRADE_HEADERS: [&str; 6] = [
     "sec-websocket-key",
     "sec-websocket-version",
@@ -71,13 +76,13 @@ const UPGRADE_HEADERS: [&str; 6] = [
     "x-stream-protocol-version",
 ];
 
-/// What a connection holds, whatever becomes of it, and when it ends at the latest.
+/// Connection permit and stop signal, held while a connection is streamed.
 pub(super) struct Held {
     pub(super) _place: Arc<OwnedSemaphorePermit>,
     pub(super) stop: CancellationToken,
 }
 
-/// Which streams a command has.
+/// Streams of an exec or attach request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Streams {
     pub(super) stdin: bool,
@@ -90,7 +95,7 @@ impl Streams {
     pub(super) fn of(query: &Query) -> Result<Self, Refusal> {
         let tty = query.is("tty");
         let streams =
-            // A terminal shows both on one screen.
+            // A terminal has no separate stderr.
             Self { stdin: query.is("input"), stdout: query.is("output"), stderr: query.is("error") && !tty, tty };
         if !streams.stdin && !streams.stdout && !streams.stderr {
             return Err(Refusal::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
@@ -99,17 +104,17 @@ impl Streams {
     }
 }
 
-/// What a client's connection shall become.
+/// The protocol that the client wants to upgrade to.
 enum Wish {
     Spdy,
-    /// With the protocols that the client speaks over it, the dearest first.
+    /// With the subprotocols that the client offers, in order of preference.
     WebSocket(Vec<String>),
 }
 
 impl Wish {
     fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let said = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
-        let upgrade = said("upgrade");
+        let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let upgrade = header("upgrade");
         if upgrade.eq_ignore_ascii_case(SPDY) {
             return Ok(Self::Spdy);
         }
@@ -125,7 +130,7 @@ impl Wish {
     }
 }
 
-/// A command in a container, or what its main process says: `url` is where the runtime streams it.
+/// Streams exec or attach; `url` is the runtime's streaming URL.
 pub(super) async fn commands(
     mut request: Request<Incoming>,
     url: &str,
@@ -147,7 +152,7 @@ pub(super) async fn commands(
     Ok(switching_to_web_socket(&accept, Some(COMMANDS_WITH_CLOSE)))
 }
 
-/// Connections to ports of a pod.
+/// Streams port-forward; `url` is the runtime's streaming URL.
 pub(super) async fn ports(
     mut request: Request<Incoming>,
     url: &str,
@@ -173,10 +178,10 @@ pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
     upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET))
 }
 
-/// What a container says, in messages, until it ends or the client has enough. Upstream: `wsstream.Reader`.
+/// Sends a log as WebSocket messages until the log ends or the client disconnects. Upstream: `wsstream.Reader`.
 pub(super) fn messages(
     mut request: Request<Incoming>,
-    mut said: mpsc::Receiver<io::Result<Bytes>>,
+    mut log: mpsc::Receiver<io::Result<Bytes>>,
     held: Held,
 ) -> Result<Response, Refusal> {
     let Wish::WebSocket(wanted) = Wish::of(request.headers())? else {
@@ -197,12 +202,12 @@ pub(super) fn messages(
     };
     run(held, async move {
         let (mut to, mut from) = web_socket(client.await.map_err(io::Error::other)?).await.split();
-        // It ends with the client: whatever that says meanwhile means nothing.
+        // Messages from the client are ignored; only its disconnect counts.
         let gone = async { while let Some(Ok(_)) = from.next().await {} };
         let outward = async {
-            // Clients know by the first message, which is empty, that there is somebody.
+            // An empty first message signals that the stream is open.
             to.send(message(Bytes::new())).await.map_err(io::Error::other)?;
-            while let Some(bytes) = said.recv().await {
+            while let Some(bytes) = log.recv().await {
                 to.send(message(bytes?)).await.map_err(io::Error::other)?;
             }
             to.send(normal_end()).await.map_err(io::Error::other)
@@ -217,7 +222,7 @@ pub(super) fn messages(
     Ok(switching_to_web_socket(&accept, known))
 }
 
-/// The two connections are one from now on, until either ends.
+/// Copies bytes between two upgraded connections until either ends.
 pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, held: Held) {
     run(held, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
@@ -225,7 +230,7 @@ pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, held: Held) {
     });
 }
 
-/// The runtime understands the client: what they say passes through.
+/// Splices the client to the runtime, which supports the client's protocol.
 async fn spliced(
     mut request: Request<Incoming>,
     wish: &Wish,
@@ -260,12 +265,12 @@ fn run(held: Held, streaming: impl Future<Output = io::Result<()>> + Send + 'sta
     });
 }
 
-/// Asks the runtime's streaming server, and has the connection when it has become what was asked for.
+/// Connects to the runtime's streaming server and upgrades the connection.
 async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(HeaderMap, Upgraded), Refusal> {
     let failed = |why: String| {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stream from the container runtime: {why}"))
     };
-    let asking = async {
+    let upgrade = async {
         let uri: Uri = url.parse().map_err(|it| failed(format!("{it}")))?;
         let authority = uri.authority().map(|it| it.as_str().to_owned()).unwrap_or_default();
         let stream = TcpStream::connect(&authority).await.map_err(|it| failed(it.to_string()))?;
@@ -289,9 +294,9 @@ async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(Hea
         let upgraded = hyper::upgrade::on(answer).await.map_err(|it| failed(it.to_string()))?;
         Ok((headers, upgraded))
     };
-    match tokio::time::timeout(RUNTIME_TIMEOUT, asking).await {
-        Ok(answered) => answered,
-        Err(_) => Err(failed("it did not answer in time".to_owned())),
+    match tokio::time::timeout(RUNTIME_TIMEOUT, upgrade).await {
+        Ok(upgraded) => upgraded,
+        Err(_) => Err(failed("no response in time".to_owned())),
     }
 }
 
@@ -343,7 +348,7 @@ async fn web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
     WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
 }
 
-/// What was said last still gets there.
+/// Flushes the last messages and closes the connection.
 async fn hang_up<C: AsyncRead + AsyncWrite + Unpin>(
     to: SplitSink<WebSocketStream<C>, Message>,
     from: SplitStream<WebSocketStream<C>>,
@@ -360,8 +365,8 @@ fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
-/// Channels of a WebSocket are streams to the runtime: their first byte says which, and a message to `CLOSE` ends the one that it
-/// names.
+/// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its
+/// channel; a message on channel `CLOSE` ends the channel that it names.
 async fn translate<C, R>(client: WebSocketStream<C>, runtime: R, streams: Streams) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -389,7 +394,7 @@ where
         while let Some(message) = from_client.next().await {
             let message = match message.map_err(io::Error::other)? {
                 Message::Binary(message) => message,
-                // The first character is the channel, as the first byte of a binary message is. Python's client sends these.
+                // The first character is the channel, as in a binary message. The Python client sends text.
                 Message::Text(message) => message.into(),
                 Message::Close(_) => break,
                 _ => continue,
@@ -399,7 +404,7 @@ where
                 (CLOSE, [channel]) => (*channel, true, &[][..]),
                 (channel, bytes) => (channel, false, bytes),
             };
-            // The others are the runtime's to speak on.
+            // A client may send on these two channels only.
             if let (STDIN | RESIZE, Some(stream)) = (channel, stream_of(channel)) {
                 to_runtime.lock().await.send(stream, bytes, is_last).await?;
             }
@@ -429,7 +434,7 @@ where
     ended
 }
 
-/// The bytes of a SPDY connection, in messages.
+/// Copies the bytes of a SPDY connection to and from WebSocket messages.
 async fn tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -442,7 +447,7 @@ where
             match message.map_err(io::Error::other)? {
                 Message::Binary(bytes) => to_runtime.write_all(&bytes).await?,
                 Message::Text(_) => {
-                    let why = "a text message, where bytes of a connection were expected";
+                    let why = "unexpected text message in a port-forward tunnel";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                 }
                 Message::Close(_) => break,

@@ -158,8 +158,8 @@ async fn no_path_leads_anywhere_else() {
         /containerLogs/default/p/c: 404 pod does not exist
         /containerLogs/../../../etc/passwd: 404 404 page not found
         /containerLogs/default/p/..%2F..%2F..%2Fetc%2Fpasswd: 404 pod does not exist
-        /containerLogs/default/p/c?tailLines=-1: 400 tailLines is no number
-        /containerLogs/default/p/c?sinceTime=never: 400 sinceTime is no time
+        /containerLogs/default/p/c?tailLines=-1: 400 tailLines is not a number
+        /containerLogs/default/p/c?sinceTime=never: 400 sinceTime is not an RFC 3339 time
         /logs/: 404 404 page not found
         /exec/default/p/c?command=id&output=1: 404 pod does not exist
         /run/default/p/c?cmd=id: 404 404 page not found

@@ -1,4 +1,5 @@
-//! The node's certificate, which may be replaced while it is in use, and whom the node lets in.
+//! TLS of the agent's endpoint: the node's serving certificate, replaceable while in use, and the check that the
+//! client is the API server.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,15 +12,16 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Whom the API server comes as, and a group that nobody gets into by asking for a certificate.
+/// Common name of the API server's client certificate.
 const SERVER: &str = "kube-apiserver-kubelet-client";
+/// Group of the API server's client certificate; no CertificateSigningRequest can obtain it.
 const MASTERS: &str = "system:masters";
 
 #[derive(Debug, thiserror::Error)]
-#[error("use the node's certificates: {0}")]
+#[error("load the node's serving certificate: {0}")]
 pub struct IdentityError(Box<dyn std::error::Error + Send + Sync>);
 
-/// Who the node is to those who come to it.
+/// The serving certificate of the node and the cluster CA.
 pub struct Identity {
     ca: CertificateDer<'static>,
     current: RwLock<Option<Arc<CertifiedKey>>>,
@@ -32,13 +34,13 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Without a certificate as yet: nobody gets through until there is one.
+    /// Without a certificate yet: handshakes fail until `set_certificate` is called.
     pub fn new(ca_pem: &[u8]) -> Result<Self, IdentityError> {
         let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| IdentityError(it.into()))?;
         Ok(Self { ca, current: RwLock::new(None) })
     }
 
-    /// From now on the node shows this certificate.
+    /// Replaces the serving certificate for new connections.
     pub fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), IdentityError> {
         let certified = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let chain = CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>()?;
@@ -71,7 +73,7 @@ impl ResolvesServerCert for Identity {
     }
 }
 
-/// Rule: a node lets in the API server and nobody else: a certificate of the cluster's authority is not enough.
+/// Rule: only the API server may connect to a node: a certificate of the cluster CA alone is not enough.
 pub(super) fn is_server(certificate: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let subject = certificate.subject();

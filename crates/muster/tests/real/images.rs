@@ -73,7 +73,7 @@ fn images_come_from_archives_and_registries() {
         node-1: registry.example:5000/a/b:c
         muster: import DIR/letter.tar on node-1: DIR/letter.tar is not an image archive: failed to read entire block. `docker save` and OCI layouts in a tar are, gzipped or not
         muster: import /nowhere.tar on node-1: read /nowhere.tar: No such file or directory (os error 2)
-        muster: import DIR/tool.tar.gz on node-1: the image is called "No Name", which is no name of an image
+        muster: import DIR/tool.tar.gz on node-1: "No Name" is not a valid image reference
     "#]].assert_eq(&told);
     let list = said(&["image", "list"]);
     let names: Vec<_> = list.lines().filter_map(|it| it.split_whitespace().nth(1)).collect();

@@ -98,7 +98,7 @@ async fn the_last_lines_are_found_from_the_end() {
 #[tokio::test]
 async fn a_line_without_end_takes_no_memory() {
     let long = "x".repeat(LINE_BYTES_MAX + 1);
-    assert_eq!(shown(&long, Wanted::default()).await, "error: the log has a line without end");
+    assert_eq!(shown(&long, Wanted::default()).await, "error: a line of the log is too long");
 }
 
 #[tokio::test]
