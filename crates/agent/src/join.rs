@@ -1,4 +1,5 @@
-//! How a machine becomes a node: with a token it asks for a certificate, and from then on with its certificate for the next.
+//! Joins a machine to a cluster: a bootstrap token buys the first client certificate, and that certificate renews
+//! itself. Upstream: TLS bootstrapping.
 
 mod authority;
 mod line;
@@ -29,112 +30,116 @@ use crate::error_chain::chain;
 pub use self::authority::fingerprint;
 pub(crate) use self::pem::write as write_private;
 
-/// Who signs what a node shows the API server, and what it shows those who come to it.
+/// Signer and key usage of the node's client certificate.
 const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
+/// Signer and key usage of the node's serving certificate.
 const SERVING: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
 
-/// In which a node keeps each, with its key.
+/// File of the client certificate and its key.
 const CLIENT_FILE: &str = "client.pem";
+/// File of the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
-/// How long a signature may take before it is asked for again: on a Kubernetes cluster somebody may have to approve it.
+/// Time to wait for a CertificateSigningRequest before a new one is created; on a Kubernetes cluster an
+/// administrator may have to approve it.
 const SIGNED_MAX: Duration = Duration::from_secs(15 * 60);
+/// First delay between two reads of an object that is waited for; it doubles up to `POLL_MAX`.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// After a request that failed: twice as long each time. Upstream: `rotateCerts`.
+/// Backoff after a failed renewal; it doubles up to `RETRY_MAX`. Upstream: `rotateCerts`.
 const RETRY_MIN: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(32);
 
-/// A machine that lost its certificate waits until the server finds its node NotReady, which takes a minute at most unless
-/// the server was told otherwise.
+/// Time that a machine without its certificate waits until its node is NotReady: about a minute with the default
+/// node monitor grace period.
 const NOT_READY_MAX: Duration = Duration::from_secs(15 * 60);
 const NOT_READY_LOOK: Duration = Duration::from_secs(3);
 
-/// A clock may jump, and a machine sleep: so it is looked at now and then whether a certificate is due.
+/// Longest sleep before the renewal time is checked again: the clock may jump, and the machine may be suspended.
 const DUE_LOOK: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    #[error("use {path}")]
+    #[error("access {path}")]
     File { path: PathBuf, source: io::Error },
-    #[error("{0:?} is no address of a server: give it as https://HOST:PORT")]
+    #[error("{0:?} is not a server URL: expected https://HOST:PORT")]
     Url(String),
     #[error(
-        "the server is not known yet: give --ca-hash or --ca-cert, as `muster token create` prints it, or copy ca.crt from the \
+        "the cluster CA is unknown: give --ca-hash or --ca-cert, as `muster token create` prints it, or copy ca.crt from the \
          server's data directory"
     )]
     NoAuthority,
-    #[error("{path} is no certificate: {why}")]
+    #[error("{path} is not a certificate: {why}")]
     Authority { path: PathBuf, why: String },
-    #[error("{0:?} is not sha256: and 64 digits, as `muster token create` prints it")]
+    #[error("{0:?} is not sha256: followed by 64 hexadecimal digits, as `muster token create` prints it")]
     Digest(String),
     #[error("reach the server at {server}: {why}")]
     Reach { server: String, why: String },
-    #[error("the server at {server} is not the one that --ca-hash names: {why}")]
+    #[error("the server at {server} does not have the CA of --ca-hash: {why}")]
     Stranger { server: String, why: String },
     #[error(
-        "{path} has no certificate that is good{why}: give a --token, which `muster token create` makes on the server"
+        "{path} has no valid certificate{why}: give a --token, which `muster token create` creates on the server"
     )]
     NoToken { path: PathBuf, why: &'static str },
-    // What the server answered is said in a line, and not with all that its answer has.
-    #[error("ask for a certificate{hint}: {}", chain(error))]
+    // Prints the message of the server's Status only, not the whole Status.
+    #[error("request a certificate{hint}: {}", chain(error))]
     Ask { hint: &'static str, error: kube::Error },
     #[error(
-        "a node {name:?} is there already and is ready, at {at}: choose another --node-name; or, if this machine is to take \
+        "a node {name:?} exists and is Ready at {at}: choose another --node-name; or, if this machine is to take \
          its place, stop the other one, and kubectl delete node {name}"
     )]
     Taken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Refused(String),
-    /// The server gives no certificate for a node that is there and Ready to a bearer of a token.
+    /// The server refuses a token a certificate for a node that exists and is Ready.
     #[error("the request for a certificate was refused: {0}")]
     NodeIsReady(String),
-    #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
+    #[error("CertificateSigningRequest {0} is not approved: kubectl certificate approve {0}")]
     Waits(String),
-    #[error("make a key")]
+    #[error("generate a key")]
     Key(#[from] rcgen::Error),
-    #[error("use the certificate: {0}")]
+    #[error("parse the certificate: {0}")]
     Certificate(String),
 }
 
-/// Until when the certificates in a node's directory are good: its own, and the one that it serves with.
+/// Expiry of the client certificate and of the serving certificate in a node's directory.
 pub fn good_until(dir: &Path) -> [Option<Timestamp>; 2] {
     [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.until))
 }
 
-/// What whoever wants to join has to say.
+/// Options for joining a cluster.
 #[derive(Debug, Clone)]
 pub struct Asking {
     pub server: String,
     pub name: String,
-    /// Its keys and certificates are kept here.
+    /// Directory of the node's keys and certificates.
     pub dir: PathBuf,
-    /// Not needed by who has a certificate that is good.
+    /// Bootstrap token; not needed with a valid certificate.
     pub token: Option<Token>,
-    /// How the server is known; not needed by who has joined before.
+    /// Where the cluster CA comes from; not needed after the first join.
     pub authority: Option<Authority>,
-    /// Where the node will be.
+    /// The node's InternalIP.
     pub address: IpAddr,
 }
 
-/// How the server's authority is known to who has not joined yet.
+/// How a node that has not joined yet gets the cluster CA.
 #[derive(Debug, Clone)]
 pub enum Authority {
     Certificate(PathBuf),
-    /// As [`fingerprint`] gives it.
+    /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.
     Digest(String),
 }
 
-/// What a node joins with.
+/// A bootstrap token.
 #[derive(Clone)]
 pub enum Token {
     Given(String),
-    /// Read whenever it is needed: whoever makes a new one writes it there.
+    /// File with the token, read at each use, so that a new token takes effect.
     File(PathBuf),
 }
 
-/// It never shows what it holds.
+/// Never prints the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -151,26 +156,26 @@ impl Token {
     }
 }
 
-/// Whether a certificate is kept there with which a node is let in without a token.
+/// Whether the directory has a valid client certificate, so that no token is needed.
 pub fn is_member(dir: &Path) -> bool {
     let kept = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
     kept.is_some_and(|it| !it.is_over())
 }
 
-/// A node that the server knows.
+/// A node that has joined the cluster, with its client and certificates.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Member {
     asking: Asking,
     server: Uri,
     authority_pem: String,
-    /// With which it came.
+    /// The client certificate at the time of joining.
     certificate: Certificate,
     line: Arc<Line>,
     client: Client,
 }
 
 impl Member {
-    /// Rule: a node joins with a token once, and goes on with the certificate that it got for it.
+    /// Rule: a node uses its token once, to get its first client certificate.
     pub async fn join(asking: &Asking) -> Result<Self, JoinError> {
         let server: Uri = asking.server.parse().map_err(|_| JoinError::Url(asking.server.clone()))?;
         if server.scheme_str() != Some("https") || server.host().is_none() {
@@ -189,18 +194,19 @@ impl Member {
         Ok(Self { asking: asking.clone(), server, authority_pem, certificate, line, client })
     }
 
-    /// Asks as the node. Certificates are replaced behind its back.
+    /// The node's API client. It picks up renewed certificates.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// By whom the server is known, and whom the server lets in.
+    /// Certificate of the cluster CA, which verifies the server and the node's clients.
     pub fn authority_pem(&self) -> &str {
         &self.authority_pem
     }
 
-    /// Rule: a node's certificates are replaced when four fifths of their time are over, give or take a tenth, so that a fleet
-    /// does not come at once. Whoever serves with one is told of each. Until `stop`.
+    /// Rule: a node's certificates are renewed at 70 to 90 % of their lifetime, at a point that depends on the
+    /// node's name, so that a fleet does not renew simultaneously. `serve` gets each new serving certificate. Runs
+    /// until `stop`.
     pub async fn keep(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -216,20 +222,21 @@ impl Member {
             self.until_due(Some(&kept)).await;
             match self.renew(&kept).await {
                 Ok(new) => {
-                    tracing::info!(until = %new.until, "the node goes on with a new certificate");
+                    tracing::info!(until = %new.until, "renewed the client certificate");
                     (kept, pause) = (new, RETRY_MIN);
                 }
                 Err(error) => {
                     let (error, until) = (chain(&error), kept.until);
-                    tracing::warn!(error, %until, "the node's certificate is not renewed; it is tried again");
+                    tracing::warn!(error, %until, "cannot renew the client certificate, retrying");
                 }
             }
-            // Also after one that is due as soon as it is there.
+            // The pause also applies to a certificate that is due for renewal as soon as it is issued.
             pause = paused(pause).await;
         }
     }
 
-    /// A new certificate for the node itself, and it goes on with that. Whose own has run out is let in as one that never joined.
+    /// Requests a new client certificate and uses it from then on. If the old one has expired, the node joins
+    /// again with its token.
     async fn renew(&self, kept: &Certificate) -> Result<Certificate, JoinError> {
         let new = if kept.is_over() {
             with_token(&self.asking, &self.server, &self.authority_pem, true).await?
@@ -245,7 +252,7 @@ impl Member {
     async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.asking.dir.join(SERVING_FILE);
         let mut kept = Certificate::read(&path).ok().flatten();
-        // It may have been for another address, or made by a server that was since replaced.
+        // The stored certificate may be for another address, or of a server that was replaced.
         kept = kept.filter(|it| it.addresses == [address] && !it.is_over());
         let mut pause = RETRY_MIN;
         if let Some(kept) = &kept {
@@ -256,20 +263,17 @@ impl Member {
             match self.serving(address).await {
                 Ok(new) => {
                     if let Err(error) = pem::write(&path, &new.pem) {
-                        tracing::warn!(
-                            error = chain(&error),
-                            "keep the certificate that the node serves with"
-                        );
+                        tracing::warn!(error = chain(&error), "cannot store the serving certificate");
                     }
                     serve(&new.pem);
-                    tracing::info!(until = %new.until, "the node serves with a new certificate");
+                    tracing::info!(until = %new.until, "renewed the serving certificate");
                     (kept, pause) = (Some(new), RETRY_MIN);
                 }
                 Err(error) => {
                     let error = chain(&error);
                     tracing::warn!(
                         error,
-                        "no new certificate to serve with: logs and exec end with the old one; it is tried again"
+                        "cannot get a serving certificate, retrying: logs and exec fail once the old one expires"
                     );
                 }
             }
@@ -277,7 +281,8 @@ impl Member {
         }
     }
 
-    /// What the node serves with. It is granted for addresses that its Node has, so those are waited for.
+    /// Requests a serving certificate. It is granted only for addresses in the Node's status, so the method waits
+    /// for those.
     async fn serving(&self, address: IpAddr) -> Result<Certificate, JoinError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wait = LOOK_MIN;
@@ -309,7 +314,7 @@ impl Member {
     }
 }
 
-/// A certificate for who has none that is good, but a token. It is kept for the next time.
+/// Gets a client certificate with the bootstrap token and stores it.
 async fn with_token(
     asking: &Asking,
     server: &Uri,
@@ -324,13 +329,11 @@ async fn with_token(
     let began = tokio::time::Instant::now();
     let new = loop {
         match signed(&line.client(), &asking.name, CLIENT, &[]).await {
-            // This machine lost its certificate: the server gives it another once the node is NotReady.
+            // This machine lost its certificate: the server grants a new one when the node is NotReady.
             Err(JoinError::NodeIsReady(why))
                 if why.contains(&format!("at {}:", asking.address)) && began.elapsed() < NOT_READY_MAX =>
             {
-                tracing::warn!(
-                    "the node is still Ready for the server; waiting until it is NotReady to join again"
-                );
+                tracing::warn!("the node is still Ready; waiting until it is NotReady to join again");
                 tokio::time::sleep(NOT_READY_LOOK).await;
             }
             signed => break signed,
@@ -351,8 +354,8 @@ async fn with_token(
     Ok(new)
 }
 
-/// Rule: a machine that joins does not take the name of a node that is ready elsewhere: two that believe to be one would fight over
-/// its pods. Upstream: kubeadm's check before it joins.
+/// Rule: a machine cannot join under the name of a node that is Ready at another address: two agents for one node
+/// would fight over its pods. Upstream: kubeadm's check before joining.
 async fn is_free(client: &Client, asking: &Asking) -> Result<(), JoinError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = nodes.get_opt(&asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
@@ -363,11 +366,11 @@ async fn is_free(client: &Client, asking: &Asking) -> Result<(), JoinError> {
     if is_here || !status.conditions.iter().flatten().any(is_ready) {
         return Ok(());
     }
-    let at = addresses.first().copied().unwrap_or("an address that is not known").to_owned();
+    let at = addresses.first().copied().unwrap_or("an unknown address").to_owned();
     Err(JoinError::Taken { name: asking.name.clone(), at })
 }
 
-/// A new key, and the certificate that the server grants it.
+/// Creates a key and a CertificateSigningRequest, and waits for the certificate.
 async fn signed(
     client: &Client,
     node: &str,
@@ -415,27 +418,27 @@ async fn signed(
     Err(JoinError::Waits(name))
 }
 
-/// Waits, and says how long to wait the next time.
+/// Sleeps for the backoff and returns the next one.
 async fn paused(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RETRY_MAX)
 }
 
-/// When a certificate is replaced.
+/// When a certificate is to be renewed.
 fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     let life = until.duration_since(from).as_secs();
-    // Some number that is the node's own.
-    let own = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
-    from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * own / 1000)
+    // A number from 0 to 999 that depends on the node's name.
+    let offset = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
+    from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * offset / 1000)
 }
 
-/// What to do where a token is refused.
+/// Advice for a refused token.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
-            ": the token is not good, or not any more. `muster token create` makes another"
+            ": the token is invalid or expired. `muster token create` creates a new one"
         }
-        kube::Error::Api(status) if status.code == 403 => ": whoever has this token may not join this node",
+        kube::Error::Api(status) if status.code == 403 => ": this token does not allow this node to join",
         _ => "",
     }
 }

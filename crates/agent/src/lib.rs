@@ -1,5 +1,5 @@
-//! The node. A real one runs pods as containers, through any runtime that speaks CRI; a simulated one talks to the API
-//! server as a node does, and runs nothing.
+//! The node agent. A real node runs pods as containers through any CRI runtime; a simulated node registers, sends
+//! heartbeats and reports pods as running, without containers.
 
 mod clock;
 pub mod config;
@@ -20,7 +20,7 @@ mod shares;
 pub mod sim;
 pub mod volumes;
 
-/// This machine's processor, as images and labels of nodes call it.
+/// This machine's architecture, as in image platforms and the label `kubernetes.io/arch`.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

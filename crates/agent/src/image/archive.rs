@@ -1,5 +1,5 @@
-//! Archives of images: OCI layouts, and what `docker save` writes. An archive is read twice, and nothing of it but its small
-//! descriptions is ever in memory: first for what is there, then for the content.
+//! Image archives: OCI layouts and the output of `docker save`. An archive is read twice, first for its manifests
+//! and configurations, then for its blobs. Only the small JSON files are held in memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, BufReader, Read, Seek as _};
@@ -17,43 +17,47 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEXES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
-/// What archives call an image, the whole of it first.
+/// Annotations that name an image; the one with the complete reference first.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
-/// Descriptions are kilobytes; what is larger is content. All of them together, and how many files there may be.
+/// Largest JSON file that is read; a larger file is a layer.
 const SMALL_MAX: u64 = 4 << 20;
+/// Total size of the JSON files of an archive.
 const SMALL_ALL_MAX: usize = 64 << 20;
+/// Most files and links of an archive.
 const FILES_MAX: usize = 100_000;
 
-/// An index in an index in an index is nobody's.
+/// Deepest nesting of image indexes.
 const DEPTH_MAX: usize = 3;
 
+/// The images of an archive, and the blobs that they need.
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) path: PathBuf,
     pub(super) images: Vec<Found>,
-    /// The content that the images are made of, by the file of the archive that has it.
+    /// The blobs of the images, by their file in the archive.
     pub(super) wanted: HashMap<String, Blob>,
-    /// What the archive does not have, because it describes its images in another way.
+    /// Manifests generated for images of `docker save`, which have none.
     pub(super) made: Vec<Blob>,
-    /// What the images are for that cannot run here.
+    /// Platforms of the images that cannot run on this machine.
     foreign: BTreeSet<String>,
 }
 
+/// An image of the archive.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) names: Vec<String>,
     pub(super) target: Target,
 }
 
-/// A piece of content.
+/// A blob: manifest, configuration or layer.
 #[derive(Debug, Clone)]
 pub(super) struct Blob {
     pub(super) digest: String,
     pub(super) size: u64,
-    /// What containerd is told of it: what else it needs, so that nothing of that is collected.
+    /// containerd labels; those that reference other blobs protect them from garbage collection.
     pub(super) labels: HashMap<String, String>,
-    /// Only of what was made in memory.
+    /// Content of a generated blob; empty for a blob of the archive.
     pub(super) content: Vec<u8>,
 }
 
@@ -71,7 +75,7 @@ impl Archive {
         let read = match (files.small.get("index.json"), files.small.get("manifest.json")) {
             (Some(index), _) => archive.layout(&files, index),
             (None, Some(manifest)) => archive.docker(&files, manifest),
-            (None, None) => Err("it has neither an index.json nor a manifest.json".to_owned()),
+            (None, None) => Err("neither index.json nor manifest.json is in it".to_owned()),
         };
         read.map_err(no_archive)?;
         if archive.images.is_empty() {
@@ -81,7 +85,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// An OCI layout.
+    /// Reads the images of an OCI layout.
     fn layout(&mut self, files: &Files, index: &[u8]) -> Result<(), String> {
         let index = parse("index.json", index)?;
         for descriptor in list(&index["manifests"]) {
@@ -92,27 +96,27 @@ impl Archive {
             }
         }
         if self.images.is_empty() && self.foreign.is_empty() {
-            return Err("its index.json names no image".to_owned());
+            return Err("index.json names no image".to_owned());
         }
         Ok(())
     }
 
-    /// Rule: an image is taken if it is for this machine's system and processor, or does not say what it is for; a registry's is not
-    /// taken otherwise either. `platform` is what a descriptor or the image itself says.
+    /// Rule: an image is imported if its platform is this machine's, or if it names none; pulls from a registry
+    /// follow the same rule. `platform` is that of a descriptor or of an image configuration.
     fn is_ours(&mut self, platform: &Value) -> bool {
         let (Some(system), Some(processor)) = (platform["os"].as_str(), platform["architecture"].as_str())
         else {
             return true;
         };
         let is_ours = (system, processor) == ("linux", architecture());
-        // What docker adds to an image to say where it comes from is for nobody.
+        // Attestations, which docker adds to an index, have the platform `unknown`.
         if !is_ours && system != "unknown" {
             self.foreign.insert(format!("{system}/{processor}"));
         }
         is_ours
     }
 
-    /// The manifest that a descriptor leads to on this machine, if any.
+    /// Follows a descriptor to the manifest for this machine, if there is one.
     fn descend(&mut self, files: &Files, descriptor: &Value, depth: usize) -> Result<Option<Target>, String> {
         if !self.is_ours(&descriptor["platform"]) || DEPTH_MAX < depth {
             return Ok(None);
@@ -135,11 +139,11 @@ impl Archive {
         let Some(text) = files.small.get(&config_file) else {
             return Err(format!("{config_file} is too large"));
         };
-        let says = parse(&config_file, text)?;
-        if !self.is_ours(&says) {
+        let image_config = parse(&config_file, text)?;
+        if !self.is_ours(&image_config) {
             return Ok(None);
         }
-        let diff_ids = says["rootfs"]["diff_ids"].clone();
+        let diff_ids = image_config["rootfs"]["diff_ids"].clone();
         let mut layers = Vec::new();
         for (number, layer) in list(&content["layers"]).iter().enumerate() {
             let (mut layer, file) = files.blob(layer)?;
@@ -154,7 +158,7 @@ impl Archive {
         Ok(Some(target))
     }
 
-    /// What `docker save` wrote before it wrote OCI layouts.
+    /// Reads the images of the older `docker save` format.
     fn docker(&mut self, files: &Files, manifest: &[u8]) -> Result<(), String> {
         for image in list(&parse("manifest.json", manifest)?) {
             let names =
@@ -169,15 +173,16 @@ impl Archive {
                 labels: HashMap::new(),
                 content: Vec::new(),
             };
-            let says = parse(&config_file, content)?;
-            if !self.is_ours(&says) {
+            let image_config = parse(&config_file, content)?;
+            if !self.is_ours(&image_config) {
                 continue;
             }
-            let diff_ids = says["rootfs"]["diff_ids"].clone();
+            let diff_ids = image_config["rootfs"]["diff_ids"].clone();
             let mut layers = Vec::new();
             for (number, layer) in list(&image["Layers"]).iter().enumerate() {
                 let file = files.find(text(layer))?;
-                // Layers are not compressed here, so they are what the image says they are.
+                // Layers are not compressed in this format, so their digests are the diff IDs of the
+                // configuration.
                 let Some(diff_id) = diff_ids[number].as_str() else {
                     return Err(format!("{config_file} does not name the layer {file}"));
                 };
@@ -195,13 +200,13 @@ impl Archive {
             self.made.push(manifest);
         }
         if self.images.is_empty() && self.foreign.is_empty() {
-            return Err("its manifest.json names no image".to_owned());
+            return Err("manifest.json names no image".to_owned());
         }
         Ok(())
     }
 }
 
-/// The files of an archive, and the text of its descriptions.
+/// The files of an archive: sizes, links, and the content of JSON files.
 #[derive(Default)]
 struct Files {
     sizes: HashMap<String, u64>,
@@ -231,7 +236,7 @@ impl Files {
             content.read_to_end(&mut text)?;
             all += text.len();
             if SMALL_ALL_MAX < all {
-                return Err(io::Error::other("its descriptions are too large"));
+                return Err(io::Error::other("its JSON files are too large"));
             }
             files.small.insert(name, text);
             Ok(())
@@ -245,25 +250,25 @@ impl Files {
         }
     }
 
-    /// The content that a descriptor names, and the file that has it.
+    /// The blob that a descriptor names, and its file.
     fn blob(&self, descriptor: &Value) -> Result<(Blob, String), String> {
         let digest = text(&descriptor["digest"]);
         let is_digest = digest
             .strip_prefix("sha256:")
             .filter(|it| it.len() == 64 && it.bytes().all(|it| it.is_ascii_hexdigit()));
-        let Some(hex) = is_digest else { return Err(format!("{digest:?} is no digest that is known here")) };
+        let Some(hex) = is_digest else { return Err(format!("{digest:?} is not a sha256 digest")) };
         let file = self.find(&format!("blobs/sha256/{hex}"))?;
         let size = self.sizes.get(&file).copied().unwrap_or_default();
         Ok((Blob { digest: digest.to_owned(), size, labels: HashMap::new(), content: Vec::new() }, file))
     }
 
-    /// The file of that name, or the one that it is a link to.
+    /// Resolves links to the file that has the content.
     fn find(&self, name: &str) -> Result<String, String> {
         let mut seen = HashSet::new();
         let mut at = plain(Path::new(name));
         while let Some(link) = self.links.get(&at) {
             if !seen.insert(at.clone()) {
-                return Err(format!("{name} is a link that leads in circles"));
+                return Err(format!("{name} is a cyclic link"));
             }
             let beside = Path::new(&at).parent().unwrap_or(Path::new(""));
             at = plain(&beside.join(link));
@@ -272,14 +277,15 @@ impl Files {
     }
 }
 
-/// Why a tar cannot be read. One that ends too early is the most frequent: a copy that broke off, or a disk that was full.
+/// Explains why an archive cannot be read. Most often it is truncated: an interrupted copy or a full disk.
 fn broken(error: &io::Error) -> String {
-    let said = error.to_string();
+    let message = error.to_string();
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
-        || ["unexpected EOF", "incomplete deflate stream"].iter().any(|it| said.contains(it));
-    if is_cut { format!("it ends in the middle of a file ({said}): copy it again") } else { said }
+        || ["unexpected EOF", "incomplete deflate stream"].iter().any(|it| message.contains(it));
+    if is_cut { format!("the archive is truncated ({message}): copy it again") } else { message }
 }
 
+/// A file or link of a tar archive.
 struct Entry<'a> {
     name: String,
     size: u64,
@@ -287,7 +293,7 @@ struct Entry<'a> {
     content: &'a mut dyn Read,
 }
 
-/// Each file of the archive, in its order.
+/// Calls `see` for each file of the archive, in its order.
 pub(super) fn visit(
     path: &Path,
     mut see: impl FnMut(&str, &mut dyn Read) -> io::Result<()>,
@@ -313,7 +319,7 @@ fn visit_all(path: &Path, mut see: impl FnMut(Entry<'_>) -> io::Result<()>) -> i
         let size = entry.size();
         let link = match entry.link_name()? {
             Some(link) if kind.is_symlink() => Some(link.display().to_string()),
-            // A hard link is a name from the top.
+            // The target of a hard link is relative to the root of the archive.
             Some(link) if kind.is_hard_link() => Some(format!("/{}", link.display())),
             _ if kind.is_file() => None,
             _ => continue,
@@ -323,7 +329,7 @@ fn visit_all(path: &Path, mut see: impl FnMut(Entry<'_>) -> io::Result<()>) -> i
     Ok(())
 }
 
-/// A path in the archive, from its top and without detours.
+/// Normalizes a path relative to the root of the archive.
 fn plain(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
@@ -337,7 +343,7 @@ fn plain(path: &Path) -> String {
     parts.join("/")
 }
 
-/// A manifest of layers that are not compressed.
+/// Builds a manifest for uncompressed layers.
 pub(super) fn manifest(config: &Blob, layers: &[Blob]) -> Blob {
     let describe = |media_type: &str, blob: &Blob| json!({"mediaType": media_type, "digest": blob.digest, "size": blob.size});
     let content = json!({
@@ -351,7 +357,7 @@ pub(super) fn manifest(config: &Blob, layers: &[Blob]) -> Blob {
     Blob { digest: digest(&content), size: content.len() as u64, labels, content }
 }
 
-/// As containerd wants to be told what a manifest needs.
+/// Labels by which containerd protects the blobs of a manifest from garbage collection.
 fn references(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     let layers = layers.iter().enumerate();
     let layers =
@@ -371,7 +377,7 @@ pub(super) fn digest(content: &[u8]) -> String {
 }
 
 fn parse(file: &str, text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map_err(|it| format!("{file} cannot be read: {it}"))
+    serde_json::from_slice(text).map_err(|it| format!("cannot parse {file}: {it}"))
 }
 
 fn list(value: &Value) -> &[Value] {

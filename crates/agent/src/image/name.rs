@@ -1,12 +1,13 @@
-//! What images are called.
+//! Image references.
 
-/// Where an image is looked for that does not say.
+/// Registry of a reference that names none.
 const REGISTRY: &str = "docker.io";
 
-/// Longer than any that is meant.
+/// Longest reference that is parsed.
 const LENGTH_MAX: usize = 512;
 
-/// Rule: the name that a runtime knows an image by: `busybox` is `docker.io/library/busybox:latest`. `None` if it is no name.
+/// Rule: normalizes an image reference to the form that runtimes use: `busybox` becomes
+/// `docker.io/library/busybox:latest`. `None` if it is not a valid reference.
 /// Upstream: `reference.ParseDockerRef`.
 pub fn normal(name: &str) -> Option<String> {
     if LENGTH_MAX < name.len() {
@@ -17,7 +18,7 @@ pub fn normal(name: &str) -> Option<String> {
         None => (name, None),
     };
     let (path, tag) = match rest.rsplit_once(':') {
-        // A colon before the last slash is that of a port.
+        // A colon before the last slash separates a port.
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
         _ => (rest, None),
     };

@@ -1,4 +1,4 @@
-//! The image of the sandbox: one program, which is compiled with us. So no node needs a registry for it.
+//! The sandbox image: a pause program that is compiled into this binary, so no node needs a registry for it.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use super::archive::{Blob, digest};
 use super::{Made, Target};
 use crate::architecture;
 
-/// What it is called on each node.
+/// Name of the built-in sandbox image on every node.
 pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
 
 const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
-/// The image, made anew each time: it is a few kilobytes.
+/// Builds the sandbox image; it has a few kilobytes.
 pub fn sandbox_image() -> Made {
     let mut header = tar::Header::new_gnu();
     header.set_size(PAUSE.len() as u64);
     header.set_mode(0o755);
     let mut layer = tar::Builder::new(Vec::new());
     let written = layer.append_data(&mut header, "pause", PAUSE).and_then(|()| layer.into_inner());
-    let layer = blob(written.expect("memory can be written"));
+    let layer = blob(written.expect("writing to memory does not fail"));
     let config = json!({
         "architecture": architecture(),
         "os": "linux",

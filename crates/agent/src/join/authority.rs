@@ -1,4 +1,4 @@
-//! Whom to believe before anything is known: a certificate that was brought along, or the one whose digest was.
+//! Finds the cluster CA before the first connection: from a file, or from the server, verified by its fingerprint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::{Asking, Authority, JoinError, failed, pem, read};
 
 const REACH_MAX: Duration = Duration::from_secs(10);
 
-/// What a certificate is known by: `sha256:` and the digest of what it says, as `openssl x509 -fingerprint -sha256` has it.
+/// Fingerprint of a certificate: `sha256:` and the SHA-256 of its DER, as in `openssl x509 -fingerprint -sha256`.
 pub fn fingerprint(der: &[u8]) -> String {
     let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
     let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
@@ -32,7 +32,7 @@ fn digest_of(pem: &str) -> Option<String> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
 }
 
-/// The certificate of the server's authority: as told, and else as it was when the node joined.
+/// The certificate of the cluster CA: from the options, else as stored by an earlier join.
 pub(super) async fn find(asking: &Asking, server: &Uri) -> Result<String, JoinError> {
     let kept = asking.dir.join("ca.crt");
     let found = match &asking.authority {
@@ -55,7 +55,7 @@ pub(super) async fn find(asking: &Asking, server: &Uri) -> Result<String, JoinEr
     Ok(found)
 }
 
-/// The authority's certificate, as a server shows it that has one of that authority's.
+/// Fetches the CA certificate from the chain that the server presents, verified by its fingerprint.
 async fn shown(server: &Uri, wanted: &str) -> Result<String, JoinError> {
     let is_digest = wanted.strip_prefix("sha256:").is_some_and(|it| {
         it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
@@ -80,11 +80,9 @@ async fn shown(server: &Uri, wanted: &str) -> Result<String, JoinError> {
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
         let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let found = shown.iter().find(|it| fingerprint(it) == wanted);
-        found.map(|it| written(it)).ok_or_else(|| stranger("it does not show it".to_owned()))
+        found.map(|it| written(it)).ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
     };
-    tokio::time::timeout(REACH_MAX, reaching)
-        .await
-        .map_err(|_| unreachable("it does not answer".to_owned()))?
+    tokio::time::timeout(REACH_MAX, reaching).await.map_err(|_| unreachable("no response".to_owned()))?
 }
 
 fn written(der: &[u8]) -> String {
@@ -93,7 +91,7 @@ fn written(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Believes a server whose certificate is signed by the one that has the wanted digest.
+/// Accepts a server whose certificate is signed by the CA with the expected fingerprint.
 #[derive(Debug)]
 struct Pinned {
     wanted: String,

@@ -1,5 +1,5 @@
-//! The node's line to the API server: one connection for all that it asks and watches. What is silent is found out soon, so that a
-//! node that was cut off comes back by itself; and a new certificate is a new connection.
+//! The node's HTTP/2 connection to the API server, shared by all requests and watches. Pings detect a dead peer,
+//! so that a node that was cut off reconnects; a renewed certificate opens a new connection.
 
 use std::fmt;
 use std::sync::{Arc, Mutex as Plain, PoisonError};
@@ -22,32 +22,34 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::JoinError;
 
-/// From the first packet until requests can be sent.
+/// Time to connect, TLS and HTTP/2 handshakes included.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// A server that says nothing for so long is asked whether it is there, and has as long to answer.
+/// Interval of HTTP/2 pings.
 const PING_EVERY: Duration = Duration::from_secs(10);
+/// Time for the response to a ping, after which the connection is closed.
 const PING_MAX: Duration = Duration::from_secs(10);
 
-/// A stream of a watch holds little at a time, and there are many.
+/// HTTP/2 window of one stream: small, because watches transfer little and there are many.
 const WINDOW: u32 = 256 << 10;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// As whom the node comes.
+/// Credentials of the node.
 #[derive(Clone)]
 pub(super) enum Credentials {
     Token(String),
-    /// And its key, in PEM.
+    /// Certificate and key in PEM.
     Certificate(String),
 }
 
+/// A connection to the API server that reconnects, and whose credentials can be replaced.
 pub(super) struct Line {
     server: Uri,
     authority: CertificateDer<'static>,
-    /// With a number, which goes up when they are replaced.
+    /// The credentials and their generation, which is incremented when they are replaced.
     credentials: Plain<(u64, Credentials)>,
-    /// The connection that stands, and which credentials it was made with.
+    /// The open connection and the generation of its credentials.
     current: Mutex<Option<(u64, SendRequest<Body>)>>,
 }
 
@@ -69,20 +71,20 @@ impl Line {
         Ok(Self { server: server.clone(), authority, credentials, current })
     }
 
-    /// A client that asks over this line.
+    /// An API client that uses this connection.
     pub(super) fn client(self: &Arc<Self>) -> kube::Client {
         let line = self.clone();
-        let ask = move |request| {
+        let send = move |request| {
             let line = line.clone();
             async move { line.ask(request).await }
         };
-        kube::Client::new(tower::service_fn(ask), "default")
+        kube::Client::new(tower::service_fn(send), "default")
     }
 
-    /// What is under way goes on as it is; what comes next comes as this.
+    /// Replaces the credentials for new requests; requests in flight are not affected.
     pub(super) fn go_on_with(&self, credentials: Credentials) {
-        let mut held = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = (held.0 + 1, credentials);
+        let mut current = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = (current.0 + 1, credentials);
     }
 
     fn credentials(&self) -> (u64, Credentials) {
@@ -90,9 +92,9 @@ impl Line {
     }
 
     async fn ask(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
-        let agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
-        request.headers_mut().insert(USER_AGENT, agent);
-        let (number, credentials) = self.credentials();
+        let user_agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(USER_AGENT, user_agent);
+        let (generation, credentials) = self.credentials();
         if let Credentials::Token(token) = &credentials {
             let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))?;
             bearer.set_sensitive(true);
@@ -102,23 +104,23 @@ impl Line {
         uri.scheme = Some(Scheme::HTTPS);
         uri.authority = self.server.authority().cloned();
         *request.uri_mut() = Uri::from_parts(uri)?;
-        let mut sender = self.sender(number, &credentials).await?;
+        let mut sender = self.sender(generation, &credentials).await?;
         sender.ready().await?;
         Ok(sender.send_request(request).await?)
     }
 
-    /// The connection that stands, or a new one, which all wait for who want one.
-    async fn sender(&self, number: u64, credentials: &Credentials) -> Result<SendRequest<Body>, Failure> {
+    /// The open connection, or a new one; concurrent callers wait for the same one.
+    async fn sender(&self, generation: u64, credentials: &Credentials) -> Result<SendRequest<Body>, Failure> {
         let mut current = self.current.lock().await;
         if let Some((made_with, sender)) = current.as_ref()
-            && number <= *made_with
+            && generation <= *made_with
             && !sender.is_closed()
         {
             return Ok(sender.clone());
         }
         let connecting = tokio::time::timeout(CONNECT_MAX, self.connect(credentials));
-        let sender = connecting.await.map_err(|_| format!("{} does not answer", self.server))??;
-        *current = Some((number, sender.clone()));
+        let sender = connecting.await.map_err(|_| format!("{} does not respond", self.server))??;
+        *current = Some((generation, sender.clone()));
         Ok(sender)
     }
 
@@ -162,7 +164,7 @@ impl Line {
     }
 }
 
-/// Where to connect, and whom to expect there.
+/// Host and port to connect to, and the name that the certificate must have.
 pub(super) fn address(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
     let bad = || JoinError::Url(server.to_string());
     let host = server.host().ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! Certificates and keys as files: one file for both, so that they never belong to different ones.
+//! Certificate and key in one PEM file, so that they always match.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{JoinError, failed, read};
 
-/// A certificate and its key.
+/// A certificate with its key, and the validity and addresses of the certificate.
 #[derive(Clone)]
 pub(super) struct Certificate {
     pub(super) pem: String,
@@ -42,12 +42,12 @@ impl Certificate {
         })
     }
 
-    /// Whether nobody takes it any more.
+    /// Whether the certificate has expired.
     pub(super) fn is_over(&self) -> bool {
         self.until <= Timestamp::now()
     }
 
-    /// The one that is kept there. One that cannot be read is none: another is asked for.
+    /// Reads the certificate of a file. `None` if it is missing or cannot be parsed: a new one is requested.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
         let Some(pem) = read(path)? else { return Ok(None) };
         Ok(Self::of(&pem).ok())

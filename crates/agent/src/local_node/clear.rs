@@ -1,4 +1,5 @@
-//! Takes away all that a cluster has of the machine, whether it was stopped or killed. What it keeps in its data directory stays.
+//! Removes everything that a local cluster created on the machine, whether the cluster was stopped or killed. The
+//! data directory stays.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,50 +15,50 @@ use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN, containerd, identity, ne
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::table;
 
-/// Pods are ended many at once, but not so many that they stand in each other's way.
+/// Sandboxes stopped concurrently: more would slow each other down.
 const AT_ONCE: usize = 8;
 
-/// The longest that containers get to end by themselves, where no agent is there to end them.
+/// Longest termination grace period of containers when no agent is there to stop them.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// A runtime that does not end its pods by then is not waited for: they are killed.
+/// Time for a runtime to stop all pods; after that their processes are killed.
 const PODS_MAX: Duration = Duration::from_secs(60);
 
-/// A runtime that does not say by then what it runs runs nothing that anybody waits for.
+/// Time for a runtime to list its sandboxes; after that none are assumed.
 const COUNT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a process may take that was asked to end, before it is killed; and then that was killed.
+/// Time for a process to exit after each signal.
 const END_MAX: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// What is left of a cluster on the machine, each as one would look for it.
+/// What is left of a cluster on the machine: processes, mounts, network namespaces and so on, as text.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Left(pub Vec<String>);
 
-/// Rule: what a cluster had of the machine goes when it stops: pods, containerds, network namespaces, bridges, mounts and
-/// cgroups. What it keeps stays. It says what was there, and can be done again.
-/// What still runs has its own time to end, or the one that is given, whichever is shorter.
+/// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed;
+/// the data directory stays. Returns what was found. Idempotent.
+/// Containers get their own grace period, at most `grace`.
 pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
     let was = left(&dir, &id, &places);
     futures::future::join_all(places.iter().map(|it| end_node(it, grace))).await;
 
-    // What holds a mount ends before it.
+    // Processes that hold a mount must exit before it is unmounted.
     let held = processes_in_cgroups(&id);
     end(&held, Signal::KILL).await;
     for at in [Path::new(RUN).join(&id), dir.join("nodes")] {
         if let Err(error) = table::unmount_below(&at) {
-            tracing::warn!(%error, "unmount what is in {}", at.display());
+            tracing::warn!(%error, "cannot unmount everything below {}", at.display());
         }
     }
     for place in &places {
         if place.netns().exists() {
             let name = place.netns_name();
             if let Err(error) = network::run(Command::new("ip").args(["netns", "del", &name])).await {
-                tracing::warn!(name, %error, "remove the network namespace");
+                tracing::warn!(name, %error, "cannot remove the network namespace");
             }
         }
     }
@@ -69,19 +70,20 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeEr
     if let Err(error) = fs::remove_dir_all(&run)
         && run.exists()
     {
-        tracing::warn!(path = %run.display(), %error, "remove");
+        tracing::warn!(path = %run.display(), %error, "cannot remove the run directory");
     }
     Ok(was)
 }
 
-/// What there is now, for whoever wants to know that nothing is.
+/// Lists what is left of the cluster without removing anything.
 pub fn leftovers(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     Ok(left(&dir, &id, &places(&dir, &id)))
 }
 
-/// Rule: what a removed data directory left is not taken over, for the files that it stands on are gone: it is cleared before a new
-/// cluster begins in a directory of that name. Returns what was there; nothing, if there is nothing or it can be used.
+/// Rule: what is left of a cluster whose data directory was removed cannot be reused, because its files are gone:
+/// it is removed before a new cluster starts in that directory. Returns what was removed; nothing if there was
+/// nothing, or if it can be reused.
 pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
@@ -94,14 +96,15 @@ pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     if left.0.is_empty() || !is_abandoned {
         return Ok(Left::default());
     }
-    // A containerd without its files cannot end pods in an orderly way.
+    // A containerd without its files cannot stop pods gracefully.
     for place in &places {
         end(&place.containerd_pids(), Signal::KILL).await;
     }
     clear(data_dir, Duration::ZERO).await
 }
 
-/// The process that runs the cluster's agents, if it is there: a data directory that was removed has no lock that says so.
+/// The `muster up` process that runs the cluster's agents, if any. The lock file cannot tell when the data
+/// directory was removed.
 pub fn user_of(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let agents = places(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
@@ -116,14 +119,14 @@ pub fn user_of(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     Ok(parents.find(is_up))
 }
 
-/// The sockets of the nodes' containerds, by node.
+/// The containerd sockets of the running nodes, with the nodes' names.
 pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let running = places(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
     Ok(running.map(|it| (it.name.clone(), it.socket())).collect())
 }
 
-/// How many pods run on the nodes.
+/// Number of running pods on all nodes.
 pub async fn pods(data_dir: &Path) -> usize {
     let count = async |(_, socket): (String, PathBuf)| {
         let runtime = Cri::connect(&socket);
@@ -135,7 +138,7 @@ pub async fn pods(data_dir: &Path) -> usize {
     futures::future::join_all(counts).await.into_iter().sum()
 }
 
-/// The nodes that the data directory or the machine knows of.
+/// The nodes found in the data directory, in the run directory and among the network namespaces.
 fn places(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -179,26 +182,26 @@ fn left(dir: &Path, id: &str, places: &[LocalNode]) -> Left {
     Left(left)
 }
 
-/// Ends whatever runs for the node.
+/// Stops the agent, the pods and the containerd of a node.
 async fn end_node(place: &LocalNode, grace: Duration) {
     end(&place.agent_pids(), Signal::TERM).await;
     if !place.containerd_pids().is_empty() {
-        // With it, what its pods have of addresses and of the disk is given back.
+        // Stopping pods through the runtime also releases their IP addresses and snapshots.
         let runtime = Cri::connect(&place.socket());
         if tokio::time::timeout(PODS_MAX, end_pods(&runtime, grace)).await.is_err() {
-            tracing::warn!(node = place.name, "the pods did not end in time: they are killed");
+            tracing::warn!(node = place.name, "the pods did not stop in time and are killed");
         }
     }
     end(&place.containerd_pids(), Signal::TERM).await;
     end(&place.shim_pids(), Signal::KILL).await;
 }
 
-/// Containers are asked to end first, all at once, so that they can finish what they are doing.
+/// Stops all containers simultaneously, so that each gets its grace period, then removes the sandboxes.
 async fn end_pods(runtime: &impl Runtime, grace: Duration) {
     let containers = runtime.containers(None).await.unwrap_or_default();
     let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
     let ends = containers.into_iter().filter(is_running).map(async |it| {
-        // One that cannot be stopped is killed with its sandbox.
+        // A container that cannot be stopped is killed with its sandbox.
         let own = it.annotations.get(annotation::GRACE).and_then(|it| it.parse().ok());
         let own = own.map_or(GRACE, Duration::from_secs);
         let _ = runtime.stop_container(&it.id, own.min(grace)).await;
@@ -206,7 +209,7 @@ async fn end_pods(runtime: &impl Runtime, grace: Duration) {
     futures::future::join_all(ends).await;
     let sandboxes = runtime.sandboxes(None).await.unwrap_or_default();
     let ends = futures::stream::iter(sandboxes).map(async |sandbox| {
-        // Those whose network is gone cannot be stopped, and are killed with the others that are left.
+        // Sandboxes whose network is gone cannot be stopped; their processes are killed later.
         let stopped = runtime.stop_sandbox(&sandbox.id).await;
         if stopped.is_ok() {
             let _ = runtime.remove_sandbox(&sandbox.id).await;
@@ -215,7 +218,7 @@ async fn end_pods(runtime: &impl Runtime, grace: Duration) {
     ends.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }
 
-/// Asks the processes to end, and kills those that do not.
+/// Sends the signal to the processes, and SIGKILL to those that do not exit.
 async fn end(processes: &[Pid], ask: Signal) {
     for signal in [ask, Signal::KILL] {
         let began = Instant::now();
@@ -231,7 +234,7 @@ async fn end(processes: &[Pid], ask: Signal) {
     }
 }
 
-/// One that nobody waited for yet has ended too.
+/// Whether a process has exited; a zombie counts as exited.
 pub(super) fn has_ended(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -239,14 +242,14 @@ pub(super) fn has_ended(pid: Pid) -> bool {
 }
 
 impl LocalNode {
-    /// The agent ends its pods, and then itself.
+    /// Sends SIGTERM to the agent, which stops its pods and exits.
     pub fn ask_agent_to_end(&self) {
         for pid in self.agent_pids() {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// The processes that were started with its root.
+    /// The agent processes that were started with this node's root directory.
     pub fn agent_pids(&self) -> Vec<Pid> {
         let root = self.root();
         containerd::processes(|args| {
@@ -256,11 +259,11 @@ impl LocalNode {
     }
 }
 
-/// The cluster's groups, one in each hierarchy.
+/// The cluster's cgroups, one in each hierarchy.
 fn cgroups(id: &str) -> Vec<PathBuf> {
     let name = format!("muster-{id}");
     let hierarchies = fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|it| it.path());
-    // A controller may have two names.
+    // One hierarchy may be mounted under two names.
     let hierarchies: BTreeSet<PathBuf> =
         hierarchies.chain([PathBuf::from(CGROUPS)]).filter_map(|it| fs::canonicalize(it).ok()).collect();
     hierarchies.into_iter().map(|it| it.join(&name)).filter(|it| it.is_dir()).collect()
@@ -282,7 +285,7 @@ fn remove_cgroup(group: &Path) {
         remove_cgroup(&group);
     }
     if let Err(error) = fs::remove_dir(group) {
-        tracing::warn!(group = %group.display(), %error, "remove the cgroup");
+        tracing::warn!(group = %group.display(), %error, "cannot remove the cgroup");
     }
 }
 

@@ -1,5 +1,5 @@
-//! A containerd for each node. It is nobody's child for long: it and the containers outlive whoever started it, and are found
-//! again by what they were started with.
+//! One containerd for each node. containerd and its containers outlive the process that started them, and are
+//! found again by their command lines.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -16,17 +16,17 @@ use super::{LocalNode, LocalNodeError, clear, failed, make_dir, tools};
 use crate::image::{SANDBOX_IMAGE, import_made, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
-/// It is there in a quarter of a second; on a machine that is busy with other things it may take long.
+/// Time for containerd to respond: usually 250 ms, much longer on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether one that was found still runs.
+/// How often a containerd that is not our child is checked for exit.
 const LOOK_FOR_END: Duration = Duration::from_secs(1);
 
-/// How much of its log is said when it does not come up.
+/// Bytes read from the end of containerd's log for the error message.
 const SAID_MAX: usize = 1000;
 
-/// A containerd that answers.
+/// A running containerd and a client for it.
 #[derive(Debug)]
 pub struct Containerd {
     process: Process,
@@ -35,9 +35,9 @@ pub struct Containerd {
 
 #[derive(Debug)]
 enum Process {
-    /// Started by us.
+    /// Started by this process.
     Child(Child),
-    /// Found: it may be nobody's child any more.
+    /// Started by an earlier process.
     Found(Pid),
 }
 
@@ -62,7 +62,7 @@ impl Process {
 }
 
 impl LocalNode {
-    /// Finds the node's containerd again, or starts it, and waits until it answers.
+    /// Finds the node's running containerd or starts one, and waits until it responds.
     pub async fn containerd(&self) -> Result<Containerd, LocalNodeError> {
         let config_path = self.containerd_config();
         let mut process = match self.containerd_pids().first() {
@@ -98,7 +98,7 @@ impl LocalNode {
             .arg(option("--net=", &self.netns()))
             .args(["containerd", "--config"])
             .arg(self.containerd_config());
-        // A group of its own: whoever presses Ctrl-C means us, and we see to the rest.
+        // A process group of its own: Ctrl-C reaches only this process, which then stops containerd in order.
         let spawned = command
             .env("PATH", tools::path())
             .stdin(Stdio::null())
@@ -113,7 +113,7 @@ impl LocalNode {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(SAID_MAX)..]).into_owned();
-        let said = text.lines().last().unwrap_or("nothing").to_owned();
+        let said = text.lines().last().unwrap_or("(empty)").to_owned();
         LocalNodeError::Silent { node: self.name.clone(), log, said }
     }
 
@@ -125,7 +125,7 @@ impl LocalNode {
         self.dir.join("containerd.log")
     }
 
-    /// Whether what containerd was started with is still there.
+    /// Whether containerd's configuration and root directory still exist.
     pub(super) fn has_files(&self) -> bool {
         self.containerd_config().exists() && self.containerd_root().is_dir()
     }
@@ -134,7 +134,7 @@ impl LocalNode {
         self.dir.join("containerd")
     }
 
-    /// The processes that were started with its configuration.
+    /// The containerd processes that were started with this node's configuration.
     pub fn containerd_pids(&self) -> Vec<Pid> {
         let config = self.containerd_config();
         processes(|args| {
@@ -144,7 +144,7 @@ impl LocalNode {
         })
     }
 
-    /// The processes that keep the containers of its containerd.
+    /// The containerd-shim processes of this node.
     pub fn shim_pids(&self) -> Vec<Pid> {
         let socket = self.socket();
         processes(|args| {
@@ -157,7 +157,7 @@ impl LocalNode {
         let plugins = tools::plugin_dir().unwrap_or_else(|| PathBuf::from("/opt/cni/bin"));
         let registries = self.dir.parent().and_then(Path::parent).unwrap_or(&self.dir).join("registries");
         format!(
-            r#"# Written anew at each start.
+            r#"# Rewritten at each start.
 version = 2
 root = {root}
 state = {state}
@@ -187,12 +187,12 @@ state = {state}
     }
 }
 
-/// Sandboxes are to be killed last when memory is short, which not every root may ask for.
+/// Whether sandboxes may have a negative OOM score, so that they are killed last; this needs CAP_SYS_RESOURCE.
 fn may_be_preferred() -> bool {
     capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// TOML writes a text as JSON does.
+/// A path as a TOML string, which is written like a JSON string.
 fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
@@ -203,15 +203,15 @@ pub(super) fn option(flag: &str, path: &Path) -> std::ffi::OsString {
     option
 }
 
-/// The processes of this machine whose arguments are such.
-pub(super) fn processes(is_meant: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
+/// The processes of this machine whose command line matches.
+pub(super) fn processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
-    let meant = numbers.filter(|pid| {
-        // One that has ended is there until it is waited for, with no arguments.
+    let matching = numbers.filter(|pid| {
+        // A zombie has an empty command line.
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let args: Vec<&[u8]> = line.split(|it| *it == 0).collect();
-        is_meant(&args)
+        matches(&args)
     });
-    meant.filter_map(Pid::from_raw).collect()
+    matching.filter_map(Pid::from_raw).collect()
 }

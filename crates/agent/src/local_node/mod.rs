@@ -1,6 +1,6 @@
-//! Several nodes on one machine: each has a network namespace and a containerd of its own, so each has its own ports, pods and
-//! deaths. A cluster has one range of addresses, and everything else is named after its data directory: clusters do not meet,
-//! and whatever a killed one left is found again.
+//! Several nodes on one machine. Each node has its own network namespace and its own containerd, hence its own
+//! ports and pods, and fails on its own. A cluster has one address range; everything else is named after its data
+//! directory, so that clusters do not collide and the leftovers of a killed one can be found.
 //!
 //! tools -> network -> containerd -> clear. Read in this order.
 
@@ -25,60 +25,60 @@ pub use self::tools::{Missing, is_root, missing, missing_for_agent, wanting_for_
 use crate::image::ImageError;
 use crate::volumes::table;
 
-/// As many nodes as there are ranges of pods, with room for what else wants an address.
+/// Most nodes of a cluster: each node has one /24 of the cluster's /16, with space to spare.
 pub const NODES_MAX: u16 = 200;
 
-/// In the data directory: which addresses the cluster has.
+/// File in the data directory that holds the cluster's address range.
 const RANGE_FILE: &str = "nodes/range";
 
-/// What is in memory only, and short, for the names of sockets are.
+/// Directory of sockets and state that need not survive a reboot; short, because socket paths are limited.
 const RUN: &str = "/run/muster";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocalNodeError {
-    #[error("use {path}")]
+    #[error("access {path}")]
     File { path: PathBuf, source: io::Error },
     #[error("run {program}")]
     Run { program: &'static str, source: io::Error },
-    #[error("{command} failed: {said}")]
+    #[error("{command}: {said}")]
     Command { command: String, said: String },
     #[error(
-        "no range of addresses is free: 10.{}.0.0/16 to 10.{}.0.0/16 all have routes here. `muster down` clears up after clusters \
+        "no address range is free: 10.{}.0.0/16 to 10.{}.0.0/16 all have routes on this machine. `muster down` cleans up after clusters \
          that were killed",
         network::RANGES.start(),
         network::RANGES.end()
     )]
     NoRange,
-    #[error("containerd of {node} does not answer; its log is {log}, and says at last: {said}")]
+    #[error("containerd of {node} does not respond; the last line of its log {log}: {said}")]
     Silent { node: String, log: PathBuf, said: String },
-    #[error("give {node} its image for sandboxes")]
+    #[error("import the sandbox image on {node}")]
     Image { node: String, source: ImageError },
 }
 
-/// What a cluster has of the machine.
+/// A cluster of local nodes: its directory, ID and address range.
 #[derive(Debug, Clone)]
 pub struct LocalCluster {
-    /// The data directory, from the root.
+    /// Absolute path of the data directory.
     dir: PathBuf,
-    /// Six digits that are the data directory's alone.
+    /// Six hexadecimal digits derived from the path of the data directory.
     id: String,
-    /// The cluster has the addresses `10.RANGE.x.x`.
+    /// Second octet of the cluster's addresses, `10.RANGE.x.x`.
     range: u8,
 }
 
-/// Where a node is on the machine.
+/// One local node: its paths, addresses and processes on the machine.
 #[derive(Debug, Clone)]
 pub struct LocalNode {
     pub name: String,
     number: u16,
     id: String,
     range: u8,
-    /// All that it keeps.
+    /// Directory of everything the node persists.
     dir: PathBuf,
 }
 
 impl LocalCluster {
-    /// Finds the cluster's network again, or makes it. Nothing of the nodes is touched.
+    /// Finds or creates the cluster's network. Does not touch the nodes.
     pub async fn open(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = identity(data_dir)?;
         let nodes = dir.join("nodes");
@@ -88,12 +88,12 @@ impl LocalCluster {
         Ok(Self { dir, id, range })
     }
 
-    /// Where the nodes reach this machine.
+    /// Address of this machine on the cluster's bridge.
     pub fn address(&self) -> Ipv4Addr {
         network::hub_address(self.range)
     }
 
-    /// The addresses of all its pods.
+    /// CIDR of all pods of the cluster.
     pub fn pods(&self) -> String {
         format!("10.{}.0.0/16", self.range)
     }
@@ -105,7 +105,7 @@ impl LocalCluster {
         LocalNode { name, number, id: self.id.clone(), range: self.range, dir }
     }
 
-    /// Archives of images that every node has.
+    /// Directory of image archives that are imported on every node.
     pub fn images(&self) -> PathBuf {
         self.dir.join("images")
     }
@@ -116,12 +116,12 @@ impl LocalNode {
         network::node_address(self.range, self.number)
     }
 
-    /// The addresses of its pods.
+    /// Pod CIDR of the node.
     pub fn pods(&self) -> String {
         format!("10.{}.{}.0/24", self.range, self.number)
     }
 
-    /// The file that its network namespace is held by.
+    /// Path of the node's network namespace.
     pub fn netns(&self) -> PathBuf {
         Path::new("/run/netns").join(self.netns_name())
     }
@@ -130,7 +130,7 @@ impl LocalNode {
         format!("muster-{}-{}", self.id, self.name)
     }
 
-    /// What it hangs on the cluster's bridge by, in the machine's own network.
+    /// Name of the host end of the node's veth pair.
     pub fn link(&self) -> String {
         network::link(&self.id, self.number)
     }
@@ -139,22 +139,22 @@ impl LocalNode {
         format!("/muster-{}/{}", self.id, self.name)
     }
 
-    /// What the agent keeps.
+    /// Root directory of the node's agent.
     pub fn root(&self) -> PathBuf {
         self.dir.join("agent")
     }
 
-    /// What its pods see as `/var/log`.
+    /// Directory that the node's pods see as `/var/log`.
     pub fn var_log(&self) -> PathBuf {
         self.dir.join("var-log")
     }
 
-    /// Where the agent says what the network of its pods is.
+    /// Directory of the node's CNI configuration.
     pub fn cni_conf(&self) -> PathBuf {
         self.dir.join("cni")
     }
 
-    /// Manifests of pods that it runs whatever the API server says.
+    /// Directory of the node's static pod manifests.
     pub fn static_pods(&self) -> PathBuf {
         self.dir.join("static-pods")
     }
@@ -171,12 +171,12 @@ impl LocalNode {
         self.run().join("containerd.sock")
     }
 
-    /// Makes what the node needs before anything runs on it: directories, and its network.
+    /// Creates the node's directories and network.
     pub async fn make(&self) -> Result<(), LocalNodeError> {
         for dir in [&self.dir, &self.root(), &self.cni_conf(), &self.static_pods(), &self.run()] {
             make_dir(dir)?;
         }
-        // Log shippers read it as whoever they are.
+        // World-readable, for log shippers that run as any user.
         let var_log = self.var_log();
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&var_log);
         made.map_err(failed(&var_log))?;
@@ -184,12 +184,12 @@ impl LocalNode {
         network::make_node(self).await
     }
 
-    /// Puts back the routes by which the node is reached and reaches others, if a link that went down took them along.
+    /// Restores the routes to and from the node that were lost when a link went down.
     pub async fn keep_routes(&self) -> Result<(), LocalNodeError> {
         network::keep_routes(self).await
     }
 
-    /// What is mounted in a pod's volumes is seen by others only if what is around it is shared, which `/` need not be.
+    /// Makes the root directory a shared mount, which mount propagation needs; `/` may be private.
     fn share_mounts(&self) -> Result<(), LocalNodeError> {
         let root = self.root();
         if !table::is_mounted(&root).map_err(failed(&root))? {
@@ -202,7 +202,7 @@ impl LocalNode {
     }
 }
 
-/// The data directory as everybody calls it, and the digits that stand for it.
+/// Canonical path of the data directory, and the cluster ID derived from it.
 fn identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
     let dir = canonical(data_dir).map_err(failed(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
@@ -210,7 +210,7 @@ fn identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
     Ok((dir, id))
 }
 
-/// The canonical path; of a removed directory, its parent is canonicalized.
+/// The canonical path; for a directory that does not exist, that of its parent plus its name.
 fn canonical(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

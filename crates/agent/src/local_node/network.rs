@@ -1,4 +1,4 @@
-//! The network of a cluster on one machine: a bridge that all its nodes are at, and a network namespace for each.
+//! Network of a cluster on one machine: a bridge, and one network namespace for each node.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,31 +13,31 @@ use tokio::process::Command;
 use super::{LocalNode, LocalNodeError, RUN, failed, tools};
 use crate::volumes::table;
 
-/// Clusters have `10.160.0.0/16` and those after it: below are the ranges of Services and of simulated nodes, above are those
-/// that other tools like to take.
+/// Second octets of cluster ranges, from `10.160.0.0/16` on: lower ones are used for Services and simulated nodes,
+/// higher ones by other tools.
 pub(super) const RANGES: RangeInclusive<u8> = 160..=239;
 
-/// The part of a cluster's range that its nodes are in; the others are their pods'.
+/// Third octet of node addresses; the other /24s are pod CIDRs.
 const NODES: u8 = 255;
 
-/// The machine, as its nodes see it.
+/// Address of the machine on the cluster's bridge.
 pub(super) fn hub_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODES, 1)
 }
 
-/// Whether an address is that of the machine as the nodes on it see it: no other machine can reach it.
+/// Whether an address is that of the machine on a cluster's bridge: no other machine can reach it.
 pub fn is_hub(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(it) if RANGES.contains(&it.octets()[1]) && it == hub_address(it.octets()[1]))
 }
 
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
-    Ipv4Addr::new(10, range, NODES, u8::try_from(number + 1).expect("there are fewer nodes"))
+    Ipv4Addr::new(10, range, NODES, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
 
-/// Rule: a cluster keeps its range of addresses; a new one takes the first that no route of this machine leads to, beginning
-/// somewhere that its name decides.
+/// Rule: a cluster keeps its address range. A new cluster takes the first range that no route of this machine
+/// leads to, starting at one that depends on its ID.
 pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError> {
-    // Two that begin at once would take the same.
+    // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN).join("lock");
     let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
     let _held = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
@@ -47,8 +47,8 @@ pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError
 
     let hub = hub(id);
     let routes = run(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
-    let taken: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
-    let is_free = |range: u8| !taken.iter().any(|it| leads_into(it, range));
+    let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
+    let is_free = |range: u8| !foreign_routes.iter().any(|it| leads_into(it, range));
     let before = fs::read_to_string(kept).ok().and_then(|it| it.trim().parse().ok());
     let range = match before.filter(|it| RANGES.contains(it) && is_free(*it)) {
         Some(range) => range,
@@ -81,7 +81,7 @@ pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError
     Ok(range)
 }
 
-/// Whether a line of `ip route` is about addresses of the range.
+/// Whether a line of `ip route` is a route into the range.
 fn leads_into(route: &str, range: u8) -> bool {
     let mut words = route.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -90,13 +90,13 @@ fn leads_into(route: &str, range: u8) -> bool {
     to.starts_with(&format!("10.{range}."))
 }
 
-/// Finds the node's network again, or makes it.
+/// Finds or creates the network of a node.
 pub(super) async fn make_node(place: &LocalNode) -> Result<(), LocalNodeError> {
     let name = place.netns_name();
-    let held = place.netns();
-    if !table::is_mounted(&held).map_err(failed(&held))? {
-        // What no longer is a namespace is a file in the way.
-        let _ = fs::remove_file(&held);
+    let netns = place.netns();
+    if !table::is_mounted(&netns).map_err(failed(&netns))? {
+        // A stale file without a namespace would make `ip netns add` fail.
+        let _ = fs::remove_file(&netns);
         run(Command::new("ip").args(["netns", "add", &name])).await?;
     }
     let (hub, link) = (hub(&place.id), place.link());
@@ -113,8 +113,8 @@ pub(super) async fn make_node(place: &LocalNode) -> Result<(), LocalNodeError> {
     batch(None, &outside).await
 }
 
-/// Rule: the default route of a node's namespace, and the machine's route to its pods, are put back where they are missing. Links
-/// are left as they are.
+/// Rule: the default route of a node's namespace and the machine's route to its pods are restored when missing.
+/// Links are left unchanged.
 pub(super) async fn keep_routes(place: &LocalNode) -> Result<(), LocalNodeError> {
     let name = place.netns_name();
     let (address, gateway) = (place.address(), hub_address(place.range));
@@ -129,20 +129,22 @@ pub(super) async fn keep_routes(place: &LocalNode) -> Result<(), LocalNodeError>
     Ok(())
 }
 
-/// What the bridge of a cluster is called, and what its nodes hang on it by.
+/// Name of a cluster's bridge.
 pub(super) fn hub(id: &str) -> String {
     format!("mu{id}")
 }
 
+/// Name of the host end of a node's veth pair.
 pub(super) fn link(id: &str, number: u16) -> String {
     format!("mu{id}-{number}")
 }
 
+/// Name of a cluster's nftables table.
 pub(super) fn table(id: &str) -> String {
     format!("muster-{id}")
 }
 
-/// Takes away what the machine itself has of the network.
+/// Removes the cluster's bridge, links and nftables table.
 pub(super) async fn unmake(id: &str) {
     let hub = hub(id);
     let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -152,13 +154,13 @@ pub(super) async fn unmake(id: &str) {
     for link in ours.iter().chain([&hub]) {
         if exists(link)
             && let Err(error) = run(Command::new("ip").args(["link", "del", link])).await
-            // It goes by itself with the namespace that its other end is in.
+            // The link disappears with the namespace of its other end.
             && exists(link)
         {
-            tracing::warn!(link, %error, "remove the link");
+            tracing::warn!(link, %error, "cannot remove the link");
         }
     }
-    // Where there is none, there is nothing to say.
+    // The table may not exist.
     let _ = run(Command::new("nft").args(["delete", "table", "ip", &table(id)])).await;
 }
 
@@ -166,7 +168,7 @@ pub(super) fn exists(link: &str) -> bool {
     Path::new("/sys/class/net").join(link).exists()
 }
 
-/// Many commands of `ip`, in one process.
+/// Runs many `ip` commands in one process.
 async fn batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {
@@ -188,8 +190,8 @@ async fn fed(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::Command { command: words(command), said })
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LocalNodeError::Command { command: words(command), said: stderr })
 }
 
 pub(super) async fn run(command: &mut Command) -> Result<String, LocalNodeError> {
@@ -199,8 +201,8 @@ pub(super) async fn run(command: &mut Command) -> Result<String, LocalNodeError>
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::Command { command: words(command), said })
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LocalNodeError::Command { command: words(command), said: stderr })
 }
 
 fn words(command: &Command) -> String {

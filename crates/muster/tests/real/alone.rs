@@ -160,7 +160,11 @@ fn certificates_are_renewed(
         system:node:node-1 kubernetes.io/kube-apiserver-client-kubelet Auto approving self kubelet client certificate after SubjectAccessReview.
         system:node:node-1 kubernetes.io/kubelet-serving Auto approving kubelet serving certificate: it names only the node and its addresses."#]].assert_eq(&asked.join("\n"));
     let log = running.log();
-    assert!(!log.contains("is not renewed") && !log.contains("no new certificate"), "{log}");
+    assert!(
+        !log.contains("cannot renew the client certificate")
+            && !log.contains("cannot get a serving certificate"),
+        "{log}"
+    );
 
     // One that was killed while it wrote has what it had.
     running.kill(agent);
@@ -177,7 +181,8 @@ fn a_certificate_runs_out(running: &mut Running, place: &LocalNode, flags: &Flag
     let pki = place.root().join("pki");
     until(running, "its certificate is not good any more", || !is_member(&pki));
     serve(running, at, &[]);
-    let wanted = "client.pem has no certificate that is good any more: give a --token, which `muster token create` makes";
+    let wanted =
+        "client.pem has no valid certificate any more: give a --token, which `muster token create` creates";
     until(running, "it says what it needs", || running.log().contains(wanted));
 
     fs::write(&flags.token_file, &how_to_join(&dir)[3]).unwrap();

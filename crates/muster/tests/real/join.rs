@@ -200,9 +200,9 @@ fn machines_join_with_a_token() {
     };
     let wrong = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
     let said = refused(&with("--ca-hash", wrong));
-    assert!(said.contains("is not the one that --ca-hash names"), "{said}");
+    assert!(said.contains("does not have the CA of --ca-hash"), "{said}");
     let said = refused(&with("--token", "aaaaaa.aaaaaaaaaaaaaaaa"));
-    assert!(said.contains("the token is not good"), "{said}");
+    assert!(said.contains("the token is invalid or expired"), "{said}");
     let said = refused(&join[..2]);
     assert!(said.contains("give a --token") || said.contains("give --ca-hash"), "{said}");
 

@@ -145,7 +145,7 @@ fn images_for_another_machine() {
     let index = json!({"manifests": [descriptor(MANIFEST, manifest.as_bytes())]}).to_string();
     let names = [config.as_bytes(), manifest.as_bytes()].map(blob_name);
     let refused =
-        expect!["ARCHIVE is for linux/pdp11, and this machine is linux/OURS: bring an image that is for it"];
+        expect!["ARCHIVE is for linux/pdp11, but this machine is linux/OURS: use an image for this platform"];
     check(
         "foreign",
         &[(&names[0], config.as_bytes()), (&names[1], manifest.as_bytes()), ("index.json", index.as_bytes())],
@@ -176,8 +176,8 @@ fn an_archive_that_is_cut_off() {
         said
     });
     expect![[r#"
-        ARCHIVE is not an image archive: it ends in the middle of a file (unexpected EOF during skip): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not
-        ARCHIVE is not an image archive: it ends in the middle of a file (incomplete deflate stream): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not"#]].assert_eq(&said.join("\n"));
+        ARCHIVE is not an image archive: the archive is truncated (unexpected EOF during skip): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not
+        ARCHIVE is not an image archive: the archive is truncated (incomplete deflate stream): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not"#]].assert_eq(&said.join("\n"));
 }
 
 #[test]
@@ -210,28 +210,28 @@ fn what_is_no_archive() {
         "nothing",
         &[("letter", b"dear")],
         &expect![
-            "ARCHIVE is not an image archive: it has neither an index.json nor a manifest.json. `docker save` and OCI layouts in a tar are, gzipped or not"
+            "ARCHIVE is not an image archive: neither index.json nor manifest.json is in it. `docker save` and OCI layouts in a tar are, gzipped or not"
         ],
     );
     check(
         "no-json",
         &[("index.json", b"{")],
         &expect![
-            "ARCHIVE is not an image archive: index.json cannot be read: EOF while parsing an object at line 1 column 1. `docker save` and OCI layouts in a tar are, gzipped or not"
+            "ARCHIVE is not an image archive: cannot parse index.json: EOF while parsing an object at line 1 column 1. `docker save` and OCI layouts in a tar are, gzipped or not"
         ],
     );
     check(
         "no-digest",
         &[("index.json", br#"{"manifests":[{"digest":"sha256:../../etc/passwd"}]}"#)],
         &expect![[
-            r#"ARCHIVE is not an image archive: "sha256:../../etc/passwd" is no digest that is known here. `docker save` and OCI layouts in a tar are, gzipped or not"#
+            r#"ARCHIVE is not an image archive: "sha256:../../etc/passwd" is not a sha256 digest. `docker save` and OCI layouts in a tar are, gzipped or not"#
         ]],
     );
     check(
         "circle",
         &[("manifest.json", br#"[{"Config":"a"}]"#), ("a -> b", b""), ("b -> a", b"")],
         &expect![
-            "ARCHIVE is not an image archive: a is a link that leads in circles. `docker save` and OCI layouts in a tar are, gzipped or not"
+            "ARCHIVE is not an image archive: a is a cyclic link. `docker save` and OCI layouts in a tar are, gzipped or not"
         ],
     );
     check(
