@@ -1,5 +1,5 @@
-//! The cluster that the node has joined: its UID is recorded in the node's root directory and compared with what the API
-//! server says. `engine::cluster_identity` decides; this reads, writes and reports.
+//! The cluster that the node has joined: its UID is recorded in the node's root directory and compared with that
+//! of the API server. `engine::cluster_identity` has the rules; this module does the IO.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,26 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::error_chain::chain;
 use crate::join;
 
-/// The record, in the node's root directory.
+/// File with the recorded cluster UID, in the node's root directory.
 const FILE: &str = "cluster";
-/// A record is a UID: a longer file is no record.
+/// Largest valid record, in bytes.
 const RECORD_MAX: usize = 128;
-/// How long the API server may take to answer.
+/// Time for the API server to respond.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// A server that is not proven yet is asked again.
+/// Interval of attempts until the API server's cluster is confirmed.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// A proven server is asked again, for it may be replaced while the watches go on.
+/// Interval of later confirmations: the server behind the URL may be replaced while the watches continue.
 const CONFIRM_EVERY: Duration = Duration::from_secs(60);
-/// The same trouble is logged at most this often.
+/// A problem is logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
+/// Confirms that the API server is that of the cluster which the node joined.
 #[derive(Debug)]
 pub struct Membership {
     record: PathBuf,
     namespaces: Api<Namespace>,
     state: Mutex<cluster_identity::Membership>,
-    /// One question at a time.
+    /// Serializes confirmations.
     asking: tokio::sync::Mutex<()>,
     logged: Mutex<Option<Instant>>,
 }
@@ -50,7 +51,7 @@ impl Membership {
         }
     }
 
-    /// Removes the record of a node that is to obey a new cluster: it then joins the one that it finds.
+    /// Removes the record, so that the node joins the cluster that it connects to next.
     pub fn forget(root: &Path) -> io::Result<()> {
         match std::fs::remove_file(root.join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -58,7 +59,7 @@ impl Membership {
         }
     }
 
-    /// Asks the API server for the UID of the cluster. Whether it is the cluster that the node joined.
+    /// Reads the cluster UID from the API server and returns whether it is the cluster that the node joined.
     pub async fn confirm(&self) -> bool {
         let _one = self.asking.lock().await;
         let asked = timeout(ANSWER_MAX, self.namespaces.get(NAMESPACE)).await;
@@ -72,7 +73,7 @@ impl Membership {
                 self.state().unverified(Some(why.into()));
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = chain(&error), "the API server does not answer");
+                tracing::debug!(error = chain(&error), "the API server does not respond");
                 self.state().unverified(None);
             }
             Err(_) => self.state().unverified(None),
@@ -81,14 +82,14 @@ impl Membership {
         self.may_obey()
     }
 
-    /// Returns when the API server is proven to be the node's cluster.
+    /// Waits until the API server is confirmed to be the node's cluster.
     pub async fn confirmed(&self) {
         while !self.confirm().await {
             sleep(ASK_AGAIN).await;
         }
     }
 
-    /// Asks again and again, for ever.
+    /// Confirms the cluster periodically; never returns.
     pub(super) async fn run(&self) {
         loop {
             self.confirmed().await;
@@ -96,6 +97,7 @@ impl Membership {
         }
     }
 
+    /// Whether the API server is confirmed, so that its lists and events may be applied.
     pub fn may_obey(&self) -> bool {
         self.state().may_obey()
     }
@@ -104,13 +106,13 @@ impl Membership {
         self.state().may_remove_orphans()
     }
 
-    /// A complete list of pods has arrived. Whether it is obeyed.
+    /// Confirms the cluster after a complete list of pods was received. Returns whether the list may be applied.
     pub(super) async fn listed(&self) -> bool {
         self.confirm().await;
         self.state().listed()
     }
 
-    /// Why the node is not ready, if it is because of its cluster.
+    /// Why the node is NotReady, if its cluster is the reason.
     pub(super) fn trouble(&self) -> Option<String> {
         self.state().trouble(&self.record.display().to_string())
     }
@@ -123,11 +125,12 @@ impl Membership {
         let Some(uid) = self.state().identified(uid.into()) else { return };
         match join::write_private(&self.record, &format!("{uid}\n")) {
             Ok(()) => {
-                tracing::info!(cluster = %uid, "this node belongs to this cluster from now on");
+                tracing::info!(cluster = %uid, "recorded the cluster of this node");
                 self.state().recorded(uid);
             }
             Err(error) => {
-                let why = format!("cannot record it in {}: {}", self.record.display(), chain(&error));
+                let why =
+                    format!("cannot record the cluster UID in {}: {}", self.record.display(), chain(&error));
                 self.state().unverified(Some(why.into()));
             }
         }

@@ -1,5 +1,5 @@
-//! What a node counts, as `/metrics` shows it. Names are upstream's where upstream counts the same. Nothing is counted by pod:
-//! that is in `/metrics/resource`.
+//! Metrics of the node agent, served at `/metrics`. Names are upstream's where upstream has the same metric.
+//! Per-pod metrics are in `/metrics/resource`.
 
 use std::fmt;
 use std::path::Path;
@@ -17,16 +17,16 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::join;
 
-/// From a millisecond, which is a question, to ten minutes, which is a large image.
+/// Histogram buckets of CRI calls in seconds: from 1 ms for a query to 10 min for the pull of a large image.
 const CALL_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 
-/// A pod whose image is here runs within a second.
+/// Histogram buckets of pod starts in seconds; a pod whose image is present starts within a second.
 const START_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
-/// What the node takes itself of that.
+/// Histogram buckets of the agent's own share of pod starts, in seconds.
 const OWN_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// What a node counts.
+/// Metrics of the node agent.
 pub struct Metrics {
     registry: Registry,
     pub runtime_calls: RuntimeCalls,
@@ -76,7 +76,7 @@ struct Operation {
     operation_type: &'static str,
 }
 
-/// What the runtime was asked, how long it took, and what failed.
+/// Counts, errors and durations of CRI calls, by operation.
 #[derive(Debug, Clone)]
 pub struct RuntimeCalls {
     all: Family<Operation, Counter>,
@@ -127,54 +127,50 @@ impl Metrics {
     fn registered(mut self) -> Self {
         let all = &mut self.registry;
         let calls = &self.runtime_calls;
-        all.register("kubelet_runtime_operations", "What the runtime was asked", calls.all.clone());
-        all.register("kubelet_runtime_operations_errors", "What of it failed", calls.failed.clone());
+        all.register("kubelet_runtime_operations", "CRI calls", calls.all.clone());
+        all.register("kubelet_runtime_operations_errors", "CRI calls that failed", calls.failed.clone());
         all.register_with_unit(
             "kubelet_runtime_operations_duration",
-            "Time to the runtime's answer",
+            "Duration of CRI calls",
             Unit::Seconds,
             calls.took.clone(),
         );
         all.register("muster_pods", "Pods of the node, by phase", self.pods.clone());
-        all.register(
-            "muster_pod_actions",
-            "What was done for pods, and what came of it",
-            self.actions.clone(),
-        );
-        all.register("muster_probes", "Answers to probes", self.probes.clone());
+        all.register("muster_pod_actions", "Actions carried out for pods, by result", self.actions.clone());
+        all.register("muster_probes", "Probe results", self.probes.clone());
         all.register("kubelet_evictions", "Pods that were evicted", self.evictions.clone());
         all.register_with_unit(
             "kubelet_pod_start_duration",
-            "Time from when a pod was first seen until its first container ran",
+            "Time from when the agent first sees a pod until its first container runs",
             Unit::Seconds,
             self.starts.clone(),
         );
         all.register_with_unit(
             "muster_pod_start_own",
-            "What of that was not the runtime's time",
+            "Part of the pod start duration that was not spent in the runtime",
             Unit::Seconds,
             self.own_starts.clone(),
         );
         all.register_with_unit(
             "kubelet_certificate_manager_client_ttl",
-            "How long the node's own certificate is good",
+            "Time until the client certificate expires",
             Unit::Seconds,
             self.client_ttl.clone(),
         );
         all.register_with_unit(
             "kubelet_certificate_manager_server_ttl",
-            "How long the certificate is good that it serves with",
+            "Time until the serving certificate expires",
             Unit::Seconds,
             self.server_ttl.clone(),
         );
         all.register_with_unit(
             "process_resident_memory",
-            "Memory of the agent",
+            "Resident memory of the agent",
             Unit::Bytes,
             self.memory.clone(),
         );
         all.register_with_unit("process_cpu", "CPU time of the agent", Unit::Seconds, self.cpu.clone());
-        all.register("process_open_fds", "Files that the agent has open", self.files.clone());
+        all.register("process_open_fds", "Open file descriptors of the agent", self.files.clone());
         self
     }
 
@@ -195,13 +191,14 @@ impl Metrics {
         self.evictions.get_or_create(&Evicted { eviction_signal }).inc();
     }
 
-    /// A pod's first container runs: how long that took, and what of it was the node's own time.
+    /// Records the start of a pod's first container: the whole duration, and the agent's own share of it.
     pub(crate) fn started(&self, all: Duration, own: Duration) {
         self.starts.observe(all.as_secs_f64());
         self.own_starts.observe(own.as_secs_f64());
     }
 
-    /// All metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's certificates.
+    /// Encodes all metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's
+    /// certificates.
     pub(crate) fn text(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
         const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; PHASES.len()];
@@ -217,12 +214,12 @@ impl Metrics {
         }
         let process = Process::read();
         self.memory.set(process.resident_bytes);
-        // It only grows, and the kernel counts it.
+        // The kernel maintains this counter, which only grows.
         self.cpu.inner().store(process.cpu_s.to_bits(), Ordering::Relaxed);
         self.files.set(process.files);
-        let mut said = String::new();
-        match text::encode(&mut said, &self.registry) {
-            Ok(()) => said,
+        let mut text = String::new();
+        match text::encode(&mut text, &self.registry) {
+            Ok(()) => text,
             Err(_) => String::new(),
         }
     }
@@ -247,7 +244,7 @@ fn kind(action: &Action) -> &'static str {
     }
 }
 
-/// What the agent itself takes.
+/// CPU, memory and open files of the agent process.
 #[derive(Debug, Default)]
 struct Process {
     resident_bytes: i64,
@@ -272,14 +269,15 @@ fn resident(status: &str) -> Option<i64> {
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
-/// In user mode and in the kernel, in ticks: the twelfth and thirteenth word after the name, which may have any words in it.
+/// User and system time in seconds: fields 14 and 15 of `/proc/PID/stat`. The process name, field 2, may contain
+/// spaces.
 fn cpu(stat: &str) -> Option<f64> {
     let (_, words) = stat.rsplit_once(") ")?;
     let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());
     Some((f64::from(ticks.next()?) + f64::from(ticks.next()?)) / TICKS_PER_S)
 }
 
-/// `USER_HZ`, which is the same on all machines of Linux that are built today.
+/// `USER_HZ`, which is 100 on all Linux architectures in use.
 const TICKS_PER_S: f64 = 100.0;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What has to be on a machine before it can have nodes.
+//! Programs, CNI plugins and cgroups that a machine needs to run nodes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What nodes are made of, and Debian's package of it.
+/// Programs that local nodes need, with the Debian package of each.
 const PROGRAMS: [(&str, &str); 7] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -14,16 +14,16 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("nft", "nftables"),
 ];
 
-/// The plugins that give pods their network.
+/// CNI plugins of the pod network.
 const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 const PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Where programs are that PATH does not name for everybody.
+/// Directories of system programs, which are not on every user's PATH.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// What is missing for nodes that run containers.
+/// What this machine lacks to run local nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     is_root: bool,
@@ -49,7 +49,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// `None` if nothing is.
+/// What this machine lacks to run local nodes; `None` if nothing.
 pub fn missing() -> Option<Missing> {
     let is_root = is_root();
     let mut missing = Missing { is_root, what: Vec::new(), packages: Vec::new() };
@@ -67,8 +67,8 @@ pub fn missing() -> Option<Missing> {
     (!is_root || !missing.what.is_empty()).then_some(missing)
 }
 
-/// What a machine that joins lacks, each with what to do about it: without these no pod can run on it. containerd, runc and the
-/// plugins are the runtime's to find.
+/// What a joining machine lacks to run pods at all, each with its remedy. containerd, runc and the CNI plugins are
+/// the runtime's concern.
 pub fn missing_for_agent() -> Vec<String> {
     let programs = PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find(program).is_none());
@@ -77,7 +77,7 @@ pub fn missing_for_agent() -> Vec<String> {
     missing.chain(missing_cgroups(Path::new(CGROUPS))).collect()
 }
 
-/// Rule: pods need the controllers `cpu` and `memory`, of either version of cgroups.
+/// Rule: pods need the cgroup controllers `cpu` and `memory`, in cgroup v1 or v2.
 fn missing_cgroups(root: &Path) -> Option<String> {
     let at = root.display();
     let controllers = std::fs::read_to_string(root.join("cgroup.controllers"));
@@ -95,7 +95,7 @@ fn missing_cgroups(root: &Path) -> Option<String> {
     }
 }
 
-/// What a joining machine may lack although some pods run: those that need it say so.
+/// What a joining machine lacks for some pods only: CNI plugins and iptables, each with its remedy.
 pub fn wanting_for_agent() -> Vec<String> {
     let mut wanting = Vec::new();
     if plugin_dir().is_none() {
@@ -112,7 +112,7 @@ pub fn wanting_for_agent() -> Vec<String> {
     wanting
 }
 
-/// Where the plugins are that give pods their network.
+/// The directory that has all CNI plugins of the pod network.
 pub(super) fn plugin_dir() -> Option<PathBuf> {
     let mut dirs = PLUGIN_DIRS.iter().map(PathBuf::from);
     dirs.find(|dir| PLUGINS.iter().all(|it| dir.join(it).exists()))
@@ -129,7 +129,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// What containerd and its plugins look for programs in: they call `iptables`, which need not be on our own.
+/// The PATH for containerd and its plugins: they call `iptables`, which may not be on our own PATH.
 pub(super) fn path() -> std::ffi::OsString {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> =

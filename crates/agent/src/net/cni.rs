@@ -1,4 +1,4 @@
-//! What the runtime's plugins are told of the network of the node's pods.
+//! Writes the CNI configuration of the pod network.
 
 use muster_engine::service_proxy::Range;
 use serde_json::json;
@@ -6,10 +6,11 @@ use serde_json::json;
 use super::NetError;
 use crate::config::Config;
 
-/// First by name, as the runtime takes the first there is.
+/// Name of the CNI configuration; the runtime uses the first file in alphabetical order.
 const FILE: &str = "10-muster.conflist";
 
-/// Says what the node's pods are on: a bridge with the node's range. Where somebody else already says it, nothing is said.
+/// Writes a CNI configuration with a bridge and the node's pod CIDR, unless the directory has another
+/// configuration.
 pub(super) async fn write(config: &Config, range: Range) -> Result<(), NetError> {
     let Some(dir) = &config.cni_conf else { return Ok(()) };
     let path = dir.join(FILE);

@@ -1,4 +1,4 @@
-//! Flows of UDP as the kernel remembers them, through its own messages: the program that could say it is not on every machine.
+//! Conntrack entries of UDP flows, read and deleted over netlink: not every machine has the `conntrack` program.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
 };
 
-/// The kernel answers at once, or something is wrong.
+/// Time for the kernel to respond, which it does immediately.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// More than any answer that the kernel gives in one piece.
+/// Receive buffer: larger than any netlink datagram.
 const PIECE_MAX: usize = 1 << 16;
 
-// Of the kernel's headers `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
+// Constants of `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
 const GET: u16 = 0x101;
@@ -31,7 +31,7 @@ const NESTED: u16 = 0x8000;
 const UDP: u8 = 17;
 const IPV4: u8 = 2;
 
-/// Forgets those that `is_astray` says; how many they were.
+/// Deletes the flows for which `is_astray` holds, and returns their number.
 pub(super) fn forget(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
@@ -48,7 +48,7 @@ pub(super) fn forget(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
     for sent in &astray {
         ask(&socket, DELETE, REQUEST | ACK, &attribute(SENT | NESTED, sent))?;
         match each(&socket, |_| {}) {
-            // It ended by itself.
+            // The flow expired meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             done => done?,
         }
@@ -69,7 +69,7 @@ fn ask(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> io::Result
     Ok(())
 }
 
-/// Gives the attributes of each message of an answer, until its end.
+/// Calls `give` with the attributes of each message of a response.
 fn each(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = vec![0; PIECE_MAX];
     loop {
@@ -86,7 +86,7 @@ fn each(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// The first message without its header, what it is, and what comes after it.
+/// Splits off the first message: its payload, its type, and the rest.
 fn message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
     let what = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -94,13 +94,13 @@ fn message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
     Some((bytes.get(16..length)?, what, after))
 }
 
-/// An error without a number is none.
+/// Parses an error message; code 0 is an acknowledgement.
 fn outcome(message: &[u8]) -> io::Result<()> {
     let number = message.get(..4).and_then(|it| it.try_into().ok()).map_or(0, i32::from_ne_bytes);
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }
 }
 
-/// The flow, and the part of it by which the kernel knows it.
+/// Parses a UDP flow, and the original tuple by which the kernel identifies it.
 fn read(attributes: &[u8]) -> Option<(Flow, &[u8])> {
     let (sent, answered) = (find(attributes, SENT)?, find(attributes, ANSWERED)?);
     let of = |tuple, address: u16, port: u16| {

@@ -1,5 +1,5 @@
-//! The kernel's word that routes or addresses of this machine changed: a restarted network service, or a link that went down and
-//! up, takes ours away with its own.
+//! Notifications of the kernel about changed routes and addresses: a restarted network service, or a link that
+//! goes down and up, also removes the agent's routes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,27 +7,29 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
 use tokio::net::UdpSocket;
 
-/// Of the kernel's header `rtnetlink.h`: addresses and routes of IPv4. A link that comes up brings a route of its own.
+/// Multicast group of IPv4 addresses, from `rtnetlink.h`.
 const ADDRESSES: u32 = 0x10;
+/// Multicast group of IPv4 routes. A link that comes up adds a route, so links need no group.
 const ROUTES: u32 = 0x40;
 
-/// Longer messages are cut off, which does not matter: only that there is one does.
+/// Receive buffer. Longer messages are truncated: only their arrival matters.
 const PIECE_MAX: usize = 4096;
 
+/// Subscription to changes of IPv4 routes and addresses. `None` if the kernel refuses it.
 #[derive(Debug)]
 pub(super) struct Changes(Option<UdpSocket>);
 
 impl Changes {
-    /// Where the kernel cannot be listened to, the state is compared at intervals alone.
+    /// Subscribes to the kernel's notifications. If that fails, the state is checked periodically only.
     pub(super) fn listen() -> Self {
         let opened = open();
         if let Err(error) = &opened {
-            tracing::warn!(%error, "the kernel's changes of routes cannot be followed");
+            tracing::warn!(%error, "cannot subscribe to route changes");
         }
         Self(opened.ok())
     }
 
-    /// Something changed since it was last asked.
+    /// Waits for a change since the last call.
     pub(super) async fn changed(&self) {
         let Some(socket) = &self.0 else { return std::future::pending().await };
         let mut piece = [0; PIECE_MAX];
@@ -39,10 +41,10 @@ impl Changes {
 
 fn open() -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    // Without a protocol it is that of routes.
+    // The default netlink protocol is that of routes.
     let socket: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     bind(&socket, &netlink::SocketAddrNetlink::new(0, ADDRESSES | ROUTES))?;
-    // Received from alone, a socket of datagrams is like any other.
+    // Any datagram socket can be received from like a UDP socket.
     UdpSocket::from_std(socket.into())
 }
 

@@ -1,6 +1,7 @@
-//! The network of a node: Services, the names of the cluster, and the way to the pods of other nodes.
+//! The network of a node: Services, DNS, and routes to the pods of other nodes.
 //!
-//! service_cache -> services, routes, dns: three watches fill one picture, the engine says what it means, and the rest carries that out.
+//! service_cache -> services, routes, dns: three watches fill the cache, the engine computes rules, routes and DNS
+//! records from it, and this module applies them.
 
 mod cni;
 mod dns;
@@ -31,14 +32,15 @@ use crate::error_chain::chain;
 use crate::membership::Membership;
 pub use muster_engine::service_proxy::Range;
 
-/// Changes that come together are carried out together.
+/// Delay that collects changes into one reconciliation.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// So often it is looked whether all is still as it was made: others have their hands in a machine's rules too.
+/// Interval of checks that rules and routes are still in place: other programs may change them.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// After the kernel reports a change of routes or addresses, they are checked once the changes settle, and at most this often.
+/// Delay between a route change and the check, so that the changes settle.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Minimum interval between two checks that route changes trigger.
 const CHECK_MIN: Duration = Duration::from_secs(5);
 
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -48,24 +50,25 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 pub(crate) enum NetError {
     #[error("run {program}: is it installed?")]
     Run { program: &'static str, source: std::io::Error },
-    #[error("{program} refused: {said}")]
+    #[error("{program} failed: {said}")]
     Refused { program: &'static str, said: String },
-    #[error("read what {program} says")]
+    #[error("parse the output of {program}")]
     Read { program: &'static str, source: serde_json::Error },
-    #[error("ask the API server for a range of addresses for the pods of {node}")]
+    #[error("request a pod CIDR for node {node}")]
     Ask { node: String, source: Box<kube::Error> },
     #[error(
-        "node {node} has no range of addresses for its pods, so none can run on it: set its spec.podCIDR, or give the server \
+        "node {node} has no pod CIDR, so no pod can run on it: set its spec.podCIDR, or give the server \
          a larger --cluster-cidr"
     )]
     NoRange { node: String },
-    #[error("forget flows of UDP to endpoints that are gone")]
+    #[error("delete conntrack entries of removed UDP endpoints")]
     Flows { source: std::io::Error },
     #[error("write {path}")]
     Write { path: String, source: std::io::Error },
 }
 
-/// Keeps the node's network as the cluster wants it, until `stop`. What was made stays: pods go on while nobody looks.
+/// Reconciles the node's network until `stop`. Rules and routes stay, so that pods keep their network while no
+/// agent runs.
 pub async fn run(
     config: Arc<Config>,
     client: Client,
@@ -86,7 +89,7 @@ pub async fn run(
     }
 }
 
-/// Carries out what the picture says, whenever it changes, and puts back what others took away.
+/// Applies rules and routes whenever the cache changes, and restores what other programs removed.
 async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = services::Services::new();
     let mut routes = routes::Routes::new(config.address);
@@ -105,7 +108,7 @@ async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
             }
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(error, "the node's network is not as it should be: it is tried again");
+                tracing::warn!(error, "cannot reconcile the node's network, retrying");
                 retry = (retry * 2).min(RETRY_MAX);
                 retry
             }
@@ -113,7 +116,7 @@ async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
         tokio::select! {
             () = cache.changed() => sleep(GATHER).await,
             () = kernel.changed() => {
-                // What one program changes comes as many messages, and our own changes are among them.
+                // One change arrives as many messages, and the agent's own changes are among them.
                 check_at = check_at.min((Instant::now() + SETTLE).max(checked + CHECK_MIN));
             }
             () = sleep(wait) => {}
@@ -121,11 +124,11 @@ async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
         if check_at <= Instant::now() {
             checked = Instant::now();
             check_at = checked + CHECK_EVERY;
-            // A name that cannot be resolved now leads where it led before.
+            // If the server's name cannot be resolved now, the previous addresses stay.
             let now = server::addresses(&config.server).await;
             server = if now.is_empty() { server } else { now };
             if !services.stands().await {
-                tracing::warn!("somebody took away the rules for Services: they are made again");
+                tracing::warn!("the nftables rules for Services are missing; restoring them");
                 services = services::Services::new();
             }
             routes.check().await;
@@ -159,21 +162,21 @@ async fn carry_out(
         let table = decide::table(&picture, &me, &wanted);
         (wanted, table, picture.node(&config.name).cloned())
     };
-    // None of them waits for another that cannot be.
+    // All three are tried, whichever fails.
     let done = [
         routes.apply(wanted).await,
         services.apply(table).await,
         match own.map(|it| it.range) {
             Some(Some(range)) => cni::write(config, range).await,
             Some(None) => ask_for_range(config, client).await,
-            // It is not known yet: it comes with the watch.
+            // The Node has not arrived on the watch yet.
             None => Ok(()),
         },
     ];
     done.into_iter().collect()
 }
 
-/// A Node that was there before its agent has no range yet: it gets one when the node itself writes it.
+/// Patches the Node, which makes the API server assign a pod CIDR to a Node that has none yet.
 async fn ask_for_range(config: &Config, client: &Client) -> Result<(), NetError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let spec = match &config.pod_range {

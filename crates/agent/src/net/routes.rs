@@ -1,4 +1,4 @@
-//! The machine's own part: the routes to pods of other nodes, the address for names, and what the kernel has to be told.
+//! Routes to the pods of other nodes, the cluster DNS address on the loopback interface, and kernel settings.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,18 +9,19 @@ use serde::Deserialize;
 
 use super::{NetError, tool};
 
-/// By which our routes are known among others': no routing daemon has this number.
+/// Protocol number that marks the agent's routes; no routing daemon uses it.
 const PROTOCOL: &str = "77";
 
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 const BRIDGED: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
+/// The routes to other nodes' pods, as last applied.
 #[derive(Debug)]
 pub(super) struct Routes {
     address: IpAddr,
-    /// The network that the node's own address is in.
+    /// The network of the node's own address.
     network: Option<Range>,
-    /// The addresses that the kernel has.
+    /// The node's IPv4 addresses.
     own: Vec<Ipv4Addr>,
     is_bridge_seen: bool,
     is_prepared: bool,
@@ -41,19 +42,19 @@ impl Routes {
         &self.own
     }
 
-    /// Whether packets between pods of the node are shown to its rules.
+    /// Whether bridged packets between the node's pods pass nftables.
     pub(super) fn is_bridge_seen(&self) -> bool {
         self.is_bridge_seen
     }
 
-    /// What stands by itself, once made, and what an agent before this one left.
+    /// Sets up what does not depend on other nodes, and reads the routes that an earlier agent left.
     pub(super) async fn prepare(&mut self, dns: Option<IpAddr>) -> Result<(), NetError> {
         if self.is_prepared {
             return Ok(());
         }
         set(FORWARD).map_err(|source| NetError::Write { path: FORWARD.to_owned(), source })?;
         if !Path::new(BRIDGED).exists() {
-            // Where it is not built in. If there is none, packets take the way through the node.
+            // The module may be missing; then traffic between pods of the node is routed through the node.
             let _ = tool::run("modprobe", &["br_netfilter"], "").await;
         }
         self.is_bridge_seen = set(BRIDGED).is_ok();
@@ -69,16 +70,15 @@ impl Routes {
         Ok(())
     }
 
-    /// Compares what was told with what the kernel has. What is missing or different is put back by the next `prepare` and
-    /// `apply`: routes, the address for names, and the setting that packets are forwarded.
+    /// Compares the applied routes with the kernel's. The next `prepare` and `apply` restore what is missing or
+    /// different: routes, the DNS address, and IP forwarding.
     pub(super) async fn check(&mut self) {
         if !self.is_prepared {
             return;
         }
         match standing().await {
-            Ok(standing) if standing != self.told => {
-                let missing =
-                    self.told.iter().filter(|(range, node)| standing.get(range) != Some(node)).count();
+            Ok(found) if found != self.told => {
+                let missing = self.told.iter().filter(|(range, node)| found.get(range) != Some(node)).count();
                 tracing::warn!(
                     missing,
                     "routes to pods of other nodes differ from the desired ones; repairing them"
@@ -99,11 +99,11 @@ impl Routes {
             let _ = writeln!(commands, "route replace {range} via {node} proto {PROTOCOL}");
         }
         if !commands.is_empty() {
-            // A route that is gone by itself, with its link, is no reason to leave out the others.
-            let told = tool::run("ip", &["-force", "-batch", "-"], &commands).await;
-            if told.is_err() {
+            // `-force`: a route that disappeared with its link must not stop the other commands.
+            let done = tool::run("ip", &["-force", "-batch", "-"], &commands).await;
+            if done.is_err() {
                 self.is_prepared = false;
-                return told.map(drop);
+                return done.map(drop);
             }
         }
         self.told = wanted;
@@ -130,8 +130,8 @@ struct Address {
 }
 
 async fn links() -> Result<Vec<Link>, NetError> {
-    let said = tool::run("ip", &["-json", "-4", "addr", "show"], "").await?;
-    serde_json::from_slice(&said).map_err(|source| NetError::Read { program: "ip", source })
+    let output = tool::run("ip", &["-json", "-4", "addr", "show"], "").await?;
+    serde_json::from_slice(&output).map_err(|source| NetError::Read { program: "ip", source })
 }
 
 fn network(links: &[Link], address: IpAddr) -> Option<Range> {
@@ -142,8 +142,8 @@ fn network(links: &[Link], address: IpAddr) -> Option<Range> {
     }
 }
 
-/// The addresses at which the machine itself is reached, without those that stand for Services: agents have the one for names
-/// on the loopback link, and upstream's kube-proxy (IPVS) has all cluster IPs on a link of its own.
+/// The machine's own IPv4 addresses, without those of Services: the cluster DNS address is on the loopback
+/// interface, and kube-proxy in IPVS mode has all cluster IPs on `kube-ipvs0`.
 fn own(links: &[Link]) -> Vec<Ipv4Addr> {
     let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));
     let addresses = links.flat_map(|it| &it.addr_info).filter_map(|it| it.local);
@@ -155,16 +155,16 @@ fn own(links: &[Link]) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-/// The routes that are there already.
+/// Reads the agent's routes from the kernel.
 async fn standing() -> Result<Wanted, NetError> {
     #[derive(Deserialize)]
     struct Route {
         dst: String,
         gateway: Option<Ipv4Addr>,
     }
-    let said = tool::run("ip", &["-json", "-4", "route", "show", "proto", PROTOCOL], "").await?;
+    let output = tool::run("ip", &["-json", "-4", "route", "show", "proto", PROTOCOL], "").await?;
     let routes: Vec<Route> =
-        serde_json::from_slice(&said).map_err(|source| NetError::Read { program: "ip", source })?;
+        serde_json::from_slice(&output).map_err(|source| NetError::Read { program: "ip", source })?;
     Ok(routes.iter().filter_map(|it| Some((Range::parse(&it.dst)?, it.gateway?))).collect())
 }
 

@@ -1,4 +1,4 @@
-//! The way to the API server, which no rule for Services may take away.
+//! Keeps the API server reachable: no rule for Services may cut the agent off.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,10 +6,10 @@ use http::Uri;
 
 use super::tool;
 
-/// The chains of an earlier agent's table that connections of this machine pass.
+/// Chains of an earlier agent's nftables table that outgoing connections pass.
 const CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// Where the API server is. Empty: its name cannot be resolved now.
+/// IPv4 addresses and port of the API server. Empty: its name cannot be resolved now.
 pub(super) async fn addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found
@@ -35,12 +35,12 @@ async fn resolve(server: &str) -> Vec<SocketAddr> {
     found.into_iter().flatten().collect()
 }
 
-/// Rule: an agent that starts accepts its connections to the API server before anything else, for the rules that an earlier
-/// agent left may cut it off, and only the API server can say that they are wrong. Other rules stay until the new ones replace
-/// all of them in one step.
+/// Rule: a starting agent first accepts its own connections to the API server: the rules of an earlier agent may
+/// cut it off, and only the API server can correct them. The other rules stay until the new ones replace all of
+/// them in one transaction.
 pub async fn reach(server: &str) {
     for chain in CHAINS {
-        // Without a table of an earlier agent there is nothing in the way.
+        // Without a table of an earlier agent, nothing blocks the connection.
         let Ok(rules) = tool::run("nft", &["list", "chain", "ip", "muster", chain], "").await else { return };
         let rules = String::from_utf8_lossy(&rules).into_owned();
         for (address, port) in addresses(server).await {

@@ -18,14 +18,14 @@ use tokio::sync::Notify;
 use crate::error_chain::chain;
 use crate::membership::Membership;
 
-/// Services, their slices, and nodes.
+/// Number of watched kinds: Services, EndpointSlices and Nodes.
 const KINDS: usize = 3;
 
 /// The Services, EndpointSlices and nodes that this node has received.
 #[derive(Debug)]
 pub struct ServiceCache {
     picture: Mutex<Picture>,
-    /// How many of the kinds have been listed once.
+    /// Number of kinds that have been listed at least once.
     listed: AtomicUsize,
     changed: Notify,
 }
@@ -46,6 +46,7 @@ impl ServiceCache {
         self.listed.load(Ordering::Acquire) == KINDS
     }
 
+    /// Waits until every kind was listed.
     pub(super) async fn synced(&self) {
         while !self.is_synced() {
             self.changed.notified().await;
@@ -58,19 +59,20 @@ impl ServiceCache {
     }
 }
 
-/// Keeps the cache up to date, for ever.
+/// Runs the watches that keep the cache up to date; never returns.
 pub(super) async fn watch(client: Client, cache: &ServiceCache, membership: &Membership) {
     let of_kind = async |kind| {
         let mut was_listed = false;
         loop {
             follow(&client, cache, membership, kind, &mut was_listed).await;
-            // What was listed meanwhile is of another cluster, or may be.
+            // The API server may be that of another cluster: confirm before the next list.
             membership.confirmed().await;
         }
     };
     tokio::join!(of_kind(Kind::Services), of_kind(Kind::Slices), of_kind(Kind::Nodes));
 }
 
+/// A kind that the cache watches.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Services,
@@ -120,7 +122,7 @@ impl Kind {
     }
 }
 
-/// Follows one kind, for as long as the API server is proven to be the node's cluster.
+/// Watches one kind while the API server is confirmed to be the node's cluster.
 async fn follow(
     client: &Client,
     cache: &ServiceCache,
@@ -131,21 +133,21 @@ async fn follow(
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut list = Vec::new();
-    let mut is_followed = true;
+    let mut is_healthy = true;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                // Told once: it is tried again every second or so.
-                if std::mem::take(&mut is_followed) {
+                // Logged once: retries follow about every second.
+                if std::mem::take(&mut is_healthy) {
                     let error = chain(&error);
-                    tracing::warn!(?kind, error, "the API server cannot be followed; it is tried again");
+                    tracing::warn!(?kind, error, "a watch failed, retrying");
                 }
                 continue;
             }
         };
-        let is_news = match event {
+        let has_changed = match event {
             watcher::Event::Init => {
                 list.clear();
                 false
@@ -155,27 +157,27 @@ async fn follow(
                 false
             }
             watcher::Event::InitDone => {
-                is_followed = true;
+                is_healthy = true;
                 if !membership.confirm().await {
                     return;
                 }
                 let listed: BTreeSet<ObjectKey> = list.iter().map(key).collect();
-                let mut is_news = false;
+                let mut has_changed = false;
                 for object in std::mem::take(&mut list) {
-                    is_news |= put(cache, kind, &object);
+                    has_changed |= put(cache, kind, &object);
                 }
-                is_news |= kind.keep(&mut cache.picture(), &listed);
+                has_changed |= kind.keep(&mut cache.picture(), &listed);
                 let is_first = !std::mem::replace(was_listed, true);
                 if is_first {
                     cache.listed.fetch_add(1, Ordering::AcqRel);
                 }
-                is_news || is_first
+                has_changed || is_first
             }
             watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_obey() => return,
             watcher::Event::Apply(object) => put(cache, kind, &object),
             watcher::Event::Delete(object) => kind.remove(&mut cache.picture(), &key(&object)),
         };
-        if is_news {
+        if has_changed {
             cache.changed.notify_one();
         }
     }
@@ -184,7 +186,7 @@ async fn follow(
 fn put(cache: &ServiceCache, kind: Kind, object: &DynamicObject) -> bool {
     let put = kind.put(&mut cache.picture(), key(object), object);
     put.unwrap_or_else(|error| {
-        tracing::error!(name = object.name_any(), %error, "an object was left out");
+        tracing::error!(name = object.name_any(), %error, "ignoring an object that cannot be decoded");
         false
     })
 }

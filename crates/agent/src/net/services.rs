@@ -1,4 +1,4 @@
-//! The rules for Services, as nft is told them.
+//! Applies the nftables rules of Services.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use muster_engine::service_proxy::Table;
 
 use super::{NetError, flows, tool};
 
-/// What nft was told last; nothing: whatever is there is not known.
+/// The nftables table that was last applied; `None`: the kernel's state is unknown.
 #[derive(Debug)]
 pub(super) struct Services {
     told: Option<Arc<Table>>,
@@ -18,7 +18,7 @@ impl Services {
     }
 
     pub(super) async fn apply(&mut self, table: Table) -> Result<(), NetError> {
-        // What is half told is not known.
+        // If this fails, the kernel's state is unknown.
         let before = self.told.take();
         let script = match &before {
             None => table.replacement(),
@@ -26,7 +26,7 @@ impl Services {
         };
         let table = Arc::new(table);
         if !script.is_empty() {
-            tracing::debug!(lines = script.lines().count(), "tell nft");
+            tracing::debug!(lines = script.lines().count(), "applying nftables rules");
             tool::run("nft", &["-f", "-"], &script).await?;
             forget_flows(before.unwrap_or_default(), table.clone()).await?;
         }
@@ -34,14 +34,14 @@ impl Services {
         Ok(())
     }
 
-    /// Whether what was told is still there.
+    /// Whether the applied table still exists.
     pub(super) async fn stands(&self) -> bool {
         self.told.is_none()
             || tool::run("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()
     }
 }
 
-/// New rules are for new flows alone: what still goes where nobody is any more is forgotten.
+/// Deletes conntrack entries of UDP flows to removed endpoints: new rules affect new flows only.
 async fn forget_flows(before: Arc<Table>, now: Arc<Table>) -> Result<(), NetError> {
     if !now.moves_flows(&before) {
         return Ok(());
@@ -50,7 +50,7 @@ async fn forget_flows(before: Arc<Table>, now: Arc<Table>) -> Result<(), NetErro
     let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
     let count = forgotten.map_err(|source| NetError::Flows { source })?;
     if count != 0 {
-        tracing::info!(count, "flows of UDP to endpoints that are gone were sent elsewhere");
+        tracing::info!(count, "deleted conntrack entries of removed UDP endpoints");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Programs of the machine's that do what only the kernel can: nothing that comes from outside is ever a word of a command.
+//! Runs system programs such as `ip` and `nft`. No external input ever becomes an argument.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use super::NetError;
 
-/// Where programs are that PATH does not name for everybody.
+/// Directories of system programs, which are not on every user's PATH.
 const SYSTEM_DIRS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// What is not done by then never is: it is killed, and tried again.
+/// Time limit of a program, after which it is killed.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// Runs it with the text as its input, and gives what it says.
+/// Runs a program with `input` on stdin and returns its stdout.
 pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Result<Vec<u8>, NetError> {
     let failed = |source| NetError::Run { program, source };
     let path = format!("{}:{SYSTEM_DIRS}", std::env::var("PATH").unwrap_or_default());
@@ -30,16 +30,16 @@ pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Re
     let mut stdin = child.stdin.take();
     let feed = async {
         if let Some(mut stdin) = stdin.take() {
-            // One that ends before it has read all says itself why.
+            // A program that exits before it has read everything explains why on stderr.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
     let done = timeout(RUN_MAX, async { tokio::join!(feed, child.wait_with_output()).1 });
-    let silent = |_| NetError::Refused { program, said: "it does not end".to_owned() };
-    let output = done.await.map_err(silent)?.map_err(failed)?;
+    let timed_out = |_| NetError::Refused { program, said: "timed out".to_owned() };
+    let output = done.await.map_err(timed_out)?.map_err(failed)?;
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(NetError::Refused { program, said: said.trim().chars().take(2_000).collect() })
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(NetError::Refused { program, said: stderr.trim().chars().take(2_000).collect() })
 }

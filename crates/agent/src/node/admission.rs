@@ -1,4 +1,4 @@
-//! Whether a pod is let in on the node, before anything is done for it. Decided by `engine::pod` and `engine::eviction`.
+//! Admission of pods on the node, before anything is done for them. `engine::kubelet` has the rules.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::cgroup;
 use super::pod_manager::Entry;
 use crate::runtime::Runtime;
 
-/// A pod that waits for others to end looks again at least so often.
+/// Longest wait of a pod for preempted pods before admission is tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// An API server that does not answer by then is not waited for.
+/// Time for the API server to respond.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Waits until the pod is let in; or says what becomes of it.
+/// Waits until the pod is admitted. Returns the rejection if it is not.
 pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) -> Option<Ending> {
     let object = entry.shown().object;
     let (Some(candidate), Some(spec)) = (&entry.candidate, &object.spec) else { return None };
-    // What was let in before stays, and what is to end is not begun.
+    // A pod that was admitted before stays admitted; a pod that is being deleted is not checked.
     if candidate.was_admitted || object.metadata.deletion_timestamp.is_some() {
         entry.let_in();
         return None;
@@ -37,7 +37,7 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
         return Some(rejection("NodeShutdown".into(), "Pod was rejected as the node is shutting down."));
     }
     if node.standing.is_resting() {
-        // It begins when the node does again.
+        // The pod is admitted by the next agent.
         return std::future::pending().await;
     }
     let pressures = *node.standing.pressures().borrow();
@@ -50,7 +50,7 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
     loop {
         let verdict = node.pods.decide(|others| {
             let own = node.standing.facts();
-            // A node that is not registered yet runs what it is told by its files.
+            // A node that is not registered yet admits its static pods.
             let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, candidate, &runtimes));
             if verdict == Admission::Admitted {
                 entry.let_in();
@@ -75,7 +75,8 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
     }
 }
 
-/// The runtime class that the pod names, if there is one. Whether the runtime has it is seen when it is used.
+/// The RuntimeClass of the pod, if it exists. Whether the runtime supports the handler shows when the sandbox is
+/// run.
 async fn runtimes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();
@@ -84,12 +85,12 @@ async fn runtimes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> 
     match tokio::time::timeout(ANSWER_WITHIN, classes.get_opt(name)).await {
         Ok(Ok(Some(_))) => [name.into()].into(),
         Ok(Ok(None) | Err(kube::Error::Api(_))) => BTreeSet::new(),
-        // Nobody says that it is not there.
+        // Without a response the class is assumed to exist.
         Ok(Err(_)) | Err(_) => [name.into()].into(),
     }
 }
 
-/// Whether the pod tolerates the taint of a node that is short of memory.
+/// Whether the pod tolerates the memory-pressure taint.
 fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
     let taint = Taint {
         key: "node.kubernetes.io/memory-pressure".into(),

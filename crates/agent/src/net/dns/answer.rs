@@ -1,4 +1,4 @@
-//! What is answered to a question, as bytes. Nothing is waited for here.
+//! Builds the response to a DNS query, without IO.
 
 use std::net::IpAddr;
 
@@ -7,48 +7,52 @@ use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use muster_engine::service_proxy::{self as decide, Answer, Asked, Picture, Question};
 
-/// How long an answer holds. Endpoints come and go, so it is not long. Upstream: CoreDNS' `ttl`.
+/// TTL of records in seconds: short, because endpoints change. Upstream: CoreDNS' `ttl`.
 const TTL_S: u32 = 5;
 
-/// The largest answer over UDP, whatever the client would take: it stays on this machine.
+/// Largest response over UDP, whatever the client advertises. Responses stay on this machine, so fragmentation is
+/// no concern.
 const UDP_MAX: u16 = 4_096;
 
-/// Names that stand for names that stand for names: longer than this is a circle.
+/// Longest chain of CNAMEs; a longer one is a loop.
 const ALIASES_MAX: usize = 8;
 
-/// What there is to know.
+/// The data that queries are answered from.
 pub(super) struct Known<'a> {
-    /// None: not everything has been seen yet, so what is not there may be.
+    /// The Services and endpoints of the cluster. `None` until the cache is synced: an unknown name may still
+    /// exist.
     pub(super) picture: Option<&'a Picture>,
     pub(super) domain: &'a str,
 }
 
+/// What to do about a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
-    /// Not a question.
+    /// Not a query: no response.
     Nothing,
+    /// Respond immediately with these bytes.
     Now(Vec<u8>),
-    /// The question as it came is for others.
+    /// Forward the request unchanged to an upstream resolver.
     Forward,
-    /// What an alias leads to is for others: their answer is to be added to what is here.
+    /// A CNAME leads outside the cluster: its target must be resolved upstream and added to the response.
     Complete(Box<Half>),
 }
 
-/// An answer that lacks what its last name stands for.
+/// A response that lacks the records of its last CNAME's target.
 #[derive(Debug, PartialEq)]
 pub(super) struct Half {
     response: Message,
     max: usize,
-    /// What is to be asked.
+    /// The query for the target, to be resolved upstream.
     pub(super) ask: Query,
 }
 
-/// Rule: a question about the cluster is answered from what the node has seen; any other is for the node's own resolvers.
-/// `turn` says which of many records comes first.
+/// Rule: a query in the cluster domain is answered from the service cache; every other query is forwarded to the
+/// node's own resolvers. `turn` rotates the order of records.
 pub(super) fn answer(known: &Known<'_>, request: &[u8], is_udp: bool, turn: usize) -> Reply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
-        // Without its number an answer would mean nothing to anybody.
+        // A response needs the ID of the request.
         Err(_) => match request {
             [a, b, flags, ..] if flags & 0x80 == 0 => {
                 let id = u16::from_be_bytes([*a, *b]);
@@ -77,7 +81,7 @@ pub(super) fn answer(known: &Known<'_>, request: &[u8], is_udp: bool, turn: usiz
     Reply::Now(fit(response, max))
 }
 
-/// What is said where nobody who knows could be asked.
+/// A SERVFAIL response, for when no upstream resolver responds.
 pub(super) fn failure(request: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_vec(request).ok()?;
     let mut response = begin(&message);
@@ -86,7 +90,7 @@ pub(super) fn failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Half {
-    /// With what others said about the last name; none: they said nothing.
+    /// Completes the response with the records that upstream returned; `None`: upstream did not respond.
     pub(super) fn complete(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, ask } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&ask)) {
@@ -121,7 +125,7 @@ fn resolve(known: &Known<'_>, query: &Query, mut response: Message, max: usize, 
         let labels: Vec<String> =
             name.iter().map(|it| String::from_utf8_lossy(it).to_ascii_lowercase()).collect();
         let question = Question { labels: &labels, asked: asked(query.query_type) };
-        // Whether a name is the cluster's can be said without having seen anything.
+        // Whether a name is in the cluster domain does not depend on the cache.
         let nothing = Picture::default();
         let answer = decide::resolve(known.picture.unwrap_or(&nothing), known.domain, question);
         match answer {
@@ -207,7 +211,7 @@ fn of_address(address: IpAddr) -> RData {
     }
 }
 
-/// By which clients know how long they may remember that there is nothing.
+/// The SOA record, from which clients take the TTL of negative responses.
 fn authority(domain: &str) -> Option<Record> {
     let (server, mail) = (absolute(&format!("ns.dns.{domain}"))?, absolute(&format!("hostmaster.{domain}"))?);
     let soa = SOA::new(server, mail, 1, 7_200, 1_800, 86_400, TTL_S);
@@ -220,7 +224,7 @@ fn absolute(name: &str) -> Option<Name> {
     Some(name)
 }
 
-/// As much as the client takes. One that can ask again over TCP is told to; one that cannot has some of it.
+/// Encodes the response in at most `max` bytes. A larger one is truncated and marked so; clients retry over TCP.
 fn fit(mut response: Message, max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();
@@ -233,7 +237,7 @@ fn fit(mut response: Message, max: usize) -> Vec<u8> {
         }
         response.metadata.truncation = true;
         response.authorities.clear();
-        // An address takes 16 bytes, and nothing takes less.
+        // The smallest record takes 16 bytes.
         let too_many = (bytes.len() - max).div_ceil(64).max(1);
         response.answers.truncate(response.answers.len().saturating_sub(too_many));
     }

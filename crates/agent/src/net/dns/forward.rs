@@ -1,4 +1,4 @@
-//! Questions that others answer: the resolvers that the node itself asks.
+//! Forwards DNS queries to the node's own resolvers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,25 +14,28 @@ use tokio::time::{Instant, timeout};
 
 use crate::shares::Shares;
 
-/// So many questions are under way at once; a client that asks more is told to ask again.
+/// Queries in flight; further ones are refused.
 const UNDER_WAY_MAX: usize = 256;
 
-/// So many of them from one address: one pod leaves room for the others.
+/// Queries in flight from one client, so that one pod cannot exhaust the limit.
 const UNDER_WAY_OF_CLIENT_MAX: usize = 32;
 
-/// How long one resolver has, and how many are asked: a client asks again after 5 s by itself.
+/// Time for one resolver to respond; clients retry after 5 s.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most resolvers that are tried.
 const RESOLVERS_MAX: usize = 2;
 
-/// The file is read again after so long.
+/// Interval at which `resolv.conf` is read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
-/// Where the real resolvers are when the machine has one of its own, which no other network namespace can reach.
+/// The upstream resolvers of systemd-resolved: its stub on loopback cannot be reached from other network
+/// namespaces.
 const BEHIND_STUB: &str = "/run/systemd/resolve/resolv.conf";
 
+/// Forwards queries to the resolvers of a `resolv.conf`.
 pub(super) struct Forward {
     file: PathBuf,
-    /// Nobody asks himself.
+    /// Address of this DNS server, which is excluded from the resolvers.
     own: IpAddr,
     under_way: Semaphore,
     shares: Arc<Shares>,
@@ -46,27 +49,27 @@ impl Forward {
         Self { file: file.to_owned(), own, under_way, shares, resolvers: Mutex::default() }
     }
 
-    /// What the first of them that knows says; else what the last says that does not. `None`: nobody says anything, or too much is
-    /// asked at once.
+    /// Forwards a request and returns the first conclusive response, else the last inconclusive one. `None`: no
+    /// resolver responded, or too many queries are in flight.
     pub(super) async fn ask(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _share = self.shares.take(client)?;
         let _permit = self.under_way.try_acquire().ok()?;
-        let mut said = None;
+        let mut inconclusive = None;
         for resolver in self.resolvers() {
             let at = SocketAddr::new(resolver, 53);
             let asked =
                 async { if is_udp { over_udp(at, request).await } else { over_tcp(at, request).await } };
             match timeout(PATIENCE, asked).await {
                 Ok(Ok(answer)) if knows(&answer) => return Some(answer),
-                Ok(Ok(answer)) => said = Some(answer),
-                Ok(Err(error)) => tracing::debug!(%resolver, %error, "a resolver does not answer"),
-                Err(_) => tracing::debug!(%resolver, "a resolver is silent"),
+                Ok(Ok(answer)) => inconclusive = Some(answer),
+                Ok(Err(error)) => tracing::debug!(%resolver, %error, "a resolver failed"),
+                Err(_) => tracing::debug!(%resolver, "a resolver timed out"),
             }
         }
-        said
+        inconclusive
     }
 
-    /// A question of our own, for a client.
+    /// Resolves a query on behalf of a client.
     pub(super) async fn ask_for(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(chance(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
@@ -76,7 +79,7 @@ impl Forward {
         message.set_edns(edns);
         let question = message.to_vec().ok()?;
         let answer = self.ask(client, &question, true).await?;
-        // What is cut off would be lost: who asked us cannot see that it is.
+        // A truncated response is retried over TCP: the client could not see the truncation.
         let is_cut = Message::from_vec(&answer).is_ok_and(|it| it.metadata.truncation);
         if is_cut { self.ask(client, &question, false).await } else { Some(answer) }
     }
@@ -112,7 +115,7 @@ fn resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
     named.filter(|it| *it != own).take(RESOLVERS_MAX).collect()
 }
 
-/// From a port of its own each, and with a number of its own: whoever wants to answer in another's name has to guess both.
+/// Sends a query over UDP from a random port and with a random ID: a spoofed response would have to guess both.
 async fn over_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let any: IpAddr = match resolver {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -139,10 +142,10 @@ async fn over_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
-    accepted(&answer, &question, id).ok_or_else(|| io::Error::other("an answer to another question"))
+    accepted(&answer, &question, id).ok_or_else(|| io::Error::other("the response does not match the query"))
 }
 
-/// The question under another number, and the one it had.
+/// The request with a random ID, and its original ID.
 fn renumbered(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     let mut question = request.to_vec();
     let mut id = [0; 2];
@@ -153,7 +156,7 @@ fn renumbered(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// The answer under the number that the client gave, if it is one to the question.
+/// The response with the client's ID, if it answers the question.
 fn accepted(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (said, asked) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
@@ -165,13 +168,14 @@ fn accepted(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Whether whoever answered could. As the C library has it, of one that could not the next is asked.
+/// Whether a response is conclusive. Like the C library, the next resolver is tried after SERVFAIL, NOTIMP or
+/// REFUSED.
 fn knows(answer: &[u8]) -> bool {
     let cannot = [ResponseCode::ServFail, ResponseCode::NotImp, ResponseCode::Refused];
     Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))
 }
 
-/// A hasher's key is the one source of chance in the standard library.
+/// A random number; the key of a hasher is the only randomness in the standard library.
 pub(super) fn chance() -> u16 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() as u16

@@ -1,4 +1,4 @@
-//! The names of the cluster, answered on each node for its own pods.
+//! Cluster DNS: each node answers the queries of its own pods.
 
 mod answer;
 mod forward;
@@ -20,21 +20,22 @@ use crate::shares::Shares;
 
 const PORT: u16 = 53;
 
-/// Connections at once; over UDP what is under way is limited where others are asked.
+/// Concurrent TCP connections; UDP queries are limited where they are forwarded.
 const CONNECTIONS_MAX: usize = 64;
 
-/// So many of them from one address.
+/// Concurrent TCP connections from one client.
 const CONNECTIONS_OF_CLIENT_MAX: usize = 8;
 
-/// A connection on which nothing is asked for so long is closed.
+/// Idle timeout of a TCP connection.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The longest question that is read over UDP: more than any that a name fits in.
+/// Largest request that is read over UDP; no name needs more.
 const REQUEST_MAX: usize = 4_096;
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Answers under the cluster's address for names, as long as it is asked. A node without such an address has no answers.
+/// Serves DNS at the cluster DNS address, on UDP and TCP; never returns. Without such an address there is no DNS
+/// server.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
     let names = Arc::new(Names {
@@ -48,20 +49,21 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// The address is not there at first, and others may take it away.
+/// Serves again after each failure: the address is added later, and other programs may remove it.
 async fn again<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &str, serve: impl Fn() -> F) {
-    let mut is_told = false;
+    let mut has_failed = false;
     loop {
         if let Err(error) = serve().await
-            // Its first second is the time it takes to put the address there.
-            && std::mem::replace(&mut is_told, true)
+            // The first failure is expected: the address has not been added yet.
+            && std::mem::replace(&mut has_failed, true)
         {
-            tracing::warn!(%address, over, %error, "names cannot be answered: it is tried again");
+            tracing::warn!(%address, over, %error, "cannot serve DNS, retrying");
         }
         sleep(RETRY).await;
     }
 }
 
+/// The DNS server of a node.
 struct Names {
     cache: Arc<ServiceCache>,
     domain: String,
@@ -76,7 +78,7 @@ impl Names {
         answer::answer(&known, request, is_udp, usize::from(chance()))
     }
 
-    /// What takes others to answer. `None`: there is nothing to say.
+    /// Completes a reply, upstream if necessary. `None`: no response is sent.
     async fn ask_others(
         &self,
         client: IpAddr,
@@ -107,7 +109,7 @@ async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
         let request = &buffer[..length];
         match names.answer(request, true) {
             Reply::Nothing => {}
-            // A client that is gone does not concern the others.
+            // A send error concerns this client only.
             Reply::Now(answer) => drop(socket.send_to(&answer, client).await),
             reply => {
                 let (names, socket, request) = (names.clone(), socket.clone(), request.to_vec());
@@ -123,15 +125,15 @@ async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
 
 async fn over_tcp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(address, PORT)).await?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let shares = Shares::new(CONNECTIONS_OF_CLIENT_MAX);
     loop {
         let (stream, client) = listener.accept().await?;
         let Some(share) = shares.take(client.ip()) else { continue };
-        let Ok(permit) = room.clone().try_acquire_owned() else { continue };
+        let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
         let names = names.clone();
         tokio::spawn(async move {
-            // Whatever ends a connection is the client's affair.
+            // A connection error concerns this client only.
             let _ = converse(stream, client.ip(), &names).await;
             drop((permit, share));
         });
@@ -140,13 +142,13 @@ async fn over_tcp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
 
 async fn converse(mut stream: TcpStream, client: IpAddr, names: &Names) -> std::io::Result<()> {
     loop {
-        let asked = async {
+        let read = async {
             let length = stream.read_u16().await?;
             let mut request = vec![0; usize::from(length)];
             stream.read_exact(&mut request).await?;
             std::io::Result::Ok(request)
         };
-        let request = timeout(SILENCE_MAX, asked).await??;
+        let request = timeout(SILENCE_MAX, read).await??;
         let reply = names.answer(&request, false);
         let Some(answer) = names.ask_others(client, &request, reply, false).await else { return Ok(()) };
         let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
