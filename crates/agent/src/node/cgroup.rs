@@ -1,7 +1,7 @@
-//! The cgroup of a pod, around those that the runtime makes for its containers.
+//! The cgroup of a pod, the parent of its containers' cgroups.
 //!
-//! Version 1 has a tree for each controller, version 2 one for all. The runtime leaves a pod's directories behind: they are
-//! ours to remove.
+//! cgroup v1 has one hierarchy for each controller, v2 one for all. The runtime does not remove pod cgroups; the
+//! agent does.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What the kernel counts by, in microseconds.
+/// CFS period in microseconds.
 const PERIOD_US: i64 = 100_000;
 const QUOTA_US_MIN: i64 = 1_000;
 const SHARES_MIN: i64 = 2;
@@ -49,14 +49,14 @@ fn limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     amounts(of.and_then(|it| it.limits.as_ref()))
 }
 
-/// What has a limit and asks for nothing asks for its limit.
-fn requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
+/// Requests, defaulted to the limits.
+fn requests(of: Option<&ResourceRequirements>) -> Amounts {
     let mut requests = limits(of);
     requests.extend(amounts(of.and_then(|it| it.requests.as_ref())));
     requests
 }
 
-/// Where a pod's cgroup is, below the root of each hierarchy.
+/// Path of a pod's cgroup below the root of each hierarchy.
 pub(crate) fn path(parent: &str, qos: QosClass, uid: &str) -> String {
     let parent = parent.trim_end_matches('/');
     match qos {
@@ -66,26 +66,26 @@ pub(crate) fn path(parent: &str, qos: QosClass, uid: &str) -> String {
     }
 }
 
-/// All the places a pod's cgroup may be: its class is not known any more when its object is gone.
+/// Possible paths of a pod's cgroup: the QoS class is unknown once the object is gone.
 fn paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|qos| path(parent, qos, uid))
 }
 
-/// What a container may have and has first claim to.
+/// CRI resources of a container: CPU shares and quota, memory limit, OOM score, huge pages.
 pub(crate) fn of_container(
     spec: &PodSpec,
     container: &Container,
     is_sidecar: bool,
-    memory_of_node: i64,
+    node_memory: i64,
 ) -> LinuxContainerResources {
-    let (asked, most) = (requests(container.resources.as_ref()), limits(container.resources.as_ref()));
+    let (requested, limited) = (requests(container.resources.as_ref()), limits(container.resources.as_ref()));
     LinuxContainerResources {
         cpu_period: PERIOD_US,
-        cpu_quota: most.get("cpu").map_or(0, |it| quota(*it)),
-        cpu_shares: shares(asked.get("cpu").copied()),
-        memory_limit_in_bytes: most.get("memory").map_or(0, |it| units(*it)),
-        oom_score_adj: oom_score(spec, container, is_sidecar, memory_of_node),
-        hugepage_limits: most.iter().filter_map(hugepages).collect(),
+        cpu_quota: limited.get("cpu").map_or(0, |it| quota(*it)),
+        cpu_shares: shares(requested.get("cpu").copied()),
+        memory_limit_in_bytes: limited.get("memory").map_or(0, |it| units(*it)),
+        oom_score_adj: oom_score(spec, container, is_sidecar, node_memory),
+        hugepage_limits: limited.iter().filter_map(hugepages).collect(),
         ..Default::default()
     }
 }
@@ -104,13 +104,13 @@ fn millis(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
 
-/// Upstream: `MilliCPUToShares`.
+/// CPU shares of a CPU request. Upstream: `MilliCPUToShares`.
 fn shares(request: Option<Quantity>) -> i64 {
     let millis = request.map_or(0, millis);
     (millis.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX)
 }
 
-/// Upstream: `MilliCPUToQuota`. Zero is none.
+/// CFS quota of a CPU limit; zero means no quota. Upstream: `MilliCPUToQuota`.
 fn quota(limit: Quantity) -> i64 {
     match millis(limit) {
         0 => 0,
@@ -118,29 +118,31 @@ fn quota(limit: Quantity) -> i64 {
     }
 }
 
-/// Rule: when memory runs out, a container goes the sooner the less of the memory its pod had claimed.
+/// Rule: when the node runs out of memory, containers are killed in the order of their OOM scores: the smaller the
+/// memory request, the higher the score.
 /// Upstream: `GetContainerOOMScoreAdjust`.
-fn oom_score(spec: &PodSpec, container: &Container, is_sidecar: bool, memory_of_node: i64) -> i64 {
-    const SURE: i64 = -997;
+fn oom_score(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
+    const GUARANTEED: i64 = -997;
     const NODE_CRITICAL: i32 = 2_000_001_000;
     let qos = qos_class(spec);
     if spec.priority.is_some_and(|it| NODE_CRITICAL <= it) || qos == QosClass::Guaranteed {
-        return SURE;
+        return GUARANTEED;
     }
     if qos == QosClass::BestEffort {
         return 1000;
     }
-    let claim = |it: &Container| requests(it.resources.as_ref()).get("memory").map_or(0, |it| units(*it));
-    let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(memory_of_node.max(1));
-    let mut adjust = score(claim(container));
+    let request_bytes =
+        |it: &Container| requests(it.resources.as_ref()).get("memory").map_or(0, |it| units(*it));
+    let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(node_memory.max(1));
+    let mut adjust = score(request_bytes(container));
     if is_sidecar {
-        // It is not to go before what it serves.
-        adjust = adjust.min(score(spec.containers.iter().map(claim).min().unwrap_or(0)));
+        // A sidecar must not be killed before the containers that it serves.
+        adjust = adjust.min(score(spec.containers.iter().map(request_bytes).min().unwrap_or(0)));
     }
-    i64::try_from(adjust.clamp(i128::from(1000 + SURE), 999)).unwrap_or(999)
+    i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED), 999)).unwrap_or(999)
 }
 
-/// What all of a pod's containers may have together.
+/// Limits of a pod's cgroup, which hold for all its containers together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OfPod {
     pub shares: i64,
@@ -149,7 +151,7 @@ pub(crate) struct OfPod {
 }
 
 impl OfPod {
-    /// Rule: a pod has a limit where all of its containers have one, or where it has one itself.
+    /// Rule: a pod's cgroup has a limit if all of its containers have one, or if the pod has one itself.
     /// Upstream: `ResourceConfigForPod`.
     pub(crate) fn of(spec: &PodSpec) -> Self {
         if qos_class(spec) == QosClass::BestEffort {
@@ -165,7 +167,7 @@ impl OfPod {
             if let Some(overhead) = &spec.overhead {
                 resources::add_quantities(&mut sum, &amounts(Some(overhead)));
             }
-            // What the pod says of itself counts in place of what its containers say.
+            // Pod-level resources override the sum of the containers.
             sum.extend(of(spec.resources.as_ref()));
             sum
         };
@@ -175,16 +177,16 @@ impl OfPod {
             has(spec.resources.as_ref())
                 || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
         };
-        let most = sum(limits);
+        let limited = sum(limits);
         Self {
             shares: shares(sum(requests).get("cpu").copied()),
-            quota_us: most.get("cpu").filter(|_| is_limited("cpu")).map(|it| quota(*it)),
-            memory_bytes: most.get("memory").filter(|_| is_limited("memory")).map(|it| units(*it)),
+            quota_us: limited.get("cpu").filter(|_| is_limited("cpu")).map(|it| quota(*it)),
+            memory_bytes: limited.get("memory").filter(|_| is_limited("memory")).map(|it| units(*it)),
         }
     }
 }
 
-/// Makes the pod's cgroup with its limits, or brings them up to date.
+/// Creates the pod's cgroup or updates its limits, and returns its path.
 pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
     let path = path(parent, qos_class(spec), uid);
     let limits = OfPod::of(spec);
@@ -196,8 +198,8 @@ pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String
     Ok(path)
 }
 
-/// Rule: all burstable pods together have as much claim to the CPUs as they asked for, and those of best effort the least
-/// there is, however many they are. Upstream: `qosContainerManager`.
+/// Rule: the Burstable cgroup has CPU shares for the sum of its pods' requests, and the BestEffort cgroup has the
+/// minimum, however many pods there are. Upstream: `qosContainerManager`.
 pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec>) -> io::Result<()> {
     for (class, shares) in class_shares(pods) {
         let path = format!("{}/{class}", parent.trim_end_matches('/'));
@@ -209,7 +211,7 @@ pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec
         match std::fs::read_to_string(dir.join(file)) {
             Ok(now) if now.trim() == value.to_string() => {}
             Ok(_) => write(&dir, file, value)?,
-            // There is no pod of it.
+            // The QoS class has no pod.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -223,7 +225,7 @@ fn class_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, 
     [("burstable", burstable.clamp(SHARES_MIN, SHARES_MAX)), ("besteffort", SHARES_MIN)]
 }
 
-/// The same claim on another scale. Upstream: `CpuSharesToCpuWeight`.
+/// Converts cgroup v1 shares to a v2 weight. Upstream: `CpuSharesToCpuWeight`.
 fn weight(shares: i64) -> i64 {
     1 + (shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN)
 }
@@ -248,11 +250,11 @@ fn make_v1(path: &str, limits: &OfPod) -> io::Result<()> {
 }
 
 fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
-    // Each directory on the way hands its controllers on.
+    // Every parent must enable the controllers for its children.
     let mut dir = PathBuf::from(ROOT);
     for part in path.split('/').filter(|it| !it.is_empty()) {
         for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io", "+hugetlb"] {
-            // A controller that the machine does not have is not missed.
+            // Controllers that the kernel lacks are skipped.
             std::fs::write(dir.join("cgroup.subtree_control"), controller).ok();
         }
         dir.push(part);
@@ -272,19 +274,19 @@ fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
     std::fs::write(&path, value.to_string()).map_err(at(&path))
 }
 
-/// An error that says which cgroup or file of one it is about.
+/// Adds the path of the cgroup to an error.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.display().to_string();
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))
 }
 
-/// Removes the pod's cgroup from every hierarchy. Processes that are still in it keep it.
+/// Removes the pod's cgroup from every hierarchy. Fails while processes are in it.
 pub(crate) fn remove(parent: &str, uid: &str) -> io::Result<()> {
     let hierarchies = if is_v2() {
         vec![PathBuf::from(ROOT)]
     } else {
         let all = std::fs::read_dir(ROOT)?.filter_map(Result::ok);
-        // Hierarchies with two controllers have links with their names beside them.
+        // A hierarchy with two controllers also has a symbolic link for each of them.
         all.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
     };
     let mut outcome = Ok(());
@@ -297,7 +299,7 @@ pub(crate) fn remove(parent: &str, uid: &str) -> io::Result<()> {
     outcome
 }
 
-/// Only directories can be removed there, and only empty ones: the deepest first.
+/// Removes a cgroup and its children. Only empty directories can be removed in cgroupfs, so the deepest go first.
 fn remove_tree(dir: &Path) -> io::Result<()> {
     let children = match std::fs::read_dir(dir) {
         Ok(children) => children,

@@ -1,4 +1,4 @@
-//! What the runtime is told about a container.
+//! Builds the CRI configuration of a container, and reads its termination message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use super::{Config, cgroup, sandbox};
 use crate::pod::{ParsedPod, PodContainer};
 use crate::runtime::{annotation, label, v1};
 
-/// Where a container's hash is kept with it.
+/// Annotation with the hash of the container's spec.
 pub(crate) const HASH: &str = "io.kubernetes.container.hash";
 
 const MASKED: [&str; 10] = [
@@ -30,12 +30,15 @@ const MASKED: [&str; 10] = [
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Upstream: `MaxContainerTerminationMessageLength`, and what of a log stands in for one.
+/// Longest termination message in bytes. Upstream: `MaxContainerTerminationMessageLength`.
 const MESSAGE_MAX: u64 = 4096;
+/// Longest termination message that is taken from the log, in bytes. Upstream:
+/// `MaxContainerTerminationMessageLogLength`.
 const MESSAGE_OF_LOG_MAX: usize = 2048;
+/// Most log lines of a termination message. Upstream: `MaxContainerTerminationMessageLogLines`.
 const MESSAGE_OF_LOG_LINES: usize = 80;
 
-/// What is known when a container is made.
+/// The inputs of a container's configuration.
 pub(crate) struct Make<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
@@ -44,10 +47,10 @@ pub(crate) struct Make<'a> {
     pub hash: &'a str,
     pub image: &'a v1::Image,
     pub variables: &'a BTreeMap<String, String>,
-    /// Those of volumes; the container's own are added.
+    /// Mounts of volumes; `/etc/hosts` and the termination message are added.
     pub mounts: Vec<v1::Mount>,
-    pub memory_of_node: i64,
-    /// Of an ephemeral container's target.
+    pub node_memory: i64,
+    /// Container ID of an ephemeral container's target.
     pub target_id: Option<String>,
 }
 
@@ -58,7 +61,7 @@ impl Make<'_> {
         let expand =
             |text: &String| downward_api::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
         let security = self.security(spec)?;
-        let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.memory_of_node);
+        let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.node_memory);
         let mut mounts = self.mounts;
         let uid = sandbox::ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
@@ -70,7 +73,7 @@ impl Make<'_> {
         if !message_path.is_empty() && !is_mounted(&mounts, message_path) {
             let host_path = message_file(self.config, uid, &container.name, self.attempt);
             make_message_file(&host_path)
-                .map_err(|error| format!("make {}: {error}", host_path.display()))?;
+                .map_err(|error| format!("create {}: {error}", host_path.display()))?;
             mounts.push(file_mount(message_path, &host_path));
         }
         let mut labels = sandbox::pod_labels(self.pod);
@@ -167,22 +170,26 @@ impl Make<'_> {
         })
     }
 
-    /// Rule: what may not run as root runs only where it is known that it does not. Upstream: `verifyRunAsNonRoot`.
+    /// Rule: a container with runAsNonRoot is started only if its user is known not to be root. Upstream:
+    /// `verifyRunAsNonRoot`.
     fn check_user(&self, run_as_user: Option<i64>, non_root: Option<bool>) -> Result<(), String> {
         if non_root != Some(true) {
             return Ok(());
         }
         let (name, namespace, uid) = sandbox::ids(self.pod);
-        let whose = format!("(pod: \"{name}_{namespace}({uid})\", container: {})", self.role.container.name);
+        let subject =
+            format!("(pod: \"{name}_{namespace}({uid})\", container: {})", self.role.container.name);
         match (run_as_user, self.image.uid.as_ref().map(|it| it.value)) {
-            (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {whose}")),
+            (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {subject}")),
             (Some(_), _) => Ok(()),
-            (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+            (None, Some(0)) => {
+                Err(format!("container has runAsNonRoot and image will run as root {subject}"))
+            }
             (None, None) if !self.image.username.is_empty() => Err(format!(
-                "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {whose}",
+                "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {subject}",
                 self.image.username
             )),
-            (None, None) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+            (None, None) => Err(format!("container has runAsNonRoot and image will run as root {subject}")),
             (None, Some(_)) => Ok(()),
         }
     }
@@ -243,7 +250,7 @@ fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
     }
 }
 
-/// Where a container's log is in its pod's directory of logs.
+/// Path of a container's log in its pod's log directory.
 pub(crate) fn log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
@@ -256,7 +263,7 @@ fn message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> Pa
     config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
 }
 
-/// Anyone in the container may write it.
+/// Creates the termination message file, writable for every user in the container.
 fn make_message_file(path: &Path) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
@@ -265,7 +272,7 @@ fn make_message_file(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
 }
 
-/// What a container left behind about its end. Upstream: `getTerminationMessage`.
+/// Reads the termination message of a container. Upstream: `getTerminationMessage`.
 pub(crate) fn last_words(
     config: &Config,
     pod: &ParsedPod,
@@ -287,7 +294,7 @@ pub(crate) fn last_words(
     tail(&log, lines_at_most.max(16 << 10)).map(|text| end_of_log(&text)).unwrap_or_default()
 }
 
-/// The end of a file, and of nothing but a file.
+/// Reads the end of a regular file; links are not followed.
 fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -302,7 +309,7 @@ fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lines of a log begin with a time, a stream and whether they are whole.
+/// The last lines of a CRI log, without time, stream and tag.
 fn end_of_log(text: &str) -> String {
     let mut said = String::new();
     for line in text.lines().rev().take(MESSAGE_OF_LOG_LINES) {

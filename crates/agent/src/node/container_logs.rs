@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{container, sandbox};
 use crate::config::Config;
 
-/// The logs of one pod. Log shippers look for all containers in one directory, `/var/log/containers`; its links are relative, so
-/// that they work wherever `/var/log` is mounted.
+/// The logs of one pod. Log shippers expect links to all container logs in `/var/log/containers`; the links are
+/// relative, so that they work wherever `/var/log` is mounted.
 pub(super) struct ContainerLogs<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
@@ -29,7 +29,7 @@ impl ContainerLogs<'_> {
                     namespace,
                     pod = name,
                     container,
-                    "cannot link its log in {}: {error}",
+                    "cannot link the container's log in {}: {error}",
                     dir.display()
                 );
             }

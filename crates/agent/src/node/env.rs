@@ -1,4 +1,4 @@
-//! The variables of a container.
+//! Environment variables of a container.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::references::{ReferenceError, References};
 
-/// What a container's variables are made of, beside the container.
+/// The sources of a container's environment variables, besides its spec.
 pub(crate) struct Source<'a> {
     pub references: &'a References,
     pub pod: &'a Pod,
-    /// The pod with the addresses it has now.
+    /// The pod object with its current addresses.
     pub value: &'a Value,
     pub allocatable: &'a ResourceQuantities,
     pub services: &'a BTreeMap<String, String>,
 }
 
 impl Source<'_> {
-    /// Rule: a container has the variables of its config maps and secrets, then its own, which see those before them, and
-    /// those of services where nothing else has their name. Upstream: `makeEnvironmentVariables`.
+    /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier ones,
+    /// then those of Services unless the name is already set. Upstream: `makeEnvironmentVariables`.
     pub(crate) async fn variables(&self, container: &Container) -> Result<BTreeMap<String, String>, String> {
         let mut read = Read { source: self, config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
         let mut variables = BTreeMap::new();
@@ -44,9 +44,9 @@ impl Source<'_> {
         for variable in container.env.iter().flatten() {
             let value = match (variable.value.as_deref(), &variable.value_from) {
                 (Some(text), _) if !text.is_empty() => {
-                    let meaning =
+                    let lookup =
                         |name: &str| variables.get(name).or_else(|| self.services.get(name)).cloned();
-                    Some(downward_api::expand(text, meaning, &mut |_| {}))
+                    Some(downward_api::expand(text, lookup, &mut |_| {}))
                 }
                 (_, Some(from)) => read.value(container, from).await?,
                 _ => Some(String::new()),
@@ -62,14 +62,14 @@ impl Source<'_> {
             (name.contains(['\0', '=']) || name.is_empty() || value.contains('\0')).then_some(name)
         }) {
             return Err(format!(
-                "environment variable {name:?} cannot be set: it has a NUL byte or an = in it"
+                "environment variable {name:?} cannot be set: it contains a NUL byte or an ="
             ));
         }
         Ok(variables)
     }
 }
 
-/// What was read for one container: it sees each object once.
+/// Reads ConfigMaps and Secrets for one container, each object once.
 struct Read<'a> {
     source: &'a Source<'a>,
     config_maps: BTreeMap<String, ConfigMap>,
@@ -99,7 +99,7 @@ impl Read<'_> {
         Ok(self.secrets.get(name))
     }
 
-    /// `None` where it is missing and may be.
+    /// Resolves a `valueFrom`. `None` if it is optional and missing.
     async fn value(&mut self, container: &Container, from: &EnvVarSource) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
@@ -112,8 +112,8 @@ impl Read<'_> {
                 resource.container_name.as_deref().filter(|it| !it.is_empty()).unwrap_or(&container.name);
             let divisor = resource.divisor.as_ref().map_or("1", |it| &it.0);
             let Source { value, allocatable, .. } = *self.source;
-            let told = downward_api::resource(value, of, &resource.resource, divisor, allocatable);
-            return told.map(Some).map_err(|it| it.to_string());
+            let resolved = downward_api::resource(value, of, &resource.resource, divisor, allocatable);
+            return resolved.map(Some).map_err(|it| it.to_string());
         }
         if let Some(it) = &from.config_map_key_ref {
             let is_optional = it.optional == Some(true);
@@ -138,7 +138,7 @@ impl Read<'_> {
                 value => Ok(value),
             };
         }
-        Err("a variable's valueFrom names no source that is known here".to_owned())
+        Err("valueFrom of an environment variable has no supported source".to_owned())
     }
 }
 

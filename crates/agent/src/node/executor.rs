@@ -1,4 +1,4 @@
-//! Carries out the actions that `engine::pod` decides on.
+//! Executes the actions that `engine::kubelet::pod` decides on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,16 +30,17 @@ use super::{Node, cgroup, env, image, naming, sandbox};
 use crate::pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
-/// An API server that does not answer within this time is told again later.
+/// Time for the API server to respond, and for the service cache to sync.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Services are listed soon after the node begins.
+/// Poll interval for the service cache to sync, which is soon after the agent's start.
 const LISTED_AGAIN: Duration = Duration::from_millis(50);
 
-/// The least that a container is given to end, however long its hook took. Upstream: `minimumGracePeriodInSeconds`.
+/// Minimum grace period of a container, however long its preStop hook took. Upstream:
+/// `minimumGracePeriodInSeconds`.
 const GRACE_MIN: Duration = Duration::from_secs(2);
 
-/// What is left of a pod's processes is gone soon after its sandbox.
+/// Attempts to remove a pod's cgroup: its last processes exit soon after its sandbox.
 const CGROUP_TRIES: u32 = 20;
 const CGROUP_AGAIN: Duration = Duration::from_millis(50);
 
@@ -59,7 +60,7 @@ impl<R: Runtime> Executor<R> {
         let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
         let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
         if is_last && !is_deleted && self.node.standing.is_resting() {
-            // The pod begins again with its node, with what it has kept.
+            // The next agent resumes the pod from its containers and its status.
             return Outcome::Done;
         }
         match action {
@@ -103,7 +104,7 @@ impl<R: Runtime> Executor<R> {
         let (_, _, uid) = sandbox::ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
         if let Err(error) = fs::create_dir_all(&dir) {
-            return failed("FailedCreatePodDirectory", format!("make {}: {error}", dir.display()));
+            return failed("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
         }
         if let Err(error) = cgroup::make(&self.node.config.cgroup_parent, uid, spec) {
             return failed(
@@ -123,7 +124,7 @@ impl<R: Runtime> Executor<R> {
         prepared.map_err(|it| it.to_string())
     }
 
-    /// The pod with the addresses that it has now, as the downward API shows it.
+    /// The pod object with its current addresses, as the downward API reads it.
     fn tree_with_addresses(&self) -> Value {
         let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
@@ -143,7 +144,7 @@ impl<R: Runtime> Executor<R> {
             Ok(status) => status,
             Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
         };
-        // A sandbox that is begun without a network can be neither used nor stopped.
+        // A sandbox that is run without a network can be neither used nor stopped.
         if let Some(why) = status.no_network
             && spec.is_none_or(|it| it.host_network != Some(true))
         {
@@ -152,7 +153,7 @@ impl<R: Runtime> Executor<R> {
         }
         if !status.has_strict_groups && spec.is_some_and(sandbox::wants_strict_groups) {
             let message =
-                "the node's runtime does not know spec.securityContext.supplementalGroupsPolicy: Strict";
+                "the node's runtime does not support spec.securityContext.supplementalGroupsPolicy: Strict";
             return failed("FailedCreatePodSandBox", message);
         }
         let config = match sandbox::config(&node.config, &self.pod, attempt) {
@@ -171,7 +172,7 @@ impl<R: Runtime> Executor<R> {
             .file_name()
             .map_or(Ok(()), |name| fs::create_dir_all(&kept).and_then(|()| fs::write(kept.join(name), "")));
         if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
-            return failed("FailedCreatePodSandBox", format!("make {}: {error}", config.log_directory));
+            return failed("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
         }
         match self.figures.within(node.runtime.run_sandbox(config, &handler)).await {
             Ok(_) => Outcome::Done,
@@ -184,7 +185,7 @@ impl<R: Runtime> Executor<R> {
         match tokio::time::timeout(ANSWER_WITHIN, classes.get(class)).await {
             Ok(Ok(found)) => Ok(found.handler),
             Ok(Err(error)) => Err(format!("failed to get sandbox runtime: {error}")),
-            Err(_) => Err("failed to get sandbox runtime: the API server does not answer".to_owned()),
+            Err(_) => Err("failed to get sandbox runtime: the API server does not respond".to_owned()),
         }
     }
 
@@ -203,11 +204,11 @@ impl<R: Runtime> Executor<R> {
     }
 
     async fn pull(&self, name: &str) -> Outcome {
-        let Ok(_turn) = self.node.pulls.acquire().await else {
-            return failed("ErrImagePull", "the node ends");
+        let Ok(_permit) = self.node.pulls.acquire().await else {
+            return failed("ErrImagePull", "the node agent is stopping");
         };
         let mut auths: Vec<_> = image::credentials(&self.node.references, &self.pod, name).await;
-        // Those that fit are tried in turn; without any, the registry may not ask.
+        // Matching credentials are tried in turn; without any, the registry may allow anonymous pulls.
         let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
         let mut last = failed("ErrImagePull", "no credentials");
         for auth in auths.drain(..) {
@@ -236,7 +237,7 @@ impl<R: Runtime> Executor<R> {
         let image_name = role.container.image.as_deref().unwrap_or_default();
         let image = self.figures.within(node.runtime.image(image_name)).await;
         let image = image.map_err(|error| failed("ImageInspectError", error.message))?.ok_or_else(|| {
-            failed("CreateContainerError", format!("image {image_name:?} is not here any more"))
+            failed("CreateContainerError", format!("image {image_name:?} is no longer present"))
         })?;
 
         let object: &Pod = &self.pod;
@@ -264,13 +265,13 @@ impl<R: Runtime> Executor<R> {
             image: &image,
             variables: &variables,
             mounts,
-            memory_of_node: i64::try_from(memory).unwrap_or(i64::MAX),
+            node_memory: i64::try_from(memory).unwrap_or(i64::MAX),
             target_id: self.target(role).map_err(config_error)?,
         };
         let config = make.config().map_err(config_error)?;
-        let of_sandbox = sandbox::config(&node.config, object, 0).map_err(config_error)?;
+        let sandbox_config = sandbox::config(&node.config, object, 0).map_err(config_error)?;
         let created =
-            self.figures.within(node.runtime.create_container(sandbox_id, config, of_sandbox)).await;
+            self.figures.within(node.runtime.create_container(sandbox_id, config, sandbox_config)).await;
         let id = created.map_err(|error| failed("CreateContainerError", error.message))?;
         self.logs().link(name, attempt, &id);
         let started = self.figures.within(node.runtime.start_container(&id)).await;
@@ -279,7 +280,7 @@ impl<R: Runtime> Executor<R> {
         Ok(id)
     }
 
-    /// The container that an ephemeral one looks into.
+    /// ID of the target container of an ephemeral container.
     fn target(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
@@ -288,12 +289,12 @@ impl<R: Runtime> Executor<R> {
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
     }
 
-    /// What containers are told of Services: as the node has last heard of them.
+    /// Environment variables for Services, from the service cache.
     async fn services(&self) -> Result<BTreeMap<String, String>, String> {
-        let seen = &self.node.network;
-        // A static pod does not wait for an API server.
+        let cache = &self.node.network;
+        // A static pod does not wait for the API server.
         let began = Instant::now();
-        while !seen.is_synced() && self.entry.source != Source::Static {
+        while !cache.is_synced() && self.entry.source != Source::Static {
             if ANSWER_WITHIN < began.elapsed() {
                 return Err(
                     "services have not yet been read at least once, cannot construct envvars".to_owned()
@@ -303,7 +304,7 @@ impl<R: Runtime> Executor<R> {
         }
         let namespace = sandbox::ids(&self.pod).1;
         let wants_all = self.pod.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        Ok(service_proxy::links(&seen.picture(), namespace, wants_all))
+        Ok(service_proxy::links(&cache.picture(), namespace, wants_all))
     }
 
     fn write_hosts(&self) -> io::Result<()> {
@@ -315,7 +316,7 @@ impl<R: Runtime> Executor<R> {
         if fs::read_to_string(&path).is_ok_and(|it| it == text) {
             return Ok(());
         }
-        // Written in place: it is mounted where containers run already.
+        // Written in place, because running containers have the file mounted.
         fs::write(path, text)
     }
 
@@ -364,10 +365,10 @@ impl<R: Runtime> Executor<R> {
                 }
             }
         }
-        let left = grace.saturating_sub(began.elapsed());
-        // Its hook has had its time.
-        let left = if pre_stop && left < GRACE_MIN { GRACE_MIN } else { left };
-        gone(self.node.runtime.stop_container(id, left).await)
+        let remaining = grace.saturating_sub(began.elapsed());
+        // The hook may have used up the grace period.
+        let remaining = if pre_stop && remaining < GRACE_MIN { GRACE_MIN } else { remaining };
+        gone(self.node.runtime.stop_container(id, remaining).await)
     }
 
     fn logs(&self) -> ContainerLogs<'_> {
@@ -419,7 +420,7 @@ pub(super) fn failed(reason: &str, message: impl Into<String>) -> Outcome {
     Outcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
-/// Whoever wants something gone is content when it is.
+/// Outcome of a stop or removal; an object that is already gone counts as done.
 fn gone(outcome: Result<(), RuntimeError>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Done,
@@ -428,7 +429,7 @@ fn gone(outcome: Result<(), RuntimeError>) -> Outcome {
     }
 }
 
-/// What a pod's start took.
+/// Time that the start of a pod takes.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     in_runtime_us: AtomicU64,
@@ -445,8 +446,8 @@ impl Figures {
         outcome
     }
 
-    /// Says once how long it took from when the pod was first seen until something of it ran, and what of it was the
-    /// node's own time.
+    /// Returns once, when the first container runs: the time since the pod was first seen, and the part that was
+    /// not spent in the runtime.
     pub(super) fn note_running(
         &self,
         seen: &RuntimeState,
@@ -461,7 +462,7 @@ impl Figures {
         }
         let all = begun.elapsed();
         let own = all.saturating_sub(in_runtime);
-        tracing::debug!(%pod, own_ms = own.as_millis(), all_ms = all.as_millis(), "its first container runs");
+        tracing::debug!(%pod, own_ms = own.as_millis(), all_ms = all.as_millis(), "the first container of the pod runs");
         Some((all, own))
     }
 }

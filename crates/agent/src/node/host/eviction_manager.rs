@@ -1,4 +1,5 @@
-//! Room on the node: what it is short of is measured, and made good; large logs and unused images go.
+//! The eviction manager: measures the node's resources, reports pressure, removes unused images, rotates logs, and
+//! evicts pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,14 +30,14 @@ use crate::node::{Node, cgroup};
 use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// How often images are looked through.
+/// Interval of image garbage collection.
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
-/// An evicted pod is waited for, so that the next one does not go for what it will free. Upstream: `podCleanupTimeout`.
+/// Time to wait for an evicted pod to end before another is evicted. Upstream: `podCleanupTimeout`.
 const GOING_MAX: Duration = Duration::from_secs(30);
 const GOING_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks after the room on the node, for ever. It needs no API server.
+/// Runs the eviction manager; never returns. It needs no API server.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     EvictionManager { node }.run().await;
 }
@@ -51,7 +52,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let mut watcher = Watcher::new(config.thresholds.clone(), config.pressure_min);
         let mut garbage = Garbage::default();
         let mut looks = Looks::default();
-        // Until the runtime says where they are, nobody knows how much room there is for them.
+        // The image filesystem is unknown until the runtime reports it.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
         loop {
@@ -69,7 +70,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             let (pressures, shortage) = watcher.see(&self.measures(images), now());
             self.node.standing.set_pressures(pressures);
             self.share_out();
-            // A pod that goes for its own limit may make the room that is missing.
+            // A pod that is evicted for its own limit may free what is missing.
             let has_evicted = self.hold_to_limits(&mut looks).await;
             if let Some(shortage) = shortage.filter(|_| !has_evicted) {
                 self.reclaim(shortage, &watcher, &mut garbage, images).await;
@@ -89,16 +90,17 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
     }
 
-    /// What classes of pods have of the CPUs follows who is here.
+    /// Updates the CPU shares of the QoS classes.
     fn share_out(&self) {
         let Some(pods) = self.pods() else { return };
         let specs = pods.iter().filter_map(|it| it.spec.as_ref());
         if let Err(error) = cgroup::share_out(&self.node.config.cgroup_parent, specs) {
-            tracing::debug!(node = self.node.config.name, %error, "cannot share out the CPUs");
+            tracing::debug!(node = self.node.config.name, %error, "cannot set the CPU shares of the QoS classes");
         }
     }
 
-    /// Pods that take more than they said themselves go, daemon pods too. Whether one did.
+    /// Evicts pods, daemon pods included, that exceed their own ephemeral storage limits. Returns whether one was
+    /// evicted.
     async fn hold_to_limits(&self, looks: &mut Looks) -> bool {
         let Some(pods) = self.pods() else { return false };
         let may_go = |it: &core::Pod| {
@@ -118,7 +120,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         !over.is_empty()
     }
 
-    /// What nobody needs goes first; then one pod.
+    /// Removes unused images first, then evicts one pod.
     async fn reclaim(
         &self,
         shortage: Shortage,
@@ -132,7 +134,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             signal = shortage.signal.name(),
             available = shortage.available,
             least = shortage.least,
-            "the node is short of {resource}"
+            "an eviction threshold is met: the node is short of {resource}"
         );
         let message = format!("Attempting to reclaim {resource}");
         self.tell(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
@@ -140,16 +142,19 @@ impl<R: Runtime> EvictionManager<'_, R> {
             self.collect(garbage, Want::All).await;
             let mut again = watcher.clone();
             if again.see(&self.measures(images), now()).1.is_none() {
-                tracing::info!(node = self.node.config.name, "images that nobody used made room");
+                tracing::info!(
+                    node = self.node.config.name,
+                    "removing unused images freed enough disk space"
+                );
                 return;
             }
         }
         let Some(pods) = self.pods() else { return };
-        // What nobody knows anything of goes first; so a runtime that does not answer must not decide it.
+        // Pods without stats rank first, so without a response of the runtime no pod is chosen.
         let summary = match self.node.figures.summary().await {
             Ok(summary) => summary,
             Err(error) => {
-                tracing::warn!(node = self.node.config.name, %error, "cannot tell which pod takes most");
+                tracing::warn!(node = self.node.config.name, %error, "cannot rank pods for eviction");
                 return;
             }
         };
@@ -162,7 +167,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             .map(|pod| candidate(pod, stats(pod), resource))
             .collect();
         let Some(pod) = eviction::first_to_go(shortage, &candidates) else {
-            tracing::warn!(node = self.node.config.name, "no pod may be evicted");
+            tracing::warn!(node = self.node.config.name, "no pod can be evicted");
             return;
         };
         let message = eviction::message(shortage, pod);
@@ -183,13 +188,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         is_disruption: bool,
     ) {
         self.node.metrics.evicted(signal);
-        tracing::warn!(
-            pod = pod.name_any(),
-            namespace = pod.namespace(),
-            signal,
-            message,
-            "a pod is evicted"
-        );
+        tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), signal, message, "evicting a pod");
         self.tell(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
         let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
         entry.end(Ending {
@@ -215,7 +214,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Images that nobody uses.
+    /// Removes unused images.
     async fn collect(&self, garbage: &mut Garbage, want: Want<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.images().await, self.node.runtime.containers(None).await)
@@ -247,31 +246,31 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let config = &self.node.config.reclaim;
         let limits =
             Limits { high: config.images_high, low: config.images_low, age_min: config.image_age_min };
-        let gone: Vec<Text> = match want {
+        let unused: Vec<Text> = match want {
             Want::All => {
                 garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
             Want::Room(dir) => match Disk::of(dir) {
-                Ok(Disk { bytes, used: taken, .. }) => {
-                    let disk = image_gc::Disk { bytes, used: taken };
+                Ok(Disk { bytes, used: used_bytes, .. }) => {
+                    let disk = image_gc::Disk { bytes, used: used_bytes };
                     garbage.for_room(&images, &used, disk, limits, at)
                 }
                 Err(_) => Vec::new(),
             },
         };
-        for image in gone {
-            tracing::info!(node = self.node.config.name, %image, "an image that nobody uses is removed");
+        for image in unused {
+            tracing::info!(node = self.node.config.name, %image, "removing an unused image");
             if let Err(error) = self.node.runtime.remove_image(&image).await {
                 tracing::warn!(node = self.node.config.name, %image, %error, "cannot remove an image");
             }
         }
     }
 
-    /// All that were admitted and have not ended: one that is about to be rejected uses nothing that its eviction would free. `None`
-    /// until it is known which they are.
+    /// The admitted pods that have not ended: the eviction of a pod that is about to be rejected would free
+    /// nothing. `None` until all pods are known.
     fn pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirrors()?;
-        // One that had ended when the node began is not known to have until it was looked at.
+        // A pod that ended before the agent started is not marked as ended until its first sync.
         let was_over = |it: &core::Pod| {
             let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
             matches!(phase, Some("Failed" | "Succeeded"))
@@ -288,9 +287,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
 
 #[derive(Clone, Copy)]
 enum Want<'a> {
-    /// As much as there is too much, where they are.
+    /// Reduce the disk usage of the image filesystem to the low threshold.
     Room(&'a Path),
-    /// The node is short of disk.
+    /// Remove all unused images: the node is short of disk space.
     All,
 }
 
@@ -315,13 +314,12 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
     let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let asked = resources::pod_total(
+    let requested = resources::at_once(
         containers.iter().map(of_container),
         init.iter().map(|it| (sidecar(it), of_container(it))),
     );
-    let of_whole: ResourceQuantities = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
-    let amount =
-        |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
+    let pod_requests: Amounts = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
+    let amount = |of: &Amounts| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
     let taker = |container: &core::Container| {
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
@@ -345,7 +343,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
             .owner_references()
             .iter()
             .any(|it| it.controller == Some(true) && it.kind == "DaemonSet"),
-        request: if of_whole.contains_key(name) { amount(&of_whole) } else { amount(&asked) },
+        request: if pod_requests.contains_key(name) { amount(&pod_requests) } else { amount(&requested) },
         usage: usage.map(bytes),
         containers: containers.iter().chain(init).map(taker).collect(),
     }
@@ -364,8 +362,8 @@ fn requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
     amounts(of.and_then(|it| it.requests.as_ref()))
 }
 
-/// What cannot be read is not there.
-pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
+/// Parses quantities; malformed ones are omitted.
+pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))
     };

@@ -1,4 +1,4 @@
-//! Pods that take more of the disk than they said themselves. Decided by `engine::eviction`.
+//! Finds pods that exceed their ephemeral storage limits. `engine::kubelet::eviction` has the rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use crate::runtime::{Runtime, RuntimeError};
 
 const RESOURCE: &str = "ephemeral-storage";
 
-/// A look at a pod with many files takes long: the next is so many times as long after it, so that all of them together cost
-/// no more than a hundredth of a core for each pod.
+/// The next measurement of a pod is this many times the duration of the last one later, so that all of them
+/// together take at most 1 % of a core per pod.
 const REST: u32 = 100;
 
-/// When pods are looked at again that have such limits.
+/// When each pod with ephemeral storage limits is measured again, by UID.
 #[derive(Debug, Default)]
 pub(super) struct Looks(BTreeMap<String, Instant>);
 
 impl Looks {
-    /// Those that are over one of their limits, and what they are told. Pods without limits cost nothing.
+    /// The pods that exceed a limit, with the limit and the eviction message. Pods without limits are not
+    /// measured.
     pub(super) async fn over<R: Runtime>(
         &mut self,
         node: &Node<R>,
@@ -50,7 +51,9 @@ impl Looks {
                     let excess = over_its_limit(&storage);
                     over.extend(excess.map(|(limit, message)| (pod.clone(), limit, message)));
                 }
-                Err(error) => tracing::debug!(pod = pod.name_any(), %error, "cannot tell what it takes"),
+                Err(error) => {
+                    tracing::debug!(pod = pod.name_any(), %error, "cannot measure the pod's disk usage")
+                }
             }
             next.insert(uid, began + every.max(began.elapsed() * REST));
         }
@@ -59,7 +62,7 @@ impl Looks {
     }
 }
 
-/// The limits of a pod, with nothing taken. `None` where it has none.
+/// The ephemeral storage limits of a pod, with no usage yet. `None` if it has none.
 fn limits(pod: &core::Pod) -> Option<Storage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| Limited { name: name.into(), limit, used: 0 };
@@ -92,7 +95,7 @@ fn limits(pod: &core::Pod) -> Option<Storage> {
     (storage != Storage::default()).then_some(storage)
 }
 
-/// Takes in what the pod takes: all that is kept for it, its logs, and what its containers wrote beside their volumes.
+/// Measures a pod's disk usage: its directory, its logs, and the writable layers of its containers.
 async fn measure<R: Runtime>(
     node: &Node<R>,
     pod: &core::Pod,
@@ -106,7 +109,7 @@ async fn measure<R: Runtime>(
         }
     }
     let Some(whole) = &mut storage.whole else { return Ok(()) };
-    // What one leaves that ended, and the one after it, are not taken at once by the container.
+    // Of several instances of a container, only the largest layer counts.
     let mut layers: BTreeMap<String, u64> = BTreeMap::new();
     for stats in node.runtime.container_stats(Some(&uid)).await? {
         let name = stats::name(&stats).to_owned();

@@ -1,6 +1,7 @@
-//! Logs of containers, set aside when they grow large.
+//! Rotation of container logs.
 //!
-//! Names are a kubelet's: `0.log` is written, `0.log.20060102-150405` was before it, older ones end in `.gz`.
+//! Names are the kubelet's: `0.log` is being written, `0.log.20060102-150405` is the last rotated one, and older
+//! ones end in `.gz`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,8 +15,8 @@ use crate::runtime::{Runtime, label, v1};
 
 const TIME: &str = "%Y%m%d-%H%M%S";
 
-/// Sets aside each log that is larger than `bytes_max`, and keeps so many files of each in all.
-/// `dir` has a directory for each pod, with one for each container.
+/// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files of each. `dir` has a
+/// directory for each pod, with one for each container.
 pub(super) async fn rotate<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
     let large = tokio::task::spawn_blocking(move || larger_than(&dir, bytes_max)).await.unwrap_or_default();
@@ -25,38 +26,38 @@ pub(super) async fn rotate<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, 
     let containers = match runtime.containers(None).await {
         Ok(containers) => containers,
         Err(error) => {
-            tracing::warn!(%error, "cannot set large logs aside");
+            tracing::warn!(%error, "cannot rotate large logs");
             return;
         }
     };
     for log in large {
-        // What has ended writes no more.
+        // The log of a container that has ended does not grow.
         let Some(id) = containers.iter().find(|it| writes(it, &log)).map(|it| it.id.clone()) else {
             continue;
         };
         let path = log.path.clone();
         let kept = usize::from(files_max).saturating_sub(2);
-        let aside = tokio::task::spawn_blocking(move || {
+        let rotation = tokio::task::spawn_blocking(move || {
             thin_out(&path, kept)?;
             set_aside(&path)
         });
-        let aside = match aside.await {
+        let aside = match rotation.await {
             Ok(Ok(aside)) => aside,
             Ok(Err(error)) => {
-                tracing::warn!(path = %log.path.display(), %error, "cannot set a log aside");
+                tracing::warn!(path = %log.path.display(), %error, "cannot rotate a log");
                 continue;
             }
             Err(_) => continue,
         };
         if let Err(error) = runtime.reopen_log(&id).await {
-            tracing::warn!(path = %log.path.display(), %error, "the runtime does not go on in a new log");
-            // It still writes to the file that was renamed.
+            tracing::warn!(path = %log.path.display(), %error, "the runtime cannot reopen the log");
+            // The runtime still writes to the renamed file.
             let _ = fs::rename(&aside, &log.path);
         }
     }
 }
 
-/// The log of one run of a container.
+/// The log of one container instance.
 #[derive(Debug, PartialEq, Eq)]
 struct Log {
     path: PathBuf,
@@ -71,7 +72,7 @@ fn writes(container: &v1::Container, log: &Log) -> bool {
         && container.metadata.as_ref().is_some_and(|it| it.name == log.container && it.attempt == log.attempt)
 }
 
-/// No link is followed: what it leads to is not ours.
+/// Finds logs larger than `bytes_max`. Symbolic links are not followed.
 fn larger_than(dir: &Path, bytes_max: u64) -> Vec<Log> {
     let dirs = |dir: &Path| {
         let is_dir = |it: &fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
@@ -100,19 +101,19 @@ fn larger_than(dir: &Path, bytes_max: u64) -> Vec<Log> {
     large
 }
 
-/// Removes what is left of an attempt that was cut short, and all but the newest `kept` that were set aside; of these the
-/// ones that are not yet compressed are. The one that comes next is not: the runtime may still write to it.
+/// Removes temporary files of an interrupted compression and all but the newest `kept` rotated logs, and
+/// compresses the remaining ones. The next rotated log is not compressed: the runtime may still write to it.
 fn thin_out(log: &Path, kept: usize) -> io::Result<()> {
     let mut aside = set_aside_before(log)?;
     aside.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
-    // Where both are there, the compressed one is whole: it is named last.
-    let packed: BTreeSet<PathBuf> = aside
+    // If both exist, the compressed file is complete, because it gets its name last.
+    let compressed: BTreeSet<PathBuf> = aside
         .iter()
         .filter(|it| it.extension().is_some_and(|it| it == "gz"))
         .map(|it| it.with_extension(""))
         .collect();
-    aside.retain(|it| !packed.contains(it) || fs::remove_file(it).is_err());
-    // By name is by time.
+    aside.retain(|it| !compressed.contains(it) || fs::remove_file(it).is_err());
+    // The order by name is the order by time.
     aside.sort();
     let excess = aside.len().saturating_sub(kept);
     for old in aside.drain(..excess) {
@@ -126,11 +127,11 @@ fn thin_out(log: &Path, kept: usize) -> io::Result<()> {
 
 fn compress(path: &Path) -> io::Result<()> {
     let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
-    let packing = with(".tmp");
-    let mut packer = GzEncoder::new(File::create(&packing)?, Compression::default());
-    io::copy(&mut File::open(path)?, &mut packer)?;
-    packer.finish()?.sync_all()?;
-    fs::rename(&packing, with(".gz"))?;
+    let temporary = with(".tmp");
+    let mut encoder = GzEncoder::new(File::create(&temporary)?, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    encoder.finish()?.sync_all()?;
+    fs::rename(&temporary, with(".gz"))?;
     fs::remove_file(path)
 }
 
@@ -145,13 +146,13 @@ fn set_aside_before(log: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
         return Ok(Vec::new());
     };
-    let is_of_it = |it: &fs::DirEntry| {
+    let is_rotated = |it: &fs::DirEntry| {
         it.file_name().to_str().and_then(|it| it.strip_prefix(name)).is_some_and(|it| it.starts_with('.'))
     };
-    Ok(entries(dir)?.into_iter().filter(is_of_it).map(|it| it.path()).collect())
+    Ok(entries(dir)?.into_iter().filter(is_rotated).map(|it| it.path()).collect())
 }
 
-/// What is in a directory; nothing where there is none.
+/// The entries of a directory; none if it does not exist.
 fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.collect(),
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn old_logs_are_packed_and_the_oldest_go() {
+    fn old_logs_are_compressed_and_the_oldest_go() {
         let dir = Dir::new("thin");
         for name in [
             "0.log",
@@ -225,9 +226,9 @@ mod tests {
             0.log.20260104-000000.gz
             1.log"#]]
         .assert_eq(&dir.listed());
-        let packed = File::open(dir.0.join("0.log.20260104-000000.gz")).unwrap();
+        let compressed = File::open(dir.0.join("0.log.20260104-000000.gz")).unwrap();
         let mut text = String::new();
-        flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+        flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
         assert_eq!(text, "0.log.20260104-000000");
         let aside = set_aside(&dir.0.join("0.log")).unwrap();
         assert!(!dir.0.join("0.log").exists() && aside.exists());
