@@ -1,4 +1,4 @@
-//! Images: whether they are here, and how they come.
+//! Image references and pull credentials.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use serde::Deserialize;
 use crate::references::References;
 use crate::runtime::v1::AuthConfig;
 
-/// The name in full, as `docker.io/library/busybox:latest`. An error says why it is no name of an image.
+/// Normalizes an image reference, for example to `docker.io/library/busybox:latest`. The error explains why it is
+/// invalid.
 pub(crate) fn full_name(image: &str) -> Result<String, String> {
     let invalid = |why: &str| Err(format!("couldn't parse image name {image:?}: {why}"));
     if image.is_empty() || image.len() > 1024 {
@@ -71,8 +72,8 @@ pub(crate) fn full_name(image: &str) -> Result<String, String> {
     Ok(format!("{registry}/{library}{path}{tag}{digest}"))
 }
 
-/// The credentials that a pod brings for an image, the best fitting first. A secret that is missing is none: the registry
-/// may not ask for it.
+/// The credentials of a pod's imagePullSecrets for an image, the best match first. Missing secrets are skipped:
+/// the registry may allow anonymous pulls.
 pub(crate) async fn credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
@@ -82,14 +83,14 @@ pub(crate) async fn credentials(references: &References, pod: &Pod, image: &str)
             Ok(secret) => known.extend(of_secret(&secret)),
             Err(error) => {
                 let pod = pod.metadata.name.as_deref().unwrap_or_default();
-                tracing::debug!(namespace, pod, "a pull secret cannot be had: {error}");
+                tracing::debug!(namespace, pod, "cannot read a pull secret: {error}");
             }
         }
     }
     fitting(known, image)
 }
 
-/// By registry, as the file has it.
+/// Registry as written in the secret, and its credentials.
 type Known = (String, Login);
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -112,7 +113,7 @@ struct Login {
     registry_token: String,
 }
 
-/// It never shows what it holds.
+/// Never prints the credentials.
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Login")
@@ -135,8 +136,8 @@ fn of_secret(secret: &Secret) -> Vec<Known> {
     auths.into_iter().collect()
 }
 
-/// Rule: a pull secret is for the registry it names, and for a part of it where it names a path; the longest that fits comes
-/// first. Upstream: `BasicDockerKeyring.Lookup`.
+/// Rule: a pull secret applies to the registry that it names, or to the repositories below its path; the longest
+/// match comes first. Upstream: `BasicDockerKeyring.Lookup`.
 fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
     let full = full_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = known
@@ -148,7 +149,8 @@ fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
                     username: login.username,
                     password: login.password,
                     auth: login.auth,
-                    // containerd would use them only where that is asked: not at a mirror, and not without a scheme.
+                    // With a server address, containerd would not send the credentials to a mirror, nor to an
+                    // address without a scheme.
                     server_address: String::new(),
                     identity_token: login.identity_token,
                     registry_token: login.registry_token,
@@ -161,7 +163,7 @@ fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
     fitting.into_iter().map(|(_, auth)| auth).collect()
 }
 
-/// A registry as a file names it: with a scheme or without, with `/v1/` behind it or without.
+/// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`.
 fn place(name: &str) -> String {
     let name = name.trim_start_matches("https://").trim_start_matches("http://");
     let name = name.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
@@ -187,8 +189,8 @@ fn covers(place: &str, image: &str) -> bool {
                 .is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
 }
 
-/// A part of a host's name, in which `*` stands for anything. Each piece between two stars is taken where it comes first: there is
-/// nothing to try again, however many there are.
+/// Matches one label of a host name against a pattern with `*`. Each piece between two stars is matched at its
+/// first occurrence, so there is no backtracking.
 fn matches(pattern: &str, part: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|head| part.strip_prefix(head)) else { return false };

@@ -1,9 +1,9 @@
 //! A real node: its pods run as containers.
 //!
-//! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which has it let in (`admission`) and
-//! asks `engine::pod` what to do; `action` does it. The runtime's configuration of a pod is built in `sandbox`, `container`,
-//! `env`, `naming` and `cgroup`; `image` and `probe` are actions of some size. `static_pods` are those that come from files;
-//! `host` is the node itself; `membership` says whether the API server is that of the cluster which the node joined.
+//! `pod_manager` watches the pods of the API server, `static_pods` those from files, and `pleg` the containers of
+//! the runtime. Each pod has a `worker`, which has it admitted (`admission`), syncs it through
+//! `engine::kubelet::pod`, and runs the resulting actions in `executor`. The runtime's configuration of a pod is
+//! built in `sandbox`, `container`, `env`, `naming` and `cgroup`. `host` is the node itself.
 
 mod admission;
 mod cgroup;
@@ -44,10 +44,10 @@ use crate::references::References;
 use crate::runtime::Runtime;
 use crate::volumes::Volumes;
 
-/// Images that are pulled at once. Upstream: `maxParallelImagePulls`, which has no limit by itself.
+/// Concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PULLS_MAX: usize = 5;
 
-/// A node, and all that its parts share.
+/// A node: the state that its components share.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Node<R> {
     pub client: Client,
@@ -58,21 +58,21 @@ pub struct Node<R> {
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
     pub pods: PodManager,
-    /// How it stands: registered, short of something, shutting down.
+    /// Registration, pressure conditions and shutdown.
     pub standing: Standing,
-    /// Which cluster it belongs to.
+    /// The cluster that the node has joined.
     pub membership: Arc<Membership>,
-    /// What it has heard of the cluster's Services.
+    /// The cluster's Services, endpoints and nodes.
     pub network: Arc<ServiceCache>,
-    /// What its pods take.
+    /// Resource usage of the node and its pods.
     pub figures: Figures<R>,
-    /// Its workers end with it.
+    /// Cancelled when the agent stops; stops the workers.
     stopping: CancellationToken,
-    /// What the runtime calls itself, once it was asked.
+    /// Name of the runtime, read once.
     runtime_name: OnceLock<String>,
     pulls: Semaphore,
-    /// What pods may have of the node.
-    allocatable: Arc<ResourceQuantities>,
+    /// Allocatable resources of the node.
+    allocatable: Arc<Amounts>,
 }
 
 impl<R: Runtime> Node<R> {
@@ -105,11 +105,11 @@ impl<R: Runtime> Node<R> {
         })
     }
 
-    /// Registers the node and runs its pods until `stop`. Their containers stay: whoever comes next finds them again.
+    /// Registers the node and runs its pods until `stop`. The containers keep running; the next agent finds them.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let work = async {
             tokio::join!(
-                // First: what comes from files is not an orphan.
+                // First, so that static pods are known before orphans are removed.
                 static_pods::run(&self),
                 pod_manager::run(&self),
                 host::run(&self),

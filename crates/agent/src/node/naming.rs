@@ -1,4 +1,4 @@
-//! What a pod is called, and whom it asks for names.
+//! Hostname, `/etc/hosts` and DNS configuration of a pod.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use super::Config;
 use crate::runtime::v1::DnsConfig;
 
-/// What resolvers read at most. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
+/// Limits of resolvers. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
 const SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCHES_CHARS_MAX: usize = 2048;
 
-/// What Linux takes for a host's name.
+/// Longest DNS label, and longest hostname of the Linux kernel.
 const HOSTNAME_MAX: usize = 63;
 const NODENAME_MAX: usize = 64;
 
-/// A pod's own name, and the domain it is in if it has one.
+/// Hostname of a pod, and its domain if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
     pub host: String,
@@ -24,7 +24,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Upstream: `GeneratePodHostNameAndDomain`.
+    /// Hostname and domain of a pod. Upstream: `GeneratePodHostNameAndDomain`.
     pub(crate) fn of(pod: &Pod, spec: &PodSpec, cluster_domain: &str) -> Self {
         if let Some(name) = &spec.hostname_override {
             return Self { host: cut(name), domain: None };
@@ -36,7 +36,7 @@ impl Names {
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
-    /// What the kernel calls it.
+    /// The hostname that the kernel gets: the FQDN if `setHostnameAsFQDN` is true.
     pub(crate) fn for_kernel(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
@@ -52,7 +52,7 @@ impl Names {
         Ok(name)
     }
 
-    /// The pod's `/etc/hosts`. On the node's network it begins with the node's own.
+    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod it starts with the node's own.
     pub(crate) fn hosts(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),
@@ -85,14 +85,15 @@ fn cut(name: &str) -> String {
     }
 }
 
-/// Whom a pod asks for names. `None` of the node's own is a file that is not there.
+/// DNS configuration of a pod. A missing `resolv.conf` of the node counts as empty.
 pub(crate) fn dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
     let of_node = || resolv_conf(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     combine(config, namespace, spec, of_node)
 }
 
-/// Rule: a pod asks the cluster's DNS, unless it is on the node's network or says otherwise; what it names itself comes on top.
+/// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy differs; `dnsConfig` is added
+/// on top.
 /// Upstream: `GetPodDNS`.
 fn combine(
     config: &Config,
@@ -158,7 +159,7 @@ fn resolv_conf(text: &str) -> DnsConfig {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
-            // The last one counts.
+            // The last line wins.
             Some("search") => dns.searches = words.map(|it| it.trim_end_matches('.').to_owned()).collect(),
             Some("options") => dns.options.extend(words.map(str::to_owned)),
             _ => {}
@@ -168,7 +169,7 @@ fn resolv_conf(text: &str) -> DnsConfig {
     dns
 }
 
-/// The node's own names, for pods on its network.
+/// The node's own `/etc/hosts`, for hostNetwork pods.
 pub(crate) fn hosts_of_node() -> String {
     std::fs::read_to_string(Path::new("/etc/hosts")).unwrap_or_default()
 }

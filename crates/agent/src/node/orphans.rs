@@ -7,8 +7,8 @@ use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
-/// Pods that have a directory or logs of this node, by UID; their names are known only from logs. Logs of another agent in the
-/// same place are not touched.
+/// Pods that have a directory or logs of this node, by UID; their names are known from logs only. Logs of other
+/// agents in the same directory are not touched.
 pub(super) fn on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);

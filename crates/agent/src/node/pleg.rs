@@ -1,5 +1,5 @@
-//! Pod lifecycle event generator: tells workers when something of their pod changed in the runtime, by the runtime's events and
-//! by comparing all that it has. Upstream: PLEG.
+//! Pod lifecycle event generator: wakes the worker of a pod when its sandbox or containers change in the runtime,
+//! by the runtime's events and by periodic relists. Upstream: PLEG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -15,27 +15,27 @@ use super::pod_manager::Entry;
 use super::{Node, orphans};
 use crate::runtime::{Runtime, RuntimeError, label};
 
-/// The runtime is relisted this often: for what its events did not report, and for what belongs to no pod.
+/// Interval of relists, which find changes without an event, and orphans.
 const RELIST_EVERY: Duration = Duration::from_secs(20);
-/// An event stream that broke off is opened again after this time.
+/// Delay before a broken event stream is opened again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
-/// Wakes the worker of a pod at once when one of its containers or its sandbox exits.
+/// Wakes the worker of a pod as soon as one of its containers or its sandbox exits.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
-    let mut was_followed = true;
+    let mut is_healthy = true;
     loop {
-        let mut following = pin!(node.runtime.exits());
-        let followed = tokio::select! {
-            followed = &mut following => followed,
-            // A runtime may answer only with its first event. Exits before that are found by asking for everything.
+        let mut opening = pin!(node.runtime.exits());
+        let opened = tokio::select! {
+            opened = &mut opening => opened,
+            // A runtime may respond only with its first event; exits before that are found by a resync.
             () = tokio::time::sleep(FOLLOW_AGAIN) => {
                 observe_all(node);
-                following.await
+                opening.await
             }
         };
-        match followed {
+        match opened {
             Ok(mut exits) => {
-                was_followed = true;
+                is_healthy = true;
                 observe_all(node);
                 while let Some(Ok(id)) = exits.next().await {
                     let entry = owner(node, &id);
@@ -45,9 +45,9 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
                     }
                 }
             }
-            Err(error) if was_followed => {
-                was_followed = false;
-                tracing::warn!("the runtime's events cannot be followed, and are asked for again: {error}");
+            Err(error) if is_healthy => {
+                is_healthy = false;
+                tracing::warn!("cannot watch the runtime's events, retrying: {error}");
             }
             Err(_) => {}
         }
@@ -69,23 +69,23 @@ fn observe_all<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Compares all that the runtime has with what the workers know, every [`RELIST_EVERY`], with or without an API server.
+/// Relists the runtime periodically, with or without an API server.
 pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
-    // What is not listed yet may be the API server's.
-    let mut are_listed = false;
+    // Before the first list, an unknown pod may be one of the API server's.
+    let mut pods_are_listed = false;
     loop {
-        if let Err(error) = compare(node, are_listed).await {
-            tracing::debug!("what the runtime has cannot be listed: {error}");
+        if let Err(error) = compare(node, pods_are_listed).await {
+            tracing::debug!("cannot relist the runtime: {error}");
         }
         tokio::select! {
-            () = listed.notified(), if !are_listed => are_listed = true,
+            () = listed.notified(), if !pods_are_listed => pods_are_listed = true,
             () = tokio::time::sleep(RELIST_EVERY) => {}
         }
     }
 }
 
-/// Wakes workers whose runtime state is out of date. Removes what belongs to no pod, once the pods of the API server are known.
-async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<(), RuntimeError> {
+/// Wakes workers whose runtime state is out of date. Removes orphans once the pods of the API server are known.
+async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };
@@ -103,7 +103,7 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<()
     for entry in node.pods.all() {
         let shown = entry.shown();
         let uid = shown.object.metadata.uid.as_deref().unwrap_or_default();
-        let has: BTreeSet<(String, bool)> = shown
+        let known: BTreeSet<(String, bool)> = shown
             .seen
             .sandboxes
             .iter()
@@ -116,18 +116,18 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<()
                     .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
             )
             .collect();
-        let is = found.remove(uid).map(|it| it.1).unwrap_or_default();
-        if is != has {
+        let actual = found.remove(uid).map(|it| it.1).unwrap_or_default();
+        if actual != known {
             entry.tell(|mail| mail.look = true);
         }
     }
-    if !are_listed || !node.membership.may_remove_orphans() {
+    if !pods_are_listed || !node.membership.may_remove_orphans() {
         return Ok(());
     }
     for (uid, (key, _)) in found {
         node.pods.orphan(node, key, uid);
     }
-    // Nothing runs of these, but something was kept for them.
+    // These pods have no containers, but directories or logs.
     for (uid, key) in orphans::on_disk(&node.config) {
         node.pods.orphan(node, key, uid);
     }

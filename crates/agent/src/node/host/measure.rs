@@ -1,4 +1,4 @@
-//! What a machine has, and what of it is left. All of it is read from the kernel, in microseconds.
+//! Measures the machine: capacity, memory, filesystems, processes, CPU time and network, all read from the kernel.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use muster_engine::kubelet::node_status::Info;
 
 use super::stats::InterfaceStats;
 
-/// What does not change while a machine runs.
+/// Facts about the machine that do not change while it runs.
 pub(super) fn info() -> Info {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -30,8 +30,8 @@ pub(super) fn info() -> Info {
     }
 }
 
-/// Clients read it as the version of a kubelet: the minor is that of the API that is served, and what follows says
-/// that it is none.
+/// The kubelet version in the node's status: the minor is that of the served API, and the build metadata names
+/// Muster.
 const VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
 fn os_image(os_release: &str) -> String {
@@ -39,11 +39,11 @@ fn os_image(os_release: &str) -> String {
     name.unwrap_or("Linux").trim_matches('"').to_owned()
 }
 
-/// All that pods may share.
-pub(super) fn capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
-    let mut all = ResourceQuantities::from([
-        ("cpu".to_owned(), Quantity::from_units(cpus())),
-        ("pods".to_owned(), Quantity::from_units(pods_max.into())),
+/// Capacity of the node.
+pub(super) fn capacity(root: &Path, pods_max: u16) -> Amounts {
+    let mut all = Amounts::from([
+        ("cpu".to_owned(), Quantity::whole(cpus())),
+        ("pods".to_owned(), Quantity::whole(pods_max.into())),
     ]);
     if let Ok(memory) = Memory::read() {
         all.insert("memory".to_owned(), Quantity::from_bytes(memory.total));
@@ -56,7 +56,7 @@ pub(super) fn capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
 }
 
 pub(super) fn cpus() -> i64 {
-    // Not those that this process may run on: pods run beside it.
+    // All online CPUs, not only those that this process may run on.
     let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     match count(listed.trim()) {
         0 => std::thread::available_parallelism().map_or(1, |it| it.get() as i64),
@@ -64,7 +64,7 @@ pub(super) fn cpus() -> i64 {
     }
 }
 
-/// Counts `0-3,6`.
+/// Counts the CPUs of a list such as `0-3,6`.
 fn count(list: &str) -> i64 {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -74,9 +74,9 @@ fn count(list: &str) -> i64 {
     list.split(',').filter_map(range).sum()
 }
 
-/// As `hugepages-2Mi`, by the sizes that the kernel has.
-fn huge_pages(dir: &Path) -> ResourceQuantities {
-    let Ok(sizes) = fs::read_dir(dir) else { return ResourceQuantities::new() };
+/// Huge page capacity by page size, for example `hugepages-2Mi`.
+fn huge_pages(dir: &Path) -> Amounts {
+    let Ok(sizes) = fs::read_dir(dir) else { return Amounts::new() };
     let size = |entry: fs::DirEntry| {
         let name = entry.file_name();
         let kib: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
@@ -92,9 +92,9 @@ fn huge_pages(dir: &Path) -> ResourceQuantities {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) total: i64,
-    /// What could be had without pushing out what is in use: free, or files that were not read for a while.
+    /// Memory that can be allocated without reclaiming memory in use: free memory and inactive page cache.
     pub(super) available: i64,
-    /// All that is taken, files and all.
+    /// Used memory, page cache included.
     pub(super) usage: i64,
     pub(super) anonymous: i64,
     pub(super) swap: i64,
@@ -103,8 +103,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn read() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/meminfo")?;
-        Self::parse(&text)
-            .ok_or_else(|| io::Error::other("/proc/meminfo does not say how much memory there is"))
+        Self::parse(&text).ok_or_else(|| io::Error::other("/proc/meminfo lacks MemTotal or MemFree"))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -122,20 +121,20 @@ impl Memory {
         })
     }
 
-    /// What is in use: all but what could be had.
+    /// Memory in use: total minus available.
     pub(super) fn working_set(self) -> i64 {
         self.total - self.available
     }
 }
 
-/// A file system, in bytes and inodes.
+/// Capacity and usage of a filesystem, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// Without what is kept back for root: no pod gets it.
+    /// Capacity without the blocks reserved for root.
     pub(super) bytes: i64,
     pub(super) available: i64,
     pub(super) used: i64,
-    /// None where inodes are made as they are needed.
+    /// Total inodes; zero on filesystems that allocate them dynamically.
     pub(super) inodes: i64,
     pub(super) inodes_free: i64,
 }
@@ -156,25 +155,25 @@ impl Disk {
     }
 }
 
-/// The numbers that are left for processes: how many there can be, and how many there are.
+/// Maximum number of processes and the current number.
 pub(super) fn pids() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    // Whichever is smaller is the limit.
+    // The smaller of the two limits applies.
     let max = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     let (_, running) = load.split_whitespace().nth(3)?.split_once('/')?;
     Some((max, running.parse().ok()?))
 }
 
-/// How long all CPUs together have worked, in nanoseconds.
+/// Busy time of all CPUs together, in nanoseconds.
 pub(super) fn cpu_nanos() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     busy_nanos(stat.lines().next()?)
 }
 
-/// User, nice, system, then idle and waiting, which are no work, then interrupts and what was stolen.
+/// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`; idle and iowait do not count.
 fn busy_nanos(line: &str) -> Option<u64> {
-    /// `USER_HZ`, which is the same on all machines of Linux that are built today.
+    /// `USER_HZ` is 100 on all Linux architectures in use.
     const NANOS_PER_TICK: u64 = 10_000_000;
     let numbers: Vec<u64> =
         line.strip_prefix("cpu ")?.split_whitespace().filter_map(|it| it.parse().ok()).collect();
@@ -182,17 +181,18 @@ fn busy_nanos(line: &str) -> Option<u64> {
     busy.checked_mul(NANOS_PER_TICK)
 }
 
-/// When the machine was started, in seconds since 1970.
+/// Boot time of the machine, in seconds since 1970.
 pub(super) fn booted() -> Option<i64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|it| it.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-/// What went through the interfaces of the node's network namespace: that of the default route, then all but the loopback.
+/// Counters of the network interfaces in the node's network namespace: that of the default route, then all except
+/// loopback.
 pub(super) fn network() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     let all = interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    // Name, destination, …: all zeros is everywhere.
+    // Columns: name, destination, …; destination zero is the default route.
     let default = routes.lines().find_map(|it| {
         let mut words = it.split_whitespace();
         let name = words.next()?;
@@ -218,7 +218,7 @@ fn interfaces(dev: &str) -> Vec<InterfaceStats> {
     dev.lines().filter_map(interface).filter(|it| it.name != "lo").collect()
 }
 
-/// All that pods are sent off for. What cannot be read is left out.
+/// Measures all eviction signals; those that cannot be read are omitted.
 pub(super) fn measures(root: &Path, images: Option<&Path>) -> Measures {
     let mut all = Measures::new();
     if let Ok(memory) = Memory::read() {

@@ -1,4 +1,4 @@
-//! The node as its host keeps it: registered, heard of, honest about how it is, and with room left.
+//! The node itself: registration, heartbeat, status, stats, eviction and shutdown.
 
 mod eviction_manager;
 mod limits;
@@ -22,19 +22,19 @@ pub use self::shutdown::{Grace, end_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 
-/// Keeps the node known, and room on it, for ever.
+/// Runs the node status and the eviction manager; never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
 
-/// What pods may have of this machine.
-pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
+/// Allocatable resources of the node.
+pub(super) fn allocatable(config: &Config) -> Amounts {
     let capacity = measure::capacity(&config.root, config.pods_max);
     rules::allocatable(&capacity, &reserved(config, &capacity))
 }
 
-/// What the system keeps for itself, and what must be left before pods are sent off.
-fn reserved(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
+/// System-reserved resources plus the hard eviction thresholds.
+fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
     let mut reserved = config.reclaim.reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
@@ -47,7 +47,8 @@ fn reserved(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantitie
     reserved
 }
 
-/// A kubelet's events name the node in place of its UID, and clients look for that.
+/// Reference for events about the node. As in the kubelet's events, the UID is the node's name; clients search for
+/// it.
 fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: "v1".into(),

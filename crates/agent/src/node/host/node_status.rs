@@ -1,4 +1,4 @@
-//! The node among others: its object, its heartbeat, and what it says of itself.
+//! Registers the Node, renews its lease and reports its status.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,40 +26,41 @@ use crate::error_chain::chain;
 use crate::node::Node;
 use crate::runtime::{Runtime, Status};
 
-/// A call that takes longer than a heartbeat is worth nothing.
+/// Time limit of an API call: longer than a heartbeat interval is useless.
 const CALL_MAX: Duration = HEARTBEAT_EVERY;
 
-/// A runtime that does not say how it is within this time is down. Upstream: `maxWaitForContainerRuntime`.
+/// Time for the runtime to report its status, after which it counts as down. Upstream:
+/// `maxWaitForContainerRuntime`.
 const RUNTIME_MAX: Duration = Duration::from_secs(30);
 
-/// After a call that failed: twice as long each time.
+/// Backoff after a failed call; it doubles up to `RETRY_MAX`.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(7);
-/// A failure that goes on is logged this often.
+/// A persistent failure is logged this often.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Until it is ready, a node looks so often whether it is.
+/// Interval of status checks while the node is NotReady.
 const UNREADY_EVERY: Duration = Duration::from_millis(500);
 
-/// The names of images change seldom, and a list of them is long.
+/// Interval at which the list of images is refreshed: it is long and seldom changes.
 const IMAGES_EVERY: Duration = Duration::from_secs(60);
 
-/// How the node stands, for all its parts.
+/// Shared state of the node: its object, pressure conditions and shutdown.
 #[derive(Debug, Clone)]
 pub struct Standing {
     own: watch::Sender<Option<Arc<core::Node>>>,
-    /// The same node, as admission reads it.
+    /// The same object, parsed for admission.
     facts: watch::Sender<Option<Arc<scheduler::Node>>>,
     pressures: watch::Sender<Pressures>,
     ending: watch::Sender<Option<End>>,
 }
 
-/// How a node ends.
+/// How a node stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The machine goes down: its pods fail, and who made them makes others elsewhere.
+    /// The machine shuts down: its pods fail, and their controllers replace them elsewhere.
     Shutdown,
-    /// The node stops for a while, and begins the same pods again when it is started: so nobody is told that they ended.
+    /// The node is suspended and restarts the same pods later, so their end is not reported.
     Rest,
 }
 
@@ -75,17 +76,17 @@ impl Default for Standing {
 }
 
 impl Standing {
-    /// The node's own object, as the API server shows it. `None` until it is registered, and when it was deleted.
+    /// The node's own object from the API server. `None` until it is registered, and after it was deleted.
     pub fn own(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
         self.own.subscribe()
     }
 
-    /// The node's own object, parsed for admission when it changed.
+    /// The node's own object, parsed for admission.
     pub(crate) fn facts(&self) -> Option<Arc<scheduler::Node>> {
         self.facts.borrow().clone()
     }
 
-    /// What it is short of.
+    /// The node's pressure conditions.
     pub fn pressures(&self) -> watch::Receiver<Pressures> {
         self.pressures.subscribe()
     }
@@ -102,23 +103,23 @@ impl Standing {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
 
-    /// From now on no pod begins. A node that shuts down is not ready, and says why.
+    /// Stops the admission of pods. A node that shuts down also reports NotReady.
     pub(super) fn end(&self, how: End) {
         self.ending.send_replace(Some(how));
     }
 }
 
-/// Keeps the node registered, its lease renewed and its status true, for ever.
+/// Registers the node, then keeps its lease and status up to date; never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    let presence = NodeStatusManager {
+    let manager = NodeStatusManager {
         nodes: Api::all(node.client.clone()),
         leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
         node,
         info: measure::info(),
         capacity: measure::capacity(&node.config.root, node.config.pods_max),
     };
-    presence.register().await;
-    tokio::join!(presence.follow(), presence.beat(), presence.report());
+    manager.register().await;
+    tokio::join!(manager.follow(), manager.beat(), manager.report());
 }
 
 struct NodeStatusManager<'a, R> {
@@ -126,12 +127,12 @@ struct NodeStatusManager<'a, R> {
     leases: Api<Lease>,
     node: &'a Node<R>,
     info: Info,
-    /// As it was at the start: what a file system says of its size goes to and fro.
-    capacity: ResourceQuantities,
+    /// Capacity at the start of the agent: the reported size of a filesystem fluctuates.
+    capacity: Amounts,
 }
 
 impl<R: Runtime> NodeStatusManager<'_, R> {
-    /// Makes the node known, until it is. One that was known under this name keeps what others have set on it.
+    /// Registers the Node and retries until it succeeds. An existing Node keeps what others have set on it.
     async fn register(&self) {
         let mut retry = Retry::default();
         loop {
@@ -144,7 +145,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             }
             match self.try_register(&object).await {
                 Ok(own) => {
-                    tracing::info!(node = self.node.config.name, "registered");
+                    tracing::info!(node = self.node.config.name, "registered the node");
                     self.show(own);
                     self.tell(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
                     self.tell(events);
@@ -153,7 +154,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 Err(error) => {
                     if retry.is_news() {
                         let node = &self.node.config.name;
-                        tracing::warn!(node, error, "cannot register yet: it is tried again");
+                        tracing::warn!(node, error, "cannot register the node, retrying");
                     }
                     retry.wait().await;
                 }
@@ -179,7 +180,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// What others do to the node's object.
+    /// Watches the node's own object.
     async fn follow(&self) {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
@@ -189,33 +190,35 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 Ok(Some(watcher::Event::Delete(_))) => {
                     tracing::warn!(
                         node = self.node.config.name,
-                        "the node was deleted: it comes back when its agent is started again"
+                        "the Node was deleted; restart the agent to register it again"
                     );
                     self.node.standing.facts.send_replace(None);
                     self.node.standing.own.send_replace(None);
                 }
                 Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                // It backs off, and begins anew.
+                // The watcher backs off and reconnects.
                 Err(error) => {
-                    tracing::debug!(node = self.node.config.name, %error, "the watch of the own node broke off")
+                    tracing::debug!(node = self.node.config.name, %error, "the watch of the node's own object failed")
                 }
                 Ok(None) => return,
             }
         }
     }
 
-    /// A watch may be later than the answer to a write.
+    /// Stores the node's object, unless it is older than the stored one: a watch event may arrive after the
+    /// response to a later write.
     fn show(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
         let is_cordoned = |it: &core::Node| it.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or(false);
-        let mut news = None;
+        let mut cordon_event = None;
         self.node.standing.own.send_if_modified(|it| {
             let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
             if is_newer {
                 let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
                 let name = &self.node.config.name;
-                news = before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
+                cordon_event =
+                    before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
                 let facts = serde_json::to_vec(&own).ok();
                 let facts = facts.and_then(|it| scheduler::node(&it, &mut Interner::default()).ok());
                 self.node.standing.facts.send_replace(facts.map(Arc::new));
@@ -223,10 +226,10 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             }
             is_newer
         });
-        self.tell(news.into_iter().collect());
+        self.tell(cordon_event.into_iter().collect());
     }
 
-    /// The heartbeat. A node that was deleted has none.
+    /// Renews the lease periodically, while the Node exists.
     async fn beat(&self) {
         let mut own = self.node.standing.own();
         let mut retry = Retry::default();
@@ -266,13 +269,13 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    /// What the node says of itself: at once where it changed, else now and then.
+    /// Reports the node's status: immediately after a change, else periodically.
     async fn report(&self) {
         let mut own = self.node.standing.own();
         let mut pressures = self.node.standing.pressures();
         let mut ending = self.node.standing.ending.subscribe();
         let mut images = Images::default();
-        let mut said: Option<Instant> = None;
+        let mut reported: Option<Instant> = None;
         let mut retry = Retry::default();
         loop {
             own.mark_unchanged();
@@ -283,13 +286,13 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             if let Some(shown) = shown {
                 let shown = serde_json::to_value(&shown.status).unwrap_or_default();
                 let (status, events) = node_status::status(&node, &shown, now());
-                let is_due = said.is_none_or(|it| REPORT_EVERY <= it.elapsed());
+                let is_due = reported.is_none_or(|it| REPORT_EVERY <= it.elapsed());
                 if is_due || node_status::is_news(&status, &shown) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
                     match within(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
                         Ok(own) => {
-                            said = Some(Instant::now());
+                            reported = Some(Instant::now());
                             retry = Retry::default();
                             self.show(own);
                             self.tell(events);
@@ -308,7 +311,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             let pause = if node.troubles.is_empty() { HEARTBEAT_EVERY } else { UNREADY_EVERY };
             tokio::select! {
                 () = sleep(pause) => {}
-                // Others may say that it is lost, or have deleted it.
+                // Another client may have changed the status, or deleted the Node.
                 _ = own.changed() => {}
                 _ = pressures.changed() => {}
                 _ = ending.changed() => {}
@@ -329,9 +332,9 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 images.refresh(&*self.node.runtime).await;
             }
             Err(error) => {
-                tracing::debug!(node = config.name, %error, "the runtime does not answer");
+                tracing::debug!(node = config.name, %error, "the runtime does not respond");
                 troubles.push("container runtime is down".to_owned());
-                // It may be another one when it is back.
+                // The runtime may be another one when it is back.
                 images.runtime.clear();
             }
         }
@@ -371,12 +374,12 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     }
 }
 
-/// What the runtime has, as it was a while ago.
+/// Cached list of images, and the name of the runtime.
 #[derive(Default)]
 struct Images {
     listed: Option<Instant>,
     all: Vec<Image>,
-    /// As `containerd://1.6.20`.
+    /// Name and version of the runtime, for example `containerd://1.6.20`.
     runtime: String,
 }
 
@@ -401,7 +404,7 @@ impl Images {
     }
 }
 
-/// Failures in a row: how long to wait after each, and which are logged.
+/// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
 struct Retry {
     pause: Option<Duration>,
@@ -409,7 +412,7 @@ struct Retry {
 }
 
 impl Retry {
-    /// The first failure is logged, and then one a minute.
+    /// Whether to log this failure: the first one, and then one a minute.
     fn is_news(&mut self) -> bool {
         let is_news = self.logged.is_none_or(|it| LOG_EVERY <= it.elapsed());
         if is_news {
@@ -427,8 +430,8 @@ impl Retry {
 
 async fn how_is<R: Runtime>(runtime: &R, within: Duration) -> Result<Status, String> {
     match timeout(within, runtime.status()).await {
-        Ok(said) => said.map_err(|it| it.to_string()),
-        Err(_) => Err(format!("it does not say how it is within {} s", within.as_secs())),
+        Ok(status) => status.map_err(|it| it.to_string()),
+        Err(_) => Err(format!("no status within {} s", within.as_secs())),
     }
 }
 

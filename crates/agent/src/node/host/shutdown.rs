@@ -1,4 +1,4 @@
-//! The node ends: its pods do, in order. When the machine goes down, the node says why it is not ready.
+//! Terminates the node's pods when the node stops, critical pods last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is killed at the end of its time needs a moment to be gone.
+/// Time for killed containers to disappear after the grace period.
 const GONE_MAX: Duration = Duration::from_secs(5);
 
-/// How long pods get when their node ends.
+/// Grace periods of pods when their node stops.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
     pub of_pods: Duration,
-    /// Those that the machine needs to run come after all others.
+    /// Grace period of critical pods, which are terminated after all others.
     pub of_critical_pods: Duration,
 }
 
@@ -34,16 +34,16 @@ impl Default for Grace {
 }
 
 impl Grace {
-    /// What it takes at most until no pod is left.
+    /// Longest time until all pods are terminated.
     pub fn longest(self) -> Duration {
         self.of_pods + self.of_critical_pods + GONE_MAX * 2
     }
 }
 
-/// Ends the node's pods, with their hooks: critical ones last, each within its own time or the one that is given, whichever
-/// is shorter. Upstream: `pkg/kubelet/nodeshutdown`.
+/// Terminates the node's pods, with their preStop hooks and critical pods last. Each gets its own grace period, at
+/// most the given one. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn end_pods<R: Runtime>(node: &Node<R>, how: End, grace: Grace) {
-    tracing::info!(node = node.config.name, ?how, "the node ends: its pods are ended");
+    tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.standing.end(how);
     let is_critical = |it: &Arc<Entry>| {
         let priority = it.shown().object.spec.as_ref().and_then(|it| it.priority);
@@ -75,13 +75,13 @@ async fn end(pods: &[Arc<Entry>], grace: Duration) {
     }
 }
 
-/// Before it was told to end.
+/// Whether the pod had finished before the shutdown.
 fn was_over(Shown { has_ended, status, .. }: &Shown) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 
-/// It has ended, and that was said.
+/// Whether the pod has ended and its end is reported.
 fn is_over(Shown { has_ended, status, object, .. }: &Shown) -> bool {
-    let is_told = status["reason"] == REASON || status["phase"] == "Succeeded";
-    *has_ended && (is_told || object.metadata.deletion_timestamp.is_some())
+    let is_reported = status["reason"] == REASON || status["phase"] == "Succeeded";
+    *has_ended && (is_reported || object.metadata.deletion_timestamp.is_some())
 }

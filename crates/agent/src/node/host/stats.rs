@@ -1,6 +1,6 @@
-//! What the node, its pods and their containers take, in the words of a kubelet's `/stats/summary`.
+//! Resource usage of the node, its pods and their containers, as in the kubelet's `/stats/summary`.
 //!
-//! Nothing is measured unless someone asks.
+//! Usage is measured only on request.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -19,14 +19,15 @@ use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 use crate::volumes::{self, table};
 
-/// Who asks again within this gets the same answer.
+/// Time for which a summary is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A rate is between two looks. The first of them is no older than this, or a look is taken, and after a pause another.
+/// A CPU rate needs two samples. If the previous one is older than this, two samples are taken, `WINDOW_MIN`
+/// apart.
 const WINDOW_MAX: Duration = Duration::from_secs(60);
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Files that are looked at in one pod's directories, to see what they take. Whoever has more takes at least that.
+/// Most files that are counted in a pod's directories; a pod with more uses at least what was counted.
 const FILES_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Serialize)]
@@ -40,7 +41,7 @@ pub struct Summary {
 #[serde(rename_all = "camelCase")]
 pub struct NodeStats {
     pub node_name: String,
-    /// When the machine was started.
+    /// Boot time of the machine.
     pub start_time: String,
     pub cpu: CpuStats,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +114,7 @@ pub struct ContainerStats {
 #[serde(rename_all = "camelCase")]
 pub struct CpuStats {
     pub time: String,
-    /// Billionths of a core, on average since someone last asked.
+    /// Average CPU usage since the previous sample, in billionths of a core.
     pub usage_nano_cores: u64,
     pub usage_core_nano_seconds: u64,
 }
@@ -166,7 +167,7 @@ pub struct InterfaceStats {
     pub tx_errors: u64,
 }
 
-/// Measures what the node's pods take.
+/// Measures the resource usage of the node and its pods.
 #[derive(Debug)]
 pub struct Figures<R> {
     config: Arc<Config>,
@@ -174,11 +175,13 @@ pub struct Figures<R> {
     last: Mutex<Option<Last>>,
 }
 
+/// The last summary, and the CPU samples that it was made from.
 #[derive(Debug)]
 struct Last {
     taken: Instant,
     summary: Arc<Summary>,
-    /// By container, by sandbox, and by nothing for the node: when, and how long it had worked by then, in nanoseconds.
+    /// CPU samples by container ID, sandbox ID, or the empty string for the node: timestamp and cumulative CPU
+    /// time, in nanoseconds.
     worked: HashMap<String, (i64, u64)>,
 }
 
@@ -187,7 +190,7 @@ impl<R: Runtime> Figures<R> {
         Self { config, runtime, last: Mutex::new(None) }
     }
 
-    /// What all take now. Those who ask at once share an answer.
+    /// The current usage; concurrent callers share one result.
     pub async fn summary(&self) -> Result<Arc<Summary>, RuntimeError> {
         let mut last = self.last.lock().await;
         if let Some(it) = last.as_ref().filter(|it| it.taken.elapsed() < FRESH) {
@@ -210,7 +213,7 @@ impl<R: Runtime> Figures<R> {
     async fn look(&self, before: HashMap<String, (i64, u64)>) -> Result<Last, RuntimeError> {
         let sandboxes = self.runtime.sandboxes(None).await?;
         let containers = self.runtime.container_stats(None).await?;
-        // A runtime that cannot tell what a pod takes has told what its containers do.
+        // Runtimes without pod stats still have container stats.
         let pods = self.runtime.pod_stats().await.unwrap_or_default();
         let image_fs = self.runtime.image_fs().await.unwrap_or_default();
         let created: HashMap<String, i64> = self
@@ -288,7 +291,7 @@ impl<R: Runtime> Figures<R> {
     }
 }
 
-/// One look at all, and what was seen at the one before.
+/// Collects one set of samples; the previous samples give the CPU rates.
 struct Look {
     time: String,
     before: HashMap<String, (i64, u64)>,
@@ -297,7 +300,7 @@ struct Look {
 
 impl Look {
     fn cpu(&mut self, whose: String, at: i64, worked: u64, since: i64) -> CpuStats {
-        // What began since has worked from its beginning on.
+        // Without a previous sample, the rate is the average since the start.
         let (before, worked_before) = self.before.get(&whose).copied().unwrap_or((since, 0));
         let span = u128::try_from(at - before).unwrap_or(0);
         let work = u128::from(worked.saturating_sub(worked_before));
@@ -335,7 +338,7 @@ impl Look {
         }
     }
 
-    /// `used` in bytes and inodes, where it is not all that is on the disk.
+    /// Stats of a filesystem. `used` in bytes and inodes overrides the usage of the whole filesystem.
     fn fs(&self, disk: Option<Disk>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used
@@ -374,7 +377,7 @@ impl Look {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that is known of one pod comes together here")]
+    #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
     fn pod(
         &mut self,
         pod_ref: PodRef,
@@ -429,7 +432,7 @@ impl Look {
     }
 }
 
-/// What a directory and all below it takes, in bytes and inodes. What is mounted there is not of it.
+/// Disk usage of a directory tree in bytes and inodes, without what is mounted in it.
 pub(super) async fn taken(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk(&dir)).await.unwrap_or_default()
 }
@@ -438,7 +441,8 @@ fn walk(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(dir) = dir.canonicalize() else { return (0, 0) };
     let Ok(top) = dir.symlink_metadata() else { return (0, 0) };
-    // On the same disk too: a part of some other volume, or what somebody mounted from within a container.
+    // Mounts count as elsewhere even on the same filesystem: a subPath of another volume, or a bind mount from
+    // within a container.
     let mounts: BTreeSet<PathBuf> = table::below(&dir).unwrap_or_default().into_iter().collect();
     let is_elsewhere = |it: &Path| mounts.contains(it) && !volumes::is_empty_dir(it);
     let (mut bytes, mut inodes) = (0, 0);
@@ -446,7 +450,7 @@ fn walk(dir: &Path) -> (u64, u64) {
     while let Some(dir) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
-            // Not of what a link leads to.
+            // Metadata of the entry itself; symbolic links are not followed.
             let Ok(found) = entry.metadata() else { continue };
             if found.dev() != top.dev() || is_elsewhere(&entry.path()) {
                 continue;
@@ -484,7 +488,7 @@ fn interface(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
 }
 
 impl Summary {
-    /// As a kubelet's `/metrics/resource`, which scrapers read.
+    /// The summary in the format of the kubelet's `/metrics/resource`.
     pub fn resource_metrics(&self) -> String {
         let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
         let epoch = |time: &str| Time::parse(time).unwrap_or_default().as_micros() / 1_000_000;
