@@ -1,4 +1,4 @@
-//! A pod of the node, parsed once: all parts of the agent share it.
+//! A pod of the node, parsed once and shared by all components of the agent.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -15,17 +15,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// A pod as the watch or a manifest delivered it. It derefs to the API type.
+/// A pod from the watch or a manifest, in all parsed forms. It derefs to the API type.
 #[derive(Debug, Clone)]
 pub struct ParsedPod {
     api: Pod,
-    /// What the engine decides by.
+    /// The pod as the engine reads it.
     pub object: Arc<Object>,
-    /// What it asks of the node. `None` if that cannot be read.
+    /// The pod for admission. `None` if it cannot be parsed.
     pub candidate: Option<AdmissionCandidate>,
     /// The whole object, for the downward API.
     pub tree: Value,
-    /// Its init, main and ephemeral containers, in this order: actions name their position.
+    /// The init, main and ephemeral containers, in this order: actions refer to their position.
     pub containers: Vec<PodContainer>,
 }
 
@@ -34,12 +34,12 @@ pub struct ParsedPod {
 pub struct PodContainer {
     pub container: Container,
     pub is_sidecar: bool,
-    /// Of an ephemeral container: the container whose processes it sees.
+    /// For an ephemeral container: the container whose process namespace it shares.
     pub target: Option<String>,
 }
 
 impl ParsedPod {
-    /// Reads all that the agent needs from one parsed object.
+    /// Parses all forms from one JSON value.
     pub fn new(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(metadata) = tree["metadata"].as_object_mut() {
             metadata.remove("managedFields");
@@ -51,8 +51,8 @@ impl ParsedPod {
         Ok(Self { api, object: Arc::new(object), candidate, tree, containers })
     }
 
-    /// Reads an object of the API server. Only the node itself says that a pod comes from a manifest: the annotation of another
-    /// makes a pod neither critical nor static.
+    /// Parses an object of the API server. The annotation of static pods is removed: a client must not make a pod
+    /// critical or static with it.
     pub fn from_api(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(annotations) = tree["metadata"]["annotations"].as_object_mut()
             && !annotations.contains_key(static_pod::MIRROR)
@@ -62,7 +62,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// A pod of which only the name is known.
+    /// A pod of which only name and UID are known.
     pub fn unknown(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
@@ -88,7 +88,7 @@ fn containers(spec: &PodSpec) -> Vec<PodContainer> {
     let main = spec.containers.iter();
     let main = main.map(|it| PodContainer { container: it.clone(), is_sidecar: false, target: None });
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|it| {
-        // It has all the fields of a container, and one more.
+        // An ephemeral container has all the fields of a container, and one more.
         let container = serde_json::to_value(it).and_then(serde_json::from_value).unwrap_or_default();
         PodContainer { container, is_sidecar: false, target: it.target_container_name.clone() }
     });

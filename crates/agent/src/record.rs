@@ -1,5 +1,5 @@
-//! Kubernetes events of a node and its pods. An event must never hold up a pod, so it waits in a queue of its own, and is
-//! lost where that is full.
+//! Records Kubernetes Events about the node and its pods. Events wait in a bounded queue and are dropped when it
+//! is full, so that they never delay a pod.
 
 use std::time::Duration;
 
@@ -15,16 +15,17 @@ use crate::clock::now;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// As a kubelet's are marked: tools look for it.
+/// Source component of the Events; tools search for the kubelet's.
 const COMPONENT: &str = "kubelet";
 
+/// Queues Events for the API server.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     sender: mpsc::Sender<EventRecord>,
 }
 
 impl Recorder {
-    /// The recorder, and the work of writing down what it takes.
+    /// The recorder, and the future that writes its Events.
     pub fn new(client: Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, mut waiting) = mpsc::channel::<EventRecord>(QUEUED_EVENTS_MAX);
         let writing = async move {

@@ -1,7 +1,7 @@
-//! What the pods of a node refer to: config maps, secrets, and tokens of their service accounts.
+//! ConfigMaps, Secrets and service account tokens that the pods of a node refer to.
 //!
-//! Nothing is kept of config maps and secrets: each is read when a pod needs it, so a pod that starts sees the newest,
-//! and no secret stays in the agent's memory. Tokens are kept until they are due to be renewed.
+//! ConfigMaps and Secrets are not cached: each is read when a pod needs it, so a starting pod gets the newest
+//! version and no Secret stays in the agent's memory. Tokens are cached until they are due for renewal.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,22 +14,24 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// An API server that does not answer within this time is asked again later.
+/// Time for the API server to respond.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// A token is renewed when a fifth of its time is left, and at least daily. Upstream: `requiresRefresh`.
+/// Longest time until a token is renewed; shorter-lived ones are renewed after 80 % of their lifetime. Upstream:
+/// `requiresRefresh`.
 const RENEW_AFTER_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// What a token is asked for when its volume does not say.
+/// Default lifetime of a token, in seconds.
 const TOKEN_LIFETIME_S: i64 = 3600;
 
+/// Reads ConfigMaps and Secrets, and caches service account tokens.
 #[derive(Clone)]
 pub struct References {
     client: Client,
     tokens: Arc<Mutex<BTreeMap<Token, Held>>>,
 }
 
-/// Which token: one pod's, for one audience and lifetime.
+/// Identifies a token: pod, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Token {
     uid: String,
@@ -44,14 +46,14 @@ struct Held {
     expires: Timestamp,
 }
 
-/// Why something that a pod refers to cannot be had, sorted by what helps.
+/// Why an object that a pod refers to cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{kind} \"{name}\" not found")]
     Missing { kind: &'static str, name: String },
     #[error("{kind} \"{name}\": {message}")]
     Refused { kind: &'static str, name: String, message: String },
-    #[error("{kind} \"{name}\": the API server does not answer: {message}")]
+    #[error("{kind} \"{name}\": the API server does not respond: {message}")]
     Unanswered { kind: &'static str, name: String, message: String },
 }
 
@@ -76,8 +78,8 @@ impl References {
         answered("secret", name, api.get(name)).await
     }
 
-    /// A token of the pod's service account that dies with the pod. It is the one given last, until it is due for
-    /// renewal; and even then, while it is valid, if there is no new one to be had.
+    /// A token of the pod's service account, bound to the pod. It is cached until it is due for renewal, and
+    /// longer while it is valid if no new one can be obtained.
     pub async fn token(
         &self,
         pod: &Pod,
@@ -87,12 +89,12 @@ impl References {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_S);
         let key = Token { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
-        let held = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let cached = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let now = Timestamp::now();
-        if let Some(held) = &held
-            && now < held.renew_at
+        if let Some(cached) = &cached
+            && now < cached.renew_at
         {
-            return Ok(held.token.clone());
+            return Ok(cached.token.clone());
         }
 
         let account = pod.spec.as_ref().and_then(|it| it.service_account_name.as_deref());
@@ -118,26 +120,30 @@ impl References {
         let status = match answer {
             Ok(answer) => answer.status.unwrap_or_default(),
             Err(why) => {
-                let Some(held) = held.filter(|it| now < it.expires) else { return Err(why) };
-                tracing::warn!(namespace, account, "a token is not renewed yet: {why}");
-                return Ok(held.token);
+                let Some(cached) = cached.filter(|it| now < it.expires) else { return Err(why) };
+                tracing::warn!(
+                    namespace,
+                    account,
+                    "cannot renew a service account token, using the old one: {why}"
+                );
+                return Ok(cached.token);
             }
         };
         let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
-            let message = "the API server answered without a token".to_owned();
+            let message = "the response of the API server has no token".to_owned();
             return Err(ReferenceError::Refused {
                 kind: "serviceaccount",
                 name: account.to_owned(),
                 message,
             });
         };
-        let held = Held { token: token.into(), renew_at: renewal(now, expires.0), expires: expires.0 };
-        let token = held.token.clone();
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(key, held);
+        let cached = Held { token: token.into(), renew_at: renewal(now, expires.0), expires: expires.0 };
+        let token = cached.token.clone();
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(key, cached);
         Ok(token)
     }
 
-    /// A pod is gone, and its tokens with it.
+    /// Drops the tokens of a pod that is gone.
     pub fn forget(&self, uid: &str) {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.uid != uid);
     }
@@ -149,7 +155,7 @@ impl std::fmt::Debug for References {
     }
 }
 
-/// When four fifths of a token's time are over, or a day.
+/// When a token is renewed: after 80 % of its lifetime, at most after a day.
 fn renewal(given: Timestamp, expires: Timestamp) -> Timestamp {
     let lifetime = expires.duration_since(given).max(SignedDuration::ZERO);
     given.checked_add((lifetime * 4 / 5).min(RENEW_AFTER_MAX)).unwrap_or(given)
@@ -173,7 +179,7 @@ async fn answered<T>(
         Err(_) => Err(ReferenceError::Unanswered {
             kind,
             name: name(),
-            message: format!("no answer in {} s", ANSWER_WITHIN.as_secs()),
+            message: format!("no response within {} s", ANSWER_WITHIN.as_secs()),
         }),
     }
 }

@@ -1,6 +1,6 @@
-//! What a node asks of a container runtime, and CRI as one that answers.
+//! The container runtime interface of the agent, and its implementation over CRI.
 //!
-//! The messages are CRI's own: there is no second vocabulary beside it.
+//! The message types are CRI's own.
 
 mod cri;
 
@@ -12,13 +12,13 @@ use futures::stream::BoxStream;
 
 pub use self::cri::Cri;
 
-/// The messages of CRI, as far as a node uses them.
+/// The CRI messages that the agent uses.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// What containerd offers beside CRI.
+/// containerd's own services, beside CRI.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub mod containerd {
     pub mod content {
@@ -35,7 +35,7 @@ pub mod containerd {
     }
 }
 
-/// All that a node asks of a container runtime.
+/// The operations of a container runtime that the agent uses.
 pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
     fn status(&self) -> impl Future<Output = Result<Status, RuntimeError>> + Send;
@@ -45,9 +45,9 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::PodSandbox>, RuntimeError>> + Send;
-    /// With its addresses, which a list does not have.
+    /// The status of a sandbox with its addresses, which the list lacks.
     fn sandbox(&self, id: &str) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
-    /// Answers with its name. `handler` is empty for the runtime's own choice.
+    /// Creates and starts a sandbox and returns its ID. An empty `handler` is the runtime's default.
     fn run_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -61,7 +61,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::Container>, RuntimeError>> + Send;
-    /// With how it ended, which a list does not have.
+    /// The status of a container with its exit code, which the list lacks.
     fn container(&self, id: &str) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
     fn create_container(
         &self,
@@ -70,7 +70,7 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: v1::PodSandboxConfig,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn start_container(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    /// Answers when it has ended: by itself within `grace`, or killed.
+    /// Stops a container and returns when it has ended: on its own within `grace`, or killed.
     fn stop_container(
         &self,
         id: &str,
@@ -82,17 +82,17 @@ pub trait Runtime: Send + Sync + 'static {
         id: &str,
         resources: v1::LinuxContainerResources,
     ) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    /// The log's file was renamed: the runtime goes on in a new one.
+    /// Has the runtime reopen the log after its file was renamed.
     fn reopen_log(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// Runs a command in a container, to its end.
+    /// Runs a command in a container and waits for its end.
     fn exec_sync(
         &self,
         id: &str,
         command: &[String],
         timeout: Duration,
     ) -> impl Future<Output = Result<v1::ExecSyncResponse, RuntimeError>> + Send;
-    /// Answers with where the runtime streams it.
+    /// Prepares an exec session and returns its streaming URL.
     fn exec(&self, request: v1::ExecRequest) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn attach(&self, request: v1::AttachRequest)
     -> impl Future<Output = Result<String, RuntimeError>> + Send;
@@ -103,7 +103,7 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
     fn images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
-    /// `None` where it is not here.
+    /// The status of an image; `None` if it is not present.
     fn image(&self, name: &str) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
     fn pull(
         &self,
@@ -114,40 +114,40 @@ pub trait Runtime: Send + Sync + 'static {
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn image_fs(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    /// Of all of them, or of those of one pod.
+    /// Stats of all containers, or of those of one pod.
     fn container_stats(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::ContainerStats>, RuntimeError>> + Send;
-    /// Runtimes that do not know it answer [`Sort::Unsupported`].
+    /// Stats of all pods. Runtimes without them return an `Unsupported` error.
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
-    /// The names of the containers and sandboxes that end. It only wakes up: whatever it misses, because it broke off or the
-    /// runtime has no such thing, is seen by whoever looks now and then.
+    /// Streams the IDs of containers and sandboxes that exit. It is only a hint: what it misses, because it broke
+    /// off or the runtime has no events, is found by relists.
     fn exits(&self) -> impl Future<Output = Result<Exits, RuntimeError>> + Send;
 }
 
 pub type Exits = BoxStream<'static, Result<String, RuntimeError>>;
 
-/// Whether the runtime can run pods, and why not.
+/// Status of the runtime: whether it can run pods, and why not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Why it can run nothing; `None` when it can.
+    /// Why the runtime is not ready; `None` if it is.
     pub not_ready: Option<String>,
-    /// Why pods with a network of their own cannot run; `None` when they can.
+    /// Why the pod network is not ready; `None` if it is.
     pub no_network: Option<String>,
-    /// What a RuntimeClass may name. `None` where the runtime does not say.
+    /// Handlers that a RuntimeClass may name. `None` if the runtime does not list them.
     pub handlers: Option<Vec<String>>,
-    /// Whether it can keep the groups of an image away from a container.
+    /// Whether `supplementalGroupsPolicy: Strict` is supported.
     pub has_strict_groups: bool,
 }
 
-/// What was tried, and what the runtime said to it.
+/// A failed call: the operation and the runtime's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RuntimeError {
     pub tried: &'static str,
     pub sort: Sort,
-    /// In the runtime's words.
+    /// The runtime's error message.
     pub message: String,
 }
 
@@ -163,22 +163,22 @@ impl fmt::Display for RuntimeError {
     }
 }
 
-/// Errors, by what to do next.
+/// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
-    /// There is no such thing: whoever wanted it gone is content.
+    /// The object does not exist; a removal has succeeded.
     Missing,
-    /// It would not or could not.
+    /// The runtime refused or failed.
     Refused,
-    /// It did not answer in time. It may have done it.
+    /// No response in time; the operation may have been carried out.
     TimedOut,
-    /// There is no one to answer: later.
+    /// The runtime is not running; retry later.
     Unreachable,
-    /// It does not know what was asked.
+    /// The runtime does not implement the operation.
     Unsupported,
 }
 
-/// What the messages of a runtime are marked with, so that whoever comes later knows whose they are.
+/// Labels of sandboxes and containers, by which their pod is found again.
 pub mod label {
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -186,8 +186,8 @@ pub mod label {
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 }
 
-/// What is written to containers beside that.
+/// Annotations of containers.
 pub mod annotation {
-    /// How long the pod has to end, in seconds.
+    /// Termination grace period of the pod, in seconds.
     pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }

@@ -1,4 +1,4 @@
-//! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
+//! The pods of the node, from the API server, from manifests and from the runtime, with a worker for each.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -22,20 +22,21 @@ use super::{Node, pleg, sandbox};
 use crate::pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
+/// Exits that are remembered: more than occur between two reads of a new pod's runtime state.
 const ENDED_MAX: usize = 256;
-/// A worker that fell over is not begun anew at once: it may fall over again.
+/// Delay before a worker that panicked is restarted, because it may panic again.
 const BEGIN_ANEW: Duration = Duration::from_secs(10);
-/// A runtime that cannot be followed is tried again.
+/// Delay before a runtime that does not respond is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
-/// Who wants a pod to run here.
+/// Where a pod comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
+    /// The API server.
     Api,
-    /// A manifest on the node.
+    /// A manifest on the node's disk.
     Static,
-    /// Nobody any more.
+    /// The runtime or the disk only: the pod no longer exists and is cleaned up.
     Orphan,
 }
 
@@ -43,56 +44,57 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct PodManager {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
-    /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
-    /// some before anybody knows whose they are.
+    /// IDs of the containers and sandboxes that exited last. The runtime reports an exit a moment before it shows
+    /// the new state, and some exits before their pod is known.
     ended: Mutex<VecDeque<String>>,
     changed: Notify,
     mirrors: Mutex<Mirrors>,
     mirrors_changed: Notify,
 }
 
-/// What stands for static pods on the API server.
+/// The mirror pods of static pods.
 #[derive(Debug, Default)]
 struct Mirrors {
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
-    /// The API server's pods were listed once: what it does not have is known to be missing.
+    /// Whether the API server's pods were listed: a mirror pod that is not here then does not exist.
     are_listed: bool,
 }
 
-/// A pod of the node: what its worker is told, and what it has last seen.
+/// A pod of the node: the input of its worker, and a snapshot of its state.
 #[derive(Debug)]
 pub struct Entry {
     pub source: Source,
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
-    /// What it asks of the node. `None` for an orphan.
+    /// The pod for admission. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
     is_in: AtomicBool,
-    /// Of an orphan: who wants it after all. It begins when what is here of it has gone, for two would undo each other's actions.
+    /// For an orphan: the pod that arrived under the same UID meanwhile. Its worker starts when the orphan is
+    /// cleaned up, because two workers would undo each other's actions.
     next: Mutex<Option<(Source, Arc<ParsedPod>)>>,
 }
 
-/// What a worker is told. Of each kind the last counts, so it does not grow.
+/// Pending input of a worker. A newer value replaces an older one, so the input does not grow.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     pub object: Option<Arc<ParsedPod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
-    /// Something of it in the runtime may have changed.
+    /// The pod's sandbox or containers may have changed in the runtime.
     pub look: bool,
 }
 
-/// What others may know of a pod.
+/// State of a pod for the other components.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub object: Arc<ParsedPod>,
     pub seen: pod::RuntimeState,
-    /// As it was last reported.
+    /// The status that was last reported.
     pub status: serde_json::Value,
-    /// Nothing of it runs, or will again.
+    /// No container runs or will be started again.
     pub has_ended: bool,
-    /// Of a static pod: the UID of what stands for it on the API server.
+    /// For a static pod: the UID of its mirror pod.
     pub mirror: Option<String>,
 }
 
@@ -117,7 +119,7 @@ impl Entry {
         }
     }
 
-    /// From now on it counts, for others that want to be let in.
+    /// Marks the pod as admitted: its resources count in the admission of others.
     pub(super) fn let_in(&self) {
         self.is_in.store(true, Ordering::Relaxed);
     }
@@ -126,14 +128,14 @@ impl Entry {
         self.is_in.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody waits for it to begin any more.
+    /// Whether the pod is to end before it has started.
     pub(super) fn is_to_end(&self) -> bool {
         let mail = lock(&self.mail);
         let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
         mail.is_gone || mail.ending.is_some() || is_deleted
     }
 
-    /// The pod as it is now.
+    /// A snapshot of the pod's current state.
     pub fn shown(&self) -> Shown {
         lock(&self.shown).clone()
     }
@@ -142,12 +144,12 @@ impl Entry {
         change(&mut lock(&self.shown));
     }
 
-    /// It is to end: evicted, or because the node shuts down.
+    /// Ends the pod: it is evicted or preempted, or the node shuts down.
     pub fn end(&self, ending: Ending) {
         self.tell(|mail| mail.ending = Some(ending));
     }
 
-    /// Of a static pod: what stands for it on the API server, and has the status that was last told.
+    /// Sets the mirror pod of a static pod, whose status is the one that was last reported.
     pub(super) fn mirrored(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
         let mut shown = lock(&self.shown);
@@ -160,7 +162,7 @@ impl Entry {
         drop(shown);
         match object {
             Ok(object) => self.tell(|mail| mail.object = Some(Arc::new(object))),
-            Err(error) => tracing::warn!(%error, "the status of a mirror pod cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot decode the status of a mirror pod"),
         }
     }
 
@@ -184,7 +186,7 @@ impl PodManager {
         lock(&self.entries).get(uid).cloned()
     }
 
-    /// The pod of that name. Of two, an old one that ends and a new one, it is the new one.
+    /// The pod of that name. Of a terminating pod and its replacement, the replacement.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Entry>> {
         let all = self.all();
         let mut found: Vec<_> = all
@@ -206,12 +208,12 @@ impl PodManager {
         lock(&self.entries).values().cloned().collect()
     }
 
-    /// Whoever waits sees that a pod came, went or changed.
+    /// Waits until a pod is added, removed or changed.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// What stands for static pods on the API server. `None` until it is known what does.
+    /// The mirror pods of static pods. `None` until the API server's pods were listed.
     pub(super) fn mirrors(&self) -> Option<BTreeMap<ObjectKey, Arc<ParsedPod>>> {
         let mirrors = lock(&self.mirrors);
         mirrors.are_listed.then(|| mirrors.all.clone())
@@ -226,16 +228,11 @@ impl PodManager {
         self.mirrors_changed.notify_one();
     }
 
-    /// A pod is to run, or is as it is now.
+    /// Starts a worker for a new pod, or passes a changed pod to its worker.
     pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, object: Arc<ParsedPod>) {
         let (name, namespace, uid) = sandbox::ids(&object);
         if !is_uid(uid) {
-            tracing::warn!(
-                namespace,
-                name,
-                uid,
-                "a pod has no UID that could be used as one, and is left alone"
-            );
+            tracing::warn!(namespace, name, uid, "ignoring a pod with an invalid UID");
             return;
         }
         let mut entries = lock(&self.entries);
@@ -254,7 +251,7 @@ impl PodManager {
         spawn(node, uid, entry, worker);
     }
 
-    /// Decides something about those that were let in and have not ended. One is decided about at a time.
+    /// Calls `decide` with the admitted pods that have not ended, one caller at a time.
     pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
         let is_in = |it: &&Arc<Entry>| it.is_admitted() && !lock(&it.shown).has_ended;
@@ -263,12 +260,12 @@ impl PodManager {
         decide(&candidates)
     }
 
-    /// A pod changed in a way that others may wait for.
+    /// Wakes those that wait for a change of any pod.
     pub(super) fn change(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Whether the runtime said that it ended.
+    /// Whether the runtime reported the exit of this container or sandbox.
     pub(super) fn has_ended(&self, id: &str) -> bool {
         lock(&self.ended).iter().any(|it| it == id)
     }
@@ -276,11 +273,11 @@ impl PodManager {
     pub(super) fn ends(&self, id: String) {
         let mut ended = lock(&self.ended);
         ended.push_back(id);
-        let more = ended.len().saturating_sub(ENDED_MAX);
-        ended.drain(..more);
+        let excess = ended.len().saturating_sub(ENDED_MAX);
+        ended.drain(..excess);
     }
 
-    /// Nobody wants it any more.
+    /// Has the worker stop and clean up a deleted pod.
     pub fn remove(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.next) = None;
@@ -288,7 +285,7 @@ impl PodManager {
         }
     }
 
-    /// Its worker has ended: it is forgotten, or begins again for who wants it now.
+    /// Removes the entry of a worker that has ended; starts the successor of an orphan.
     fn leave<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<Entry>) {
         lock(&self.entries).remove(uid);
         let next = lock(&entry.next).take();
@@ -298,7 +295,7 @@ impl PodManager {
         self.change();
     }
 
-    /// Of the API server's pods, those that are not in the list are gone.
+    /// Removes the API server's pods that are not in the list.
     fn keep(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
@@ -311,7 +308,7 @@ impl PodManager {
         }
     }
 
-    /// What the runtime has of a pod that nobody knows is ended.
+    /// Starts a worker that stops and removes what is left of an unknown pod.
     pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
         let Ok(object) = ParsedPod::unknown(&key, &uid) else { return };
         let entry = Arc::new(Entry::new(Source::Orphan, Arc::new(object)));
@@ -336,8 +333,8 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
             ended = AssertUnwindSafe(worker.run()).catch_unwind() => ended,
         };
         if ended.is_err() {
-            // Its containers run on meanwhile, and are found again; and so is what nobody wants.
-            tracing::error!(uid, "the agent has an error of its own in looking after a pod: it begins anew");
+            // The containers keep running and are found by the next worker.
+            tracing::error!(uid, "the worker of a pod panicked; restarting it");
             if entry.source != Source::Orphan {
                 *lock(&entry.next) = Some((entry.source, entry.shown().object));
             }
@@ -347,11 +344,11 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
     });
 }
 
-/// Follows the API server and the runtime, for ever.
+/// Watches the API server and the runtime; never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    // Nothing can be said of a pod before the runtime answers.
+    // No pod can be synced before the runtime responds.
     while let Err(error) = ask_name(node).await {
-        tracing::debug!("the runtime does not answer yet: {error}");
+        tracing::debug!("the runtime does not respond yet: {error}");
         tokio::time::sleep(FOLLOW_AGAIN).await;
     }
     let listed = Notify::new();
@@ -364,19 +361,19 @@ async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// What the API server wants to run here. Pods go on while it cannot be reached.
+/// Watches the node's pods on the API server. Pods keep running while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
-    // Who is let in depends on what the node is.
+    // Admission needs the Node object.
     node.standing.own().wait_for(Option::is_some).await.ok();
     loop {
         follow_pods(node, pods.clone(), listed).await;
-        // What was listed meanwhile is of another cluster, or may be.
+        // The API server may be that of another cluster: confirm before the next list.
         node.membership.confirmed().await;
     }
 }
 
-/// Follows the list and the watch of the node's pods, for as long as the API server is proven to be the node's cluster.
+/// Lists and watches the node's pods while the API server is confirmed to be the node's cluster.
 async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
@@ -404,12 +401,12 @@ async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, list
                 node.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
+            Err(error) => tracing::debug!("the watch of pods failed: {error}"),
         }
     }
 }
 
-/// A complete list of the node's pods: they run from now on, and no others of the API server's.
+/// Applies a complete list of the node's pods: pods of the API server that are not in it are removed.
 fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
     for pod in pods {
@@ -432,7 +429,7 @@ fn see<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
         node.pods.put(node, Source::Api, Arc::new(pod));
         return;
     }
-    // The static pod itself runs already.
+    // The static pod of a mirror pod has its own entry.
     let (name, namespace, _) = sandbox::ids(&pod);
     let key = ObjectKey::new(namespace, name);
     node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));

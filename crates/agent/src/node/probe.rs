@@ -1,4 +1,4 @@
-//! Questions to a container, and calls to its hooks: a command in it, HTTP, a connection, or gRPC.
+//! Probes and lifecycle hooks of a container: exec, HTTP, TCP and gRPC.
 
 use std::io;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// What is read of an answer. Upstream: `maxRespBodyLength`.
+/// Longest response or output that is read. Upstream: `maxRespBodyLength`.
 const ANSWER_MAX: usize = 10 << 10;
 const REDIRECTS_MAX: usize = 10;
-/// A hook has as long as its container; this is for one that nobody ends.
+/// Time limit of a hook. It normally ends with its container; this bounds one that does not.
 const HOOK_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// How a container answered. What could not even be asked is an error.
+/// Result of a probe. A probe that could not be run is an error instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub passed: bool,
-    /// Why it did not pass, or what to warn of though it did.
+    /// Why the probe failed, or a warning of a probe that passed.
     pub message: String,
 }
 
@@ -52,13 +52,13 @@ impl Answer {
     }
 }
 
-/// A container that is asked, and where it is.
+/// Runs probes and hooks of one container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a, R> {
     pub runtime: &'a R,
     pub container: &'a Container,
     pub id: &'a str,
-    /// Empty while nobody knows.
+    /// The pod's IP address; empty while unknown.
     pub address: &'a str,
 }
 
@@ -111,12 +111,12 @@ impl<R: Runtime> Asked<'_, R> {
         format!("dial tcp {}: i/o timeout", self.address)
     }
 
-    /// Upstream: `HandlerRunner.Run`.
+    /// Runs a lifecycle hook. Upstream: `HandlerRunner.Run`.
     pub(crate) async fn hook(&self, hook: &LifecycleHandler, title: &str) -> Result<(), String> {
         let name = &self.container.name;
         if let Some(exec) = &hook.exec {
             let command = exec.command.as_deref().unwrap_or_default();
-            let told = |error: &str, output: &str| {
+            let failure = |error: &str, output: &str| {
                 let command = command.join(" ");
                 format!(
                     "Exec lifecycle hook ([{command}]) for Container {name:?} in Pod {title:?} failed - error: {error}, \
@@ -128,14 +128,14 @@ impl<R: Runtime> Asked<'_, R> {
                 Ok(answer) => {
                     let code = answer.exit_code;
                     let error = format!("command '{}' exited with {code}: ", command.join(" "));
-                    Err(told(&error, &output(&answer.stdout, &answer.stderr)))
+                    Err(failure(&error, &output(&answer.stdout, &answer.stderr)))
                 }
-                Err(error) => Err(told(&error.message, "")),
+                Err(error) => Err(failure(&error.message, "")),
             };
         }
         if let Some(get) = &hook.http_get {
             let path = get.path.as_deref().unwrap_or_default();
-            // Whatever it answers, it was told.
+            // Any response counts as success.
             let outcome = self.answer(get).await.map(drop);
             return outcome.map_err(|error| {
                 format!("HTTP lifecycle hook ({path}) for Container {name:?} in Pod {title:?} failed - error: {error}")
@@ -150,13 +150,13 @@ impl<R: Runtime> Asked<'_, R> {
     }
 
     async fn command(&self, command: &[String], limit: Duration) -> Result<Answer, String> {
-        // Only what the container states literally: what it was given from elsewhere is not kept here.
-        let meaning = |name: &str| {
+        // Expands variables with literal values only: values from other sources are not stored.
+        let lookup = |name: &str| {
             let own = self.container.env.iter().flatten().rev().find(|it| it.name == name)?;
             own.value.clone().filter(|_| own.value_from.is_none())
         };
         let command: Vec<String> =
-            command.iter().map(|it| downward_api::expand(it, meaning, &mut |_| {})).collect();
+            command.iter().map(|it| downward_api::expand(it, lookup, &mut |_| {})).collect();
         match self.runtime.exec_sync(self.id, &command, limit).await {
             Ok(answer) if answer.exit_code == 0 => Ok(Answer::passed()),
             Ok(answer) => Ok(Answer::failed(output(&answer.stdout, &answer.stderr))),
@@ -194,14 +194,14 @@ impl<R: Runtime> Asked<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", at(host, self.port(&get.port)?)))
     }
 
-    /// The last answer, after redirects within the same host.
+    /// The final response, after redirects within the same host.
     async fn answer(&self, get: &HTTPGetAction) -> Result<Fetched, String> {
         let first = self.url(get)?;
-        let told = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
-        let mut url: Uri = first.parse().map_err(|error| told(&first, &error))?;
+        let failure = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
+        let mut url: Uri = first.parse().map_err(|error| failure(&first, &error))?;
         let host = url.host().unwrap_or_default().to_owned();
         for _ in 0..REDIRECTS_MAX {
-            let fetched = fetch(get, &url).await.map_err(|error| told(&url.to_string(), &error))?;
+            let fetched = fetch(get, &url).await.map_err(|error| failure(&url.to_string(), &error))?;
             let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);
             let next = fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| follow(&url, it));
             match next {
@@ -209,7 +209,7 @@ impl<R: Runtime> Asked<'_, R> {
                 _ => return Ok(fetched),
             }
         }
-        Err(told(&first, &"stopped after 10 redirects"))
+        Err(failure(&first, &"stopped after 10 redirects"))
     }
 
     async fn health(&self, port: u16, service: &str) -> Answer {
@@ -274,7 +274,7 @@ fn at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Why nobody answered, as a kubelet says it.
+/// A connection error in the kubelet's words.
 pub(crate) fn dialled(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -292,7 +292,7 @@ fn follow(from: &Uri, location: &str) -> Option<Uri> {
     location.parse().ok().filter(|it: &Uri| it.host().is_some())
 }
 
-/// One answer, where it leads, and as much of it as is read.
+/// An HTTP response: status, redirect target, and the beginning of the body.
 struct Fetched {
     status: u16,
     location: Option<String>,
@@ -346,7 +346,7 @@ async fn exchange(
         let status = response.status().as_u16();
         let location = response.headers().get(header::LOCATION);
         let location = location.and_then(|it| it.to_str().ok()).map(str::to_owned);
-        // An answer that is too long, or breaks off, is as good as one that is not.
+        // A body that is too long or incomplete does not matter.
         let mut body = Vec::new();
         let mut frames = response.into_body();
         while body.len() < ANSWER_MAX
@@ -364,7 +364,7 @@ async fn exchange(
     }
 }
 
-/// A probe asks whether something answers, not who, and so does whoever asks through the API server: no certificate is looked at.
+/// TLS configuration that accepts any certificate, for probes and for requests proxied by the API server.
 pub(crate) fn trusting() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());

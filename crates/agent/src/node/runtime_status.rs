@@ -1,4 +1,4 @@
-//! What the runtime has of a pod.
+//! Reads the runtime state of a pod: its sandboxes and containers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::clock::then;
 use crate::pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// What the runtime has of a pod. What cannot change any more is asked for once.
+/// Reads the runtime state of a pod. Values that cannot change any more are cached.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeStatusReader {
     containers: BTreeMap<String, Container>,
@@ -113,16 +113,17 @@ impl RuntimeStatusReader {
         if !status.image_ref.is_empty() {
             found.image_id = status.image_ref.into();
         }
-        // It may have gone on since it was listed.
+        // The state may have changed since the list.
         found.state = if status.state == v1::ContainerState::ContainerRunning as i32 {
             State::Running { since: then(status.started_at) }
         } else if status.state == v1::ContainerState::ContainerExited as i32 {
             let mut message = status.message;
-            let words = container::last_words(config, pod, &found.name, attempt, status.exit_code != 0);
-            if !message.is_empty() && !words.is_empty() {
+            let termination_message =
+                container::last_words(config, pod, &found.name, attempt, status.exit_code != 0);
+            if !message.is_empty() && !termination_message.is_empty() {
                 message += ": ";
             }
-            message += &words;
+            message += &termination_message;
             State::Exited {
                 code: status.exit_code,
                 reason: status.reason.into(),

@@ -1,4 +1,4 @@
-//! What the runtime is told about a pod's sandbox.
+//! Builds the CRI configuration of a pod's sandbox.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::naming::{self, Names};
 use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
-/// What the runtime is told about a pod's sandbox, and of it again with each container.
+/// The CRI configuration of a pod's sandbox, which is also passed with each container.
 pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
-    // It would run with more rights than it asked for.
+    // The pod would run with more privileges than it asked for.
     if spec.host_users == Some(false) {
         return Err(
             "spec.hostUsers: false is not supported: this node has no user namespaces for pods".to_owned()
@@ -51,7 +51,7 @@ pub(crate) fn ids(pod: &Pod) -> (&str, &str, &str) {
     (name, namespace, metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// What everything of a pod in the runtime is marked with.
+/// Labels of a pod's sandbox and containers.
 pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
     let (name, namespace, uid) = ids(pod);
     [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]
@@ -92,7 +92,7 @@ fn linux(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfi
             run_as_group: security.run_as_group.filter(|_| security.run_as_user.is_some()).map(int),
             supplemental_groups: groups(spec),
             supplemental_groups_policy: groups_policy(spec),
-            // A runtime lets a container be privileged only in a sandbox that is.
+            // A container can be privileged only in a privileged sandbox.
             privileged: every_container(spec).any(is_privileged),
             seccomp: Some(profile(v1::security_profile::ProfileType::RuntimeDefault)),
             ..Default::default()
@@ -117,7 +117,7 @@ pub(crate) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
 }
 
-/// Which namespaces of the node's the pod shares, and which its containers share among them.
+/// Which namespaces the pod shares with the node, and its containers with each other.
 pub(crate) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };
@@ -144,12 +144,12 @@ pub(crate) fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// The groups of every process of the pod, beside its own.
+/// Supplemental groups of every process of the pod.
 pub(crate) fn groups(spec: &PodSpec) -> Vec<i64> {
     let security = spec.security_context.as_ref();
     let fs_group = security.and_then(|it| it.fs_group);
-    let more = security.and_then(|it| it.supplemental_groups.as_ref()).into_iter().flatten().copied();
-    fs_group.into_iter().chain(more).collect()
+    let supplemental = security.and_then(|it| it.supplemental_groups.as_ref()).into_iter().flatten().copied();
+    fs_group.into_iter().chain(supplemental).collect()
 }
 
 pub(crate) fn wants_strict_groups(spec: &PodSpec) -> bool {

@@ -1,4 +1,5 @@
-//! Pods from files on the node. They run whatever the API server says, and without one; what stands for them there is kept.
+//! Static pods, from manifests on the node's disk. They run independently of the API server; their mirror pods are
+//! kept there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,22 +24,22 @@ use crate::clock::now;
 use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Looked at so often beside the watch, which a file system may not have. Upstream: `fileCheckFrequency`.
+/// Interval of checks, besides inotify, which some filesystems lack. Upstream: `fileCheckFrequency`.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 
-/// Whoever writes several files, or one in steps, is given time.
+/// Delay after a change, so that several files, or one file written in steps, are read once.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// A manifest is no larger.
+/// Largest manifest, in bytes.
 const MANIFEST_MAX: u64 = 1 << 20;
-/// A directory of manifests has no more.
+/// Most manifests that are read.
 const MANIFESTS_MAX: usize = 1000;
 
-/// What cannot be done for a mirror is tried again.
+/// Interval at which failed writes of mirror pods are retried.
 const MIRROR_EVERY: Duration = Duration::from_secs(30);
 const CALL_MAX: Duration = Duration::from_secs(10);
 
-/// The files, and what was last made of each.
+/// The manifest files, with the pod of each.
 #[derive(Default)]
 struct Files {
     known: BTreeMap<PathBuf, Known>,
@@ -46,16 +47,16 @@ struct Files {
 
 struct Known {
     hash: String,
-    /// A file that can no longer be read leaves its pod as it was.
+    /// The pod of the last valid content: an invalid change keeps the pod.
     pod: Option<Arc<ParsedPod>>,
 }
 
-/// Follows the directory of manifests, for ever. The first look is taken before this waits for anything.
+/// Watches the directory of manifests; never returns. The directory is read once before the first await.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let Some(dir) = node.config.static_pods.clone() else { return };
-    // So that it can be watched from the first file on.
+    // Created, so that it can be watched.
     if let Err(error) = fs::create_dir_all(&dir) {
-        tracing::warn!(dir = %dir.display(), %error, "the directory of static pods cannot be made");
+        tracing::warn!(dir = %dir.display(), %error, "cannot create the directory of static pods");
     }
     tokio::join!(follow(node, &dir), mirror(node));
 }
@@ -63,12 +64,12 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     let mut files = Files::default();
     loop {
-        // Watched before it is read: nothing is missed between.
+        // Watched before it is read, so that no change is missed.
         let watch = watch(dir);
         files.read(dir, &node.config.name);
         loop {
-            let waits = settle(node, &files);
-            let look_again = if waits { Duration::from_secs(1) } else { LOOK_EVERY };
+            let is_waiting = settle(node, &files);
+            let check_after = if is_waiting { Duration::from_secs(1) } else { LOOK_EVERY };
             let changed = async {
                 match &watch {
                     Ok(watch) => drop(drain(watch).await),
@@ -80,15 +81,15 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
                     sleep(SETTLE).await;
                     break;
                 }
-                () = node.pods.changed(), if waits => {}
-                () = sleep(look_again) => if !waits { break },
+                () = node.pods.changed(), if is_waiting => {}
+                () = sleep(check_after) => if !is_waiting { break },
             }
         }
     }
 }
 
-/// Runs what is in the files, and ends what no longer is. Whether something waits: a pod takes its name when the one before
-/// it, from the same file as it was, is gone.
+/// Starts the pods of new manifests and removes those without one. Returns whether a pod is_waiting for its predecessor
+/// of the same name, from an older version of the file, to end.
 fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
     let wanted: BTreeMap<String, &Arc<ParsedPod>> = files
         .known
@@ -105,19 +106,19 @@ fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
         }
         here.insert(key(&object), uid);
     }
-    let mut waits = false;
+    let mut is_waiting = false;
     for (uid, pod) in wanted {
         match here.get(&key(pod)) {
             Some(there) if *there == uid => {}
-            Some(_) => waits = true,
+            Some(_) => is_waiting = true,
             None => {
-                tracing::info!(pod = %key(pod), "a pod from a file runs here");
+                tracing::info!(pod = %key(pod), "starting a static pod");
                 here.insert(key(pod), uid);
                 node.pods.put(node, Source::Static, pod.clone());
             }
         }
     }
-    waits
+    is_waiting
 }
 
 fn of_files<R: Runtime>(node: &Node<R>) -> Vec<Arc<Entry>> {
@@ -133,8 +134,8 @@ impl Files {
         let paths = match manifests(dir) {
             Ok(paths) => paths,
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "the directory of static pods cannot be read");
-                // Its pods stay: whoever takes the directory away for a moment does not mean them.
+                tracing::warn!(dir = %dir.display(), %error, "cannot read the directory of static pods");
+                // The pods stay: the directory may be missing only for a moment.
                 return;
             }
         };
@@ -143,7 +144,7 @@ impl Files {
             let text = match read_file(&path) {
                 Ok(text) => text,
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "a static pod's file cannot be read");
+                    tracing::warn!(file = %path.display(), %error, "cannot read a static pod manifest");
                     continue;
                 }
             };
@@ -155,8 +156,8 @@ impl Files {
             let pod = match parse(&text, node, &hash) {
                 Ok(pod) => Some(pod),
                 Err(why) => {
-                    let stays = if before.is_some() { ": its pod stays as it was" } else { "" };
-                    tracing::warn!(file = %path.display(), "no static pod can be made of the file{stays}: {why}");
+                    let stays = if before.is_some() { ", its pod is unchanged" } else { "" };
+                    tracing::warn!(file = %path.display(), "invalid static pod manifest{stays}: {why}");
                     before
                 }
             };
@@ -165,13 +166,13 @@ impl Files {
     }
 }
 
-/// All files that are not hidden, in order.
+/// All files that are not hidden, in alphabetical order.
 fn manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // Through links: a directory of manifests may be made of them.
+        // Symbolic links are followed: mounted ConfigMaps consist of them.
         if !is_hidden && fs::metadata(entry.path()).is_ok_and(|it| it.is_file()) {
             paths.push(entry.path());
         }
@@ -188,12 +189,12 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(MANIFEST_MAX + 1).read_to_end(&mut text)?;
     if MANIFEST_MAX < text.len() as u64 {
-        return Err(io::Error::other(format!("it is larger than {MANIFEST_MAX} bytes")));
+        return Err(io::Error::other(format!("the manifest is larger than {MANIFEST_MAX} bytes")));
     }
     Ok(text)
 }
 
-/// As long as a kubelet's.
+/// Hash of a manifest, its path and the node; as long as the kubelet's.
 fn hash(text: &[u8], path: &Path, node: &str) -> String {
     let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {
@@ -204,13 +205,13 @@ fn hash(text: &[u8], path: &Path, node: &str) -> String {
 }
 
 fn parse(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
+    let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
     let pod = static_pod::read(manifest, node, hash, &now().to_rfc3339_micros())?;
     ParsedPod::new(pod).map(Arc::new).map_err(|it| it.to_string())
 }
 
-/// What the kernel tells of a directory is read as from any other pipe.
+/// Watches a directory with inotify; events are read like from a pipe.
 fn watch(dir: &Path) -> io::Result<Receiver> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
@@ -218,7 +219,7 @@ fn watch(dir: &Path) -> io::Result<Receiver> {
     Receiver::from_owned_fd_unchecked(watch)
 }
 
-/// Waits until something changed. What it was is seen by looking.
+/// Waits for a change; the directory is read again to find out which.
 async fn drain(watch: &Receiver) -> io::Result<()> {
     watch.readable().await?;
     let mut buffer = [0; 4096];
@@ -226,16 +227,16 @@ async fn drain(watch: &Receiver) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps what stands for the pods on the API server, for ever.
+/// Keeps the mirror pods up to date; never returns.
 async fn mirror<R: Runtime>(node: &Arc<Node<R>>) {
     let mut own = node.standing.own();
-    let mut said = BTreeMap::new();
+    let mut logged = BTreeMap::new();
     loop {
         let node_uid = own.borrow_and_update().as_ref().and_then(|it| it.uid());
         if let Some(node_uid) = node_uid
             && let Some(mirrors) = node.pods.mirrors()
         {
-            keep_mirrors(node, &mirrors, &node_uid, &mut said).await;
+            keep_mirrors(node, &mirrors, &node_uid, &mut logged).await;
         }
         tokio::select! {
             () = node.pods.mirrors_changed() => {}
@@ -250,7 +251,7 @@ async fn keep_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
     node_uid: &str,
-    said: &mut BTreeMap<ObjectKey, String>,
+    logged: &mut BTreeMap<ObjectKey, String>,
 ) {
     let entries: BTreeMap<ObjectKey, Arc<Entry>> =
         of_files(node).into_iter().map(|it| (key(&it.shown().object), it)).collect();
@@ -269,12 +270,12 @@ async fn keep_mirrors<R: Runtime>(
                 match timeout(CALL_MAX, pods.delete(&key.name, &now)).await {
                     Ok(Err(error)) if !is_gone(&error) => {
                         complain(
-                            said,
+                            logged,
                             key,
-                            format!("what stands for a static pod cannot be deleted: {error}"),
+                            format!("cannot delete the mirror pod of a static pod: {error}"),
                         );
                     }
-                    // That it is gone is seen by the watch.
+                    // The watch shows the deletion.
                     _ => {}
                 }
             }
@@ -286,11 +287,11 @@ async fn keep_mirrors<R: Runtime>(
         let Ok(object) = serde_json::from_value::<Pod>(object) else { continue };
         let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
         match timeout(CALL_MAX, pods.create(&PostParams::default(), &object)).await {
-            Ok(Ok(_)) => drop(said.remove(key)),
-            // The watch has not shown it yet, or it is another's.
+            Ok(Ok(_)) => drop(logged.remove(key)),
+            // The watch has not shown the mirror pod yet, or another pod has the name.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
             Ok(Err(error)) => {
-                complain(said, key, format!("what stands for a static pod cannot be made: {error}"));
+                complain(logged, key, format!("cannot create the mirror pod of a static pod: {error}"));
             }
             Err(_) => {}
         }
@@ -301,11 +302,11 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
-/// Once, until it is otherwise.
-fn complain(said: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
-    if said.get(key) != Some(&message) {
+/// Logs a message once, until it changes.
+fn complain(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
+    if logged.get(key) != Some(&message) {
         tracing::warn!(pod = %key, "{message}");
-        said.insert(key.clone(), message);
+        logged.insert(key.clone(), message);
     }
 }
 
@@ -322,7 +323,7 @@ mod tests {
         let web = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: web:1\n";
         let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
         let mut files = Files::default();
-        let mut said = String::new();
+        let mut logged = String::new();
         let mut look = |what: &str| {
             files.read(&dir, "Node-1");
             let pods = files.known.iter().map(|(path, it)| {
@@ -332,7 +333,7 @@ mod tests {
                     it.pod.as_ref().map_or("none".to_owned(), |it| format!("{} {}", key(it), image(it)));
                 format!("  {file}: {pod}\n")
             });
-            said += &format!("{what}\n{}", pods.collect::<String>());
+            logged += &format!("{what}\n{}", pods.collect::<String>());
         };
         write("web.yaml", web);
         write(".hidden.yaml", web);
@@ -362,6 +363,6 @@ mod tests {
             the directory is gone
               broken.yaml: none
         "#]]
-        .assert_eq(&said);
+        .assert_eq(&logged);
     }
 }

@@ -12,9 +12,10 @@ use super::executor::failed;
 use super::pod_manager::{Entry, Source};
 use super::sandbox;
 
-/// A write without an answer after this time has failed, and is tried again later.
+/// Time for the API server to respond; a write that takes longer has failed and is retried later.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
+/// Writes the status of one pod to the API server, and deletes the pod.
 pub(super) struct StatusWriter<'a> {
     pub client: &'a Client,
     pub entry: &'a Entry,
@@ -30,7 +31,7 @@ impl StatusWriter<'_> {
             Source::Orphan => return Outcome::Done,
             Source::Static => match self.entry.shown().mirror {
                 Some(uid) => uid,
-                None => return failed("NoMirror", "the API server has no mirror pod of it yet"),
+                None => return failed("NoMirror", "the mirror pod does not exist yet"),
             },
         };
         // A newer pod of the same name is not patched.
@@ -54,7 +55,7 @@ impl StatusWriter<'_> {
         self.send(request.body(options.to_string().into_bytes())).await
     }
 
-    /// A pod that is already gone counts as deleted.
+    /// Sends a request. The deletion of a pod that is already gone succeeds.
     async fn send(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
         let request = match request {
             Ok(request) => request,
@@ -68,7 +69,7 @@ impl StatusWriter<'_> {
             }
             Ok(Err(kube::Error::Api(status))) => failed(&status.reason, status.message.clone()),
             Ok(Err(error)) => failed("Unreachable", error.to_string()),
-            Err(_) => failed("Unreachable", "the API server does not answer"),
+            Err(_) => failed("Unreachable", "the API server does not respond"),
         }
     }
 }

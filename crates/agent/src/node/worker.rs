@@ -1,4 +1,5 @@
-//! One pod: asks `engine::pod` what to do, has it done, and hands back what came of it.
+//! The worker of one pod: reads its runtime state, syncs it through `engine::kubelet::pod`, runs the actions and
+//! passes back their outcomes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +19,15 @@ use crate::clock::now;
 use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// A runtime that does not answer is asked again.
+/// Delay before a runtime that does not respond is tried again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
+/// Delays of repeated reads after an exit event: the runtime reports an exit a moment before it shows the new
+/// state.
 const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
-/// A pod's volumes follow what they are made from, so long after a failure.
+/// Interval at which volumes are refreshed from ConfigMaps, Secrets and the downward API after preparation; later
+/// refreshes take twice as long.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Worker<R> {
@@ -36,7 +39,7 @@ pub(super) struct Worker<R> {
     seen: RuntimeState,
     actions: JoinSet<Outcome>,
     under_way: HashMap<Id, Action>,
-    /// When the volumes may be behind; never before they were made.
+    /// When the volumes are refreshed next. `None` until they are prepared.
     refresh_at: Option<Instant>,
     begun: Instant,
     figures: Arc<Figures>,
@@ -70,42 +73,42 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Until nothing is left of the pod.
+    /// Runs until nothing is left of the pod.
     pub(super) async fn run(mut self) {
         if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
             self.pod.end(ending, now());
         }
-        let mut ask_at = Some(Instant::now());
-        // How often something still showed as running that is said to have ended.
-        let mut shown = 0;
+        let mut read_at = Some(Instant::now());
+        // Consecutive reads in which an exited container still shows as running.
+        let mut stale_reads = 0;
         loop {
-            if ask_at.is_some_and(|it| it <= Instant::now()) {
+            if read_at.is_some_and(|it| it <= Instant::now()) {
                 let wait = match self.observe().await {
                     Ok(()) if self.shows_ended() => {
-                        shown += 1;
-                        SHOWN_AFTER_MS.get(shown - 1).map(|it| Duration::from_millis(*it))
+                        stale_reads += 1;
+                        SHOWN_AFTER_MS.get(stale_reads - 1).map(|it| Duration::from_millis(*it))
                     }
                     Ok(()) => {
-                        shown = 0;
+                        stale_reads = 0;
                         None
                     }
                     Err(error) => {
-                        tracing::debug!(pod = %self.pod.key(), "the runtime cannot be asked: {error}");
+                        tracing::debug!(pod = %self.pod.key(), "cannot read the runtime state: {error}");
                         Some(ASK_AGAIN)
                     }
                 };
-                ask_at = wait.map(|it| Instant::now() + it);
+                read_at = wait.map(|it| Instant::now() + it);
             }
             let wake_at = self.look();
             if self.pod.is_over() {
                 break;
             }
-            let at = [wake_at, ask_at, self.refresh_at].into_iter().flatten().min();
+            let at = [wake_at, read_at, self.refresh_at].into_iter().flatten().min();
             let later = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 mail = self.entry.mail() => {
                     if mail.look {
-                        ask_at = Some(Instant::now());
+                        read_at = Some(Instant::now());
                     }
                     self.read(mail);
                 }
@@ -113,19 +116,19 @@ impl<R: Runtime> Worker<R> {
                     let mark = self.pod.mark();
                     self.done(done);
                     if mark != self.pod.mark() {
-                        ask_at = Some(Instant::now());
+                        read_at = Some(Instant::now());
                     }
                 }
                 () = tokio::time::sleep_until(at.unwrap_or(later)) => self.refresh(),
             }
         }
-        tracing::debug!(pod = %self.pod.key(), "nothing is left of it here");
+        tracing::debug!(pod = %self.pod.key(), "the pod is gone from this node");
     }
 
     async fn observe(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, observer, object, pod, figures, .. } = self;
-        let observing = observer.observe(&*node.runtime, &node.config, object, pod.mark());
-        let seen = figures.within(observing).await?;
+        let reading = observer.observe(&*node.runtime, &node.config, object, pod.mark());
+        let seen = figures.within(reading).await?;
         if let Some((all, own)) = self.figures.note_running(&seen, self.begun, self.pod.key()) {
             self.node.metrics.started(all, own);
         }
@@ -135,7 +138,7 @@ impl<R: Runtime> Worker<R> {
         Ok(())
     }
 
-    /// Whether something shows as running that is said to have ended.
+    /// Whether a container or sandbox shows as running although the runtime reported its exit.
     fn shows_ended(&self) -> bool {
         let running = self.seen.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
         let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready);
@@ -147,7 +150,7 @@ impl<R: Runtime> Worker<R> {
         let now = now();
         if let Some(object) = mail.object {
             self.pod.update_spec(object.object.clone(), now);
-            // The downward API volumes may show what changed.
+            // Downward API volumes may contain the changed fields.
             self.refresh_at = self.refresh_at.map(|_| Instant::now());
             self.entry.show(|shown| shown.object = object.clone());
             self.object = object;
@@ -160,12 +163,12 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Begins what there is to do, and says when to look again.
+    /// Starts the pod's next actions and returns when to sync again.
     fn look(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
-        for tell in sync.events {
-            self.node.recorder.record(tell);
+        for record in sync.events {
+            self.node.recorder.record(record);
         }
         for action in sync.actions {
             tracing::debug!(pod = %self.pod.key(), "{action}");
@@ -178,9 +181,10 @@ impl<R: Runtime> Worker<R> {
             self.under_way.insert(id, action);
         }
         let has_ended = self.pod.has_ended();
-        let mut is_news = false;
-        self.entry.show(|shown| is_news = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
-        if is_news {
+        let mut has_changed = false;
+        self.entry
+            .show(|shown| has_changed = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+        if has_changed {
             self.node.pods.change();
         }
         sync.wake_at.map(|at| instant(at, began))
@@ -209,7 +213,7 @@ impl<R: Runtime> Worker<R> {
             Ok(done) => done,
             // An action that panicked counts as failed.
             Err(error) => {
-                let message = format!("the agent has an error of its own here: {error}");
+                let message = format!("internal error of the agent: {error}");
                 tracing::error!(pod = %self.pod.key(), "{message}");
                 (error.id(), Outcome::Failed { reason: "InternalError".into(), message: message.into() })
             }
@@ -229,7 +233,7 @@ impl<R: Runtime> Worker<R> {
         self.pod.done(&action, outcome, now());
     }
 
-    /// Brings the volumes up to date.
+    /// Refreshes the volumes if they are due.
     fn refresh(&mut self) {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
@@ -241,10 +245,10 @@ impl<R: Runtime> Worker<R> {
         }
         self.refresh_at = Some(Instant::now() + REFRESH_AGAIN * 2);
         let executor = self.executor();
-        // Nobody waits for it: what failed is tried again at its time.
+        // Runs in the background; a failure is retried at the next refresh.
         self.actions.spawn(async move {
             if let Err(error) = executor.prepare_volumes().await {
-                tracing::debug!("a pod's volumes stay as they are: {error}");
+                tracing::debug!("cannot refresh the volumes of a pod: {error}");
             }
             Outcome::Done
         });

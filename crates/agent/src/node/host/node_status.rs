@@ -453,6 +453,6 @@ mod tests {
         let said = how_is(&runtime, Duration::from_millis(10)).await;
         drop(silent);
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(said, Err("it does not say how it is within 0 s".to_owned()));
+        assert_eq!(said, Err("no status within 0 s".to_owned()));
     }
 }
