@@ -1,17 +1,17 @@
-//! How much of something each address may have at once.
+//! Limits the number of permits that each IP address may hold.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts what each address holds. It is as large as what is held.
+/// Counts the permits of each address. Addresses without permits take no memory.
 #[derive(Debug)]
 pub(crate) struct Shares {
     each: usize,
     held: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Permit for one; released on drop.
+/// A permit of one address; released on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     of: Arc<Shares>,
@@ -23,7 +23,7 @@ impl Shares {
         Arc::new(Self { each, held: Mutex::default() })
     }
 
-    /// `None`: the address has its share.
+    /// Takes a permit. `None` if the address already holds the maximum.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Share> {
         let address = address.to_canonical();
         let mut held = self.held();

@@ -1,4 +1,4 @@
-//! A runtime behind a socket that speaks CRI v1.
+//! A container runtime over CRI v1, through a Unix socket.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{Exits, Runtime, RuntimeError, Sort, Status, label, v1};
 use crate::metrics::RuntimeCalls;
 
-/// What a call may take that only asks or tells. Upstream: `runtimeRequestTimeout`.
+/// Time limit of an ordinary call. Upstream: `runtimeRequestTimeout`.
 const CALL_MAX: Duration = Duration::from_secs(120);
-/// A sandbox waits for its network.
+/// Time limit of starting and stopping a sandbox, which includes its network.
 const SANDBOX_MAX: Duration = Duration::from_secs(240);
-/// A pull ends at some time, so that what waits behind it goes on.
+/// Time limit of an image pull, so that waiting pulls proceed.
 const PULL_MAX: Duration = Duration::from_secs(3600);
-/// A list of all that a node may hold, and the output of a probe. Upstream: `maxMsgSize`.
+/// Largest message: a list of all containers, or the output of a probe. Upstream: `maxMsgSize`.
 const MESSAGE_MAX: usize = 16 << 20;
 
-/// A runtime that speaks CRI, behind a socket. It is there again when the runtime is.
+/// Client of a CRI runtime. It reconnects when the runtime restarts.
 #[derive(Debug, Clone)]
 pub struct Cri {
     socket: PathBuf,
@@ -35,10 +35,10 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Nothing is asked yet: a runtime that is not there is [`Sort::Unreachable`] at the first call.
+    /// Does not connect yet: a missing runtime is an `Unreachable` error at the first call.
     pub fn connect(socket: &Path) -> Self {
         let path = socket.to_owned();
-        // The address is never looked up: the connector knows the socket.
+        // The address is not used: the connector opens the socket.
         let endpoint = Endpoint::from_static("http://localhost").http2_adaptive_window(true);
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let path = path.clone();
@@ -47,7 +47,7 @@ impl Cri {
         Self { socket: socket.to_owned(), channel, calls: RuntimeCalls::default() }
     }
 
-    /// What is asked is counted there.
+    /// Records the calls in these metrics.
     #[must_use]
     pub fn counted(self, calls: RuntimeCalls) -> Self {
         Self { calls, ..self }
@@ -57,12 +57,12 @@ impl Cri {
         &self.socket
     }
 
-    /// For what containerd has beside CRI.
+    /// The gRPC channel, for containerd's own services.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Asks, and counts it under the name that a kubelet has for it.
+    /// Runs a call with a time limit, and records it under the kubelet's name for the operation.
     async fn within<T>(
         &self,
         limit: Duration,
@@ -77,19 +77,19 @@ impl Cri {
             Err(_) => Err(RuntimeError {
                 tried,
                 sort: Sort::TimedOut,
-                message: format!("no answer within {} s", limit.as_secs()),
+                message: format!("no response within {} s", limit.as_secs()),
             }),
         };
         self.calls.count(operation, answered.is_err(), began.elapsed());
         answered
     }
 
-    /// The image that it makes sandboxes from. `None`: it does not say, as runtimes other than containerd.
+    /// The configured sandbox image. `None` if the runtime does not report it; only containerd does.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
         let mut runtime = self.runtime();
-        let asked = runtime.status(request);
-        let answer = self.within(CALL_MAX, "status", "ask for its configuration", asked).await?;
+        let call = runtime.status(request);
+        let answer = self.within(CALL_MAX, "status", "get the runtime configuration", call).await?;
         let config = answer.info.get("config").and_then(|it| serde_json::from_str(it).ok());
         let config: serde_json::Value = config.unwrap_or_default();
         let name = config["sandboxImage"].as_str().filter(|it| !it.is_empty());
@@ -108,17 +108,18 @@ impl Cri {
 impl Runtime for Cri {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
-        self.within(CALL_MAX, "version", "ask for its version", self.runtime().version(request)).await
+        self.within(CALL_MAX, "version", "get the runtime version", self.runtime().version(request)).await
     }
 
     async fn status(&self) -> Result<Status, RuntimeError> {
         let request = v1::StatusRequest { verbose: false };
-        let answer = self.within(CALL_MAX, "status", "ask how it is", self.runtime().status(request)).await?;
+        let answer =
+            self.within(CALL_MAX, "status", "get the runtime status", self.runtime().status(request)).await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
             Some(it) if it.status => None,
             Some(it) => Some(format!("{kind}=false reason:{} message:{}", it.reason, it.message)),
-            None => Some(format!("the runtime does not say whether it is {kind}")),
+            None => Some(format!("the runtime does not report {kind}")),
         };
         let handlers: Vec<_> = answer.runtime_handlers.into_iter().map(|it| it.name).collect();
         Ok(Status {
@@ -147,11 +148,11 @@ impl Runtime for Cri {
             .within(
                 CALL_MAX,
                 "podsandbox_status",
-                "look at a sandbox",
+                "get the status of a sandbox",
                 self.runtime().pod_sandbox_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty("look at a sandbox"))
+        answer.status.ok_or_else(|| empty("get the status of a sandbox"))
     }
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
@@ -204,11 +205,11 @@ impl Runtime for Cri {
             .within(
                 CALL_MAX,
                 "container_status",
-                "look at a container",
+                "get the status of a container",
                 self.runtime().container_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty("look at a container"))
+        answer.status.ok_or_else(|| empty("get the status of a container"))
     }
 
     async fn create_container(
@@ -269,7 +270,7 @@ impl Runtime for Cri {
             v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
         let mut runtime = self.runtime();
         let call = runtime.update_container_resources(request);
-        self.within(CALL_MAX, "update_container", "change a container's resources", call).await.map(drop)
+        self.within(CALL_MAX, "update_container", "update the resources of a container", call).await.map(drop)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
@@ -290,11 +291,11 @@ impl Runtime for Cri {
         command: &[String],
         timeout: Duration,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
-        // Zero would be no limit at all.
+        // Zero would mean no limit.
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX).max(1);
         let request =
             v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
-        // The runtime keeps the limit; ours is for a runtime that hangs.
+        // The runtime enforces the timeout; this limit is for a runtime that hangs.
         let limit = timeout.saturating_add(CALL_MAX);
         self.within(limit, "exec_sync", "run a command in a container", self.runtime().exec_sync(request))
             .await
@@ -331,7 +332,12 @@ impl Runtime for Cri {
     async fn image(&self, name: &str) -> Result<Option<v1::Image>, RuntimeError> {
         let request = v1::ImageStatusRequest { image: Some(spec(name)), verbose: false };
         Ok(self
-            .within(CALL_MAX, "image_status", "look at an image", self.image_service().image_status(request))
+            .within(
+                CALL_MAX,
+                "image_status",
+                "get the status of an image",
+                self.image_service().image_status(request),
+            )
             .await?
             .image)
     }
@@ -360,7 +366,12 @@ impl Runtime for Cri {
         let request = v1::ImageFsInfoRequest {};
         let mut images = self.image_service();
         let answer = self
-            .within(CALL_MAX, "image_fs_info", "ask what images take", images.image_fs_info(request))
+            .within(
+                CALL_MAX,
+                "image_fs_info",
+                "get the usage of the image filesystem",
+                images.image_fs_info(request),
+            )
             .await?;
         Ok(answer.image_filesystems)
     }
@@ -376,7 +387,7 @@ impl Runtime for Cri {
             .within(
                 CALL_MAX,
                 "list_container_stats",
-                "ask what containers take",
+                "get container stats",
                 runtime.list_container_stats(request),
             )
             .await?
@@ -390,7 +401,7 @@ impl Runtime for Cri {
             .within(
                 CALL_MAX,
                 "list_podsandbox_stats",
-                "ask what pods take",
+                "get pod stats",
                 runtime.list_pod_sandbox_stats(request),
             )
             .await?
@@ -407,11 +418,11 @@ impl Runtime for Cri {
 
 impl Cri {
     async fn cri_exits(&self) -> Result<Exits, RuntimeError> {
-        const TRIED: &str = "follow the containers' events";
+        const OPERATION: &str = "watch CRI events";
         let events = self.runtime().get_container_events(v1::GetEventsRequest {}).await;
-        let events = events.map_err(|status| error(TRIED, &status))?.into_inner();
+        let events = events.map_err(|status| error(OPERATION, &status))?.into_inner();
         Ok(events
-            .map_err(|status| error(TRIED, &status))
+            .map_err(|status| error(OPERATION, &status))
             .try_filter_map(|event| async move {
                 let has_stopped =
                     event.container_event_type == v1::ContainerEventType::ContainerStoppedEvent as i32;
@@ -420,24 +431,24 @@ impl Cri {
             .boxed())
     }
 
-    /// containerd 1.6 has no events in CRI, but it has its own.
+    /// Exits from containerd's own events: containerd 1.6 has no CRI events.
     async fn containerd_exits(&self) -> Result<Exits, RuntimeError> {
-        const TRIED: &str = "follow containerd's events";
+        const OPERATION: &str = "watch containerd events";
         let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];
         let events = EventsClient::new(self.channel.clone()).subscribe(SubscribeRequest { filters }).await;
-        let events = events.map_err(|status| error(TRIED, &status))?.into_inner();
+        let events = events.map_err(|status| error(OPERATION, &status))?.into_inner();
         Ok(events
-            .map_err(|status| error(TRIED, &status))
+            .map_err(|status| error(OPERATION, &status))
             .try_filter_map(|envelope| async move {
                 let exit = envelope.event.and_then(|it| TaskExit::decode(&*it.value).ok());
-                // What was run in a container and ended is its caller's to see.
+                // Exits of exec sessions have their own ID and are skipped.
                 Ok(exit.filter(|it| it.id == it.container_id).map(|it| it.container_id))
             })
             .boxed())
     }
 }
 
-/// A part of a second counts as one: what is left of one second is not nothing.
+/// Rounds up to whole seconds, so that a short grace period does not become zero.
 fn seconds(grace: Duration) -> i64 {
     i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
@@ -458,7 +469,7 @@ fn error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
 }
 
 fn empty(tried: &'static str) -> RuntimeError {
-    RuntimeError { tried, sort: Sort::Refused, message: "the runtime's answer is empty".to_owned() }
+    RuntimeError { tried, sort: Sort::Refused, message: "the response of the runtime is empty".to_owned() }
 }
 
 #[cfg(test)]

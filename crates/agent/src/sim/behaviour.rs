@@ -1,21 +1,21 @@
-//! How simulated nodes and their pods behave, by annotations and by words in the names of images: the whole list.
+//! Behaviour of simulated nodes and pods, set by annotations and by words in image names.
 //!
-//! | annotation of a pod | value | what it does |
+//! | annotation of a pod | value | effect |
 //! |---|---|---|
-//! | `sim.muster.dev/start-delay` | `30s` | so long each container takes to start |
-//! | `sim.muster.dev/stop-delay` | `5s`, `never` | so long it takes to stop: it is killed when its grace is over; `never` stays Terminating |
-//! | `sim.muster.dev/exit-after` | `10s` | its containers end so long after they started … |
-//! | `sim.muster.dev/exit-code` | `1` | … with this code, 0 if none is said |
+//! | `sim.muster.dev/start-delay` | `30s` | time that each container takes to start |
+//! | `sim.muster.dev/stop-delay` | `5s`, `never` | stop time, at most the grace period; `never` stays Terminating |
+//! | `sim.muster.dev/exit-after` | `10s` | its containers exit this long after their start … |
+//! | `sim.muster.dev/exit-code` | `1` | … with this code, by default 0 |
 //! | `sim.muster.dev/exit-reason` | `OOMKilled` | … and this reason |
 //! | `sim.muster.dev/never-ready` | `true` | its readiness probes never pass |
-//! | `sim.muster.dev/image-missing` | `true` | no registry has its images |
+//! | `sim.muster.dev/image-missing` | `true` | its images cannot be pulled |
 //!
-//! | annotation of a node | value | what it does |
+//! | annotation of a node | value | effect |
 //! |---|---|---|
-//! | `sim.muster.dev/fail` | [`Trouble`]s, with commas between them | see there |
-//! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | for all its pods that say nothing themselves |
+//! | `sim.muster.dev/fail` | comma-separated names of `NodeFault`s | the node has these faults |
+//! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | default for the pods of the node |
 //!
-//! A container does the same if its image has one of [`WORDS`] in its name.
+//! A container behaves likewise if its image name contains one of `IMAGE_WORDS`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,14 +32,14 @@ const EXIT_REASON: &str = "sim.muster.dev/exit-reason";
 const NEVER_READY: &str = "sim.muster.dev/never-ready";
 const IMAGE_MISSING: &str = "sim.muster.dev/image-missing";
 
-/// The nodes that have this label, with the fleet's name, are played by the process that plays the fleet.
+/// Label with the name of the fleet that a node belongs to; one process simulates all nodes of a fleet.
 pub const FLEET: &str = "sim.muster.dev/fleet";
 
-/// In the name of an image, and what its containers do then.
+/// Words in image names, and the effect on their containers.
 pub const WORDS: [(&str, &str); 6] = [
-    ("non-existent", "no registry has it"),
-    ("crash-loop", "ends with code 1 after a second"),
-    ("out-of-memory", "is killed for its memory after a second"),
+    ("non-existent", "the image cannot be pulled"),
+    ("crash-loop", "exits with code 1 after a second"),
+    ("out-of-memory", "is OOMKilled after a second"),
     ("slow-start", "takes half a minute to start"),
     ("never-ready", "its readiness probe never passes"),
     ("hangs", "never stops, and stays Terminating"),
@@ -48,25 +48,25 @@ pub const WORDS: [(&str, &str); 6] = [
 const CRASH_AFTER: Duration = Duration::from_secs(1);
 const SLOW_START: Duration = Duration::from_secs(30);
 
-/// Killed for its memory, or for taking too long to stop: as a shell says it of signal 9.
+/// Exit code of a container that was killed with SIGKILL.
 pub(super) const KILLED: i32 = 137;
 
-/// Longer than anybody waits, and short enough to be added to any time.
+/// Longest duration that is parsed; it can be added to any timestamp without overflow.
 const SPAN_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// What can be wrong with a node.
+/// A fault of a simulated node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// Ready is False, and nothing is started or stopped.
+    /// The Ready condition is False, and no container is started or stopped.
     NotReady,
     MemoryPressure,
     DiskPressure,
     PidPressure,
-    /// The condition NetworkUnavailable, as before a network agent has set a node up; it is Ready all the same.
+    /// The condition NetworkUnavailable is True, as before a CNI agent has set up the node; the node is Ready.
     NetworkUnavailable,
-    /// It says nothing more: no heartbeats, and nothing of its pods.
+    /// The node sends neither heartbeats nor pod statuses.
     Silent,
-    /// Its Node object is deleted, as if the machine were gone for good.
+    /// The Node object is deleted, as if the machine were gone for good.
     Vanish,
     /// Containers take half a minute to start.
     SlowStart,
@@ -100,7 +100,7 @@ impl Trouble {
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| {
             let all = Self::ALL.map(Self::name).join(", ");
-            format!("{text:?} is nothing that a simulated node can have: it is one of {all}")
+            format!("{text:?} is not a fault of simulated nodes: expected one of {all}")
         })
     }
 }
@@ -111,7 +111,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How long containers take where nobody says otherwise.
+/// Default start and stop times of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     pub start: Duration,
@@ -119,13 +119,13 @@ pub struct Pace {
 }
 
 impl Default for Pace {
-    /// Long enough to be seen.
+    /// Long enough to be observed.
     fn default() -> Self {
         Self { start: Duration::from_millis(300), stop: Duration::from_millis(300) }
     }
 }
 
-/// What a node is reader.
+/// Behaviour of a node, from its annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeBehaviour {
     troubles: Vec<Trouble>,
@@ -134,7 +134,7 @@ pub(super) struct NodeBehaviour {
 }
 
 impl NodeBehaviour {
-    /// An annotation that cannot be read is passed to `complain` and ignored.
+    /// Reads the annotations. Invalid ones are passed to `complain` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
         let mut reader = Reader { annotations, complain };
         let fail = reader.annotations.get(FAIL).map(String::as_str).unwrap_or_default();
@@ -152,12 +152,13 @@ impl NodeBehaviour {
         self.troubles.contains(&trouble)
     }
 
-    /// Rule: a node that is not ready, silent or gone starts and stops nothing; with anything else it does.
+    /// Rule: a node that is NotReady, silent or deleted starts and stops no containers; with any other fault it
+    /// does.
     pub(super) fn works(&self) -> bool {
         ![Trouble::NotReady, Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
     }
 
-    /// Rule: of a node that is silent or gone the API server hears nothing; with anything else it does.
+    /// Rule: a node that is silent or deleted makes no API calls; with any other fault it does.
     pub(super) fn speaks(&self) -> bool {
         ![Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
     }
@@ -181,7 +182,7 @@ pub(super) struct Exit {
     pub(super) reason: Box<str>,
 }
 
-/// What a container is reader.
+/// Behaviour of a container, from the pod's annotations and the image name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ContainerBehaviour {
     pub(super) start: Option<Duration>,
@@ -192,9 +193,9 @@ pub(super) struct ContainerBehaviour {
 }
 
 impl ContainerBehaviour {
-    /// An annotation that cannot be read is passed to `complain` and ignored.
+    /// Reads the annotations. Invalid ones are passed to `complain` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
-        // Few pods have such an annotation.
+        // Fast path: most pods have no such annotation.
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
             return Self::default();
         }
@@ -202,7 +203,7 @@ impl ContainerBehaviour {
         let stop = |it: &str| if it == "never" { Ok(Stop::Never) } else { span(it).map(Stop::After) };
         let code = |it: &str| match it.parse() {
             Ok(code @ 0..=255) => Ok(code),
-            _ => Err(format!("{it:?} is no exit code from 0 to 255")),
+            _ => Err(format!("{it:?} is not an exit code from 0 to 255")),
         };
         let after = reader.get(EXIT_AFTER, span);
         let code = reader.get(EXIT_CODE, code);
@@ -221,11 +222,11 @@ impl ContainerBehaviour {
         }
     }
 
-    /// The behaviour of one container: by the pod's annotations, and by words in the name of its image.
+    /// The behaviour of one container: the pod's annotations, extended by words in the image name.
     pub(super) fn of(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
-            // A pod that is to crash does so once its init containers are done.
+            // Only main containers crash, after the init containers have completed.
             Role::Init | Role::Sidecar | Role::Ephemeral => {
                 Self { exit: None, never_ready: false, ..self.clone() }
             }
@@ -233,7 +234,7 @@ impl ContainerBehaviour {
         own.or_by_image(image)
     }
 
-    /// How the container exits by itself: an init container completes, all others run on.
+    /// How the container exits on its own: an init container completes, the others keep running.
     pub(super) fn exit_or_complete(self, role: Role, pace: Pace) -> Option<Exit> {
         let complete = || Exit { after: pace.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
@@ -260,7 +261,7 @@ impl ContainerBehaviour {
     }
 }
 
-/// What the kubelet calls the end of a container.
+/// The kubelet's reason for an exit code.
 pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }
@@ -281,9 +282,9 @@ fn flag(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
 }
 
-/// `0`, `300ms`, `30s`, `5m`, `1h`.
+/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`.
 pub fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time such as 0, 300ms, 30s, 5m or 1h");
+    let wrong = || format!("{text:?} is not a duration such as 0, 300ms, 30s, 5m or 1h");
     let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
     let number: u32 = number.parse().map_err(|_| wrong())?;
     let unit_ms = match unit {

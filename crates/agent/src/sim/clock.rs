@@ -1,18 +1,18 @@
-//! The fleet's clock. Times in objects are the wall clock's; waits must not depend on how that is set.
+//! The fleet's clock. Timestamps in objects use the wall clock; waits must not depend on changes of it.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// A difference below this is drift, or the two clocks not being read at the same moment.
+/// Smallest difference of the two clocks that counts as a clock change; smaller ones are drift.
 const STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// Reads the wall clock and, by the monotonic clock, notices when it was set.
+/// The wall clock, with detection of clock changes by the monotonic clock.
 #[derive(Clone)]
 pub(super) struct Clock {
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Both clocks, when they were last read.
+    /// Both clocks at the last reading.
     read: (Timestamp, Instant),
 }
 
@@ -21,7 +21,8 @@ impl Clock {
         Self { read: (wall(), Instant::now()), wall: Arc::new(wall) }
     }
 
-    /// The time, and how much the clock was set forward (or back, below zero) since it was last read.
+    /// The current time, and by how much the wall clock was set forward (positive) or back (negative) since the
+    /// last reading.
     pub(super) fn read(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
         let before = std::mem::replace(&mut self.read, now);
@@ -30,13 +31,13 @@ impl Clock {
         (now.0, if step.abs() < STEP_MIN { SignedDuration::ZERO } else { step })
     }
 
-    /// The time, for a wait that begins now.
+    /// The current time, without detection of clock changes.
     pub(super) fn now(&self) -> Timestamp {
         (self.wall)()
     }
 }
 
-/// The same moment by a clock that was set by so much.
+/// Shifts a timestamp by a clock change.
 pub(super) fn shifted(at: Timestamp, by: SignedDuration) -> Timestamp {
     let end = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
     at.checked_add(by).unwrap_or(end)

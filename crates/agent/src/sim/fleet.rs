@@ -1,6 +1,6 @@
-//! The shell around the nodes and their pods: two watches, a clock, and calls, so many at once.
+//! Runs a fleet of simulated nodes: two watches, timers, and a bounded number of concurrent API calls.
 //!
-//! A node is of the fleet if it has the fleet's label: those that come later, whoever makes them, are played too.
+//! A node belongs to the fleet if it has the fleet's label: nodes that other clients add later are simulated too.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::pin;
@@ -25,15 +25,16 @@ use super::pod::{Call, Host, Pod};
 use super::wire;
 use crate::error_chain::chain;
 
-/// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
+/// Heartbeat interval. As with the kubelet, four heartbeats may be missed.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 const LEASE_S: u64 = 40;
+/// Interval of node status reports without a change.
 const REPORT_EVERY: Duration = Duration::from_secs(300);
 
-/// After a call that failed for no reason of its own, such as a lost connection.
+/// Delay after a call that failed temporarily, such as by a lost connection.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Calls under way at once: enough to keep a server busy that writes many at once to its disk.
+/// Concurrent API calls: enough to saturate a server that batches its disk writes.
 const CALLS_MAX: usize = 64;
 
 const NODES: &str = "/api/v1/nodes";
@@ -42,15 +43,16 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON: &str = "application/json";
 
+/// Configuration of a fleet.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Nodes with this label value are played.
+    /// Value of the fleet label of its nodes.
     pub fleet: String,
-    /// So many there are at least, called `PREFIX-1`, `PREFIX-2`, …
+    /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
     pub count: u16,
     pub prefix: String,
     pub pace: Pace,
-    /// The nodes are spread over so many zones; none: they have no zone.
+    /// Number of zones that the nodes are spread over; 0: no zones.
     pub zones: u16,
 }
 
@@ -60,6 +62,7 @@ impl Default for Options {
     }
 }
 
+/// A registered fleet of simulated nodes.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Fleet {
     client: Client,
@@ -67,7 +70,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Makes the nodes known to the API server, Ready unless they are behaviour otherwise.
+    /// Registers the nodes; they are Ready unless their annotations name a fault.
     pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
@@ -93,7 +96,7 @@ impl Fleet {
         Ok(Self { client, options })
     }
 
-    /// Plays the nodes until `stop`.
+    /// Simulates the nodes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, options } = self;
         let mut play = Play::new(client, options, Clock::new(Timestamp::now));
@@ -119,17 +122,17 @@ impl Options {
     }
 }
 
-/// Registers one more node. Whoever plays its fleet plays it from then on.
+/// Registers one more node, which the process of its fleet then simulates.
 pub async fn add(client: &Client, new: &New) -> kube::Result<()> {
     send(client, create(new, Timestamp::now())).await.map(drop)
 }
 
-/// Numbers that no node of any fleet has, from the lowest on.
+/// Node numbers that no fleet uses, in ascending order.
 pub async fn free(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
     let nodes: Api<wire::Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET)).await?;
-    let taken: BTreeSet<u16> = nodes.iter().filter_map(node::number).collect();
-    Ok((1..=node::NODES_MAX).filter(move |it| !taken.contains(it)))
+    let used: BTreeSet<u16> = nodes.iter().filter_map(node::number).collect();
+    Ok((1..=node::NODES_MAX).filter(move |it| !used.contains(it)))
 }
 
 /// Deletes every node of a fleet.
@@ -145,25 +148,25 @@ async fn list(client: &Client, fleet: &str) -> kube::Result<Vec<wire::Node>> {
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET}={fleet}"))).await?.items)
 }
 
-/// So many at once, until one fails.
+/// Sends requests concurrently, until one fails.
 async fn all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result<()> {
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     for call in calls {
-        if CALLS_MAX <= under_way.len()
-            && let Some(done) = under_way.join_next().await
+        if CALLS_MAX <= in_flight.len()
+            && let Some(done) = in_flight.join_next().await
         {
             done.expect("no call panics")?;
         }
         let client = client.clone();
-        under_way.spawn(async move { send(&client, call).await });
+        in_flight.spawn(async move { send(&client, call).await });
     }
-    while let Some(done) = under_way.join_next().await {
+    while let Some(done) = in_flight.join_next().await {
         done.expect("no call panics")?;
     }
     Ok(())
 }
 
-/// The version that was written.
+/// Sends a request and returns the resourceVersion of the written object.
 async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
     let written: wire::Written = client.request(request).await?;
     Ok(wire::version(&written.metadata))
@@ -171,7 +174,7 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
 
 fn request(method: Method, path: String, media_type: &str, body: &Value) -> Request<Vec<u8>> {
     let request = Request::builder().method(method).uri(path).header("Content-Type", media_type);
-    request.body(body.to_string().into_bytes()).expect("names of objects are words in a path")
+    request.body(body.to_string().into_bytes()).expect("object names are valid in a path")
 }
 
 fn create(new: &New, now: Timestamp) -> Request<Vec<u8>> {
@@ -182,32 +185,34 @@ fn report(node: &str, status: &Value) -> Request<Vec<u8>> {
     request(Method::PATCH, format!("{NODES}/{node}/status"), STRATEGIC, &json!({"status": status}))
 }
 
-/// Everything about the fleet that is in motion.
+/// Runs a fleet: nodes, pods, timers and calls.
 pub(super) struct Play {
     client: Client,
     options: Options,
     clock: Clock,
     nodes: HashMap<Arc<str>, Node>,
     pods: HashMap<Arc<str>, Known>,
-    /// Ordered by time; there is at most one for each subject.
+    /// Timers in order of time, at most one for each subject.
     timers: BTreeSet<(Timestamp, Subject)>,
-    /// Heartbeats and all else take turns: where the server is slower than both, neither waits for all of the other.
+    /// Heartbeats and other calls alternate, so that neither starves on a slow server.
     beats: VecDeque<Task>,
     others: VecDeque<Task>,
     is_beats_turn: bool,
     calls: JoinSet<Done>,
-    /// What lists that are under way have shown so far.
+    /// Nodes seen so far by a list in progress.
     listed_nodes: HashSet<Arc<str>>,
+    /// Pods seen so far by a list in progress.
     listed_pods: HashSet<Arc<str>>,
 }
 
+/// A node of the fleet.
 struct Node {
     uid: Box<str>,
     number: u16,
     behaviour: NodeBehaviour,
     shown: Vec<wire::Condition>,
     has_lease: bool,
-    /// The report that is under way or was last made.
+    /// Time of the last status report, finished or in flight.
     reported: Option<Timestamp>,
     pods: BTreeSet<Arc<str>>,
     addresses: Addresses,
@@ -220,13 +225,15 @@ impl Node {
     }
 }
 
+/// A pod of the fleet.
 struct Known {
     pod: Pod,
-    /// A call is under way: it is looked at when that is done.
+    /// An API call is in flight; the pod is stepped again when it completes.
     busy: bool,
     timer: Option<Timestamp>,
 }
 
+/// What a timer is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Pod(Arc<str>),
@@ -234,12 +241,13 @@ enum Subject {
     Report(Arc<str>),
 }
 
-/// A call, and whom it is about.
+/// A queued API call and its subject.
 struct Task {
     about: About,
     request: Request<Vec<u8>>,
 }
 
+/// The node or pod that a call is about, by kind of call.
 #[derive(Debug, Clone)]
 enum About {
     Pod(Arc<str>),
@@ -251,11 +259,13 @@ enum About {
     PodsOf(Arc<str>),
 }
 
+/// A completed call.
 struct Done {
     about: About,
     came: kube::Result<Came>,
 }
 
+/// The response to a call.
 enum Came {
     Written(u64),
     Pods(Vec<wire::Pod>),
@@ -284,7 +294,7 @@ impl Play {
         let nodes = Api::<wire::Node>::all(self.client.clone());
         let nodes = watcher(nodes, watcher::Config::default().labels(&fleet)).default_backoff();
         let mut nodes = pin!(nodes);
-        // Pods are asked for when their nodes are known. What comes while they are is asked for node by node.
+        // Pods are listed after the nodes are known; for nodes that appear later, node by node.
         loop {
             match nodes.try_next().await {
                 Ok(Some(event)) => {
@@ -295,7 +305,7 @@ impl Play {
                     }
                 }
                 Ok(None) => return,
-                Err(error) => tracing::warn!(error = %chain(&error), "the nodes cannot be listed; try again"),
+                Err(error) => tracing::warn!(error = %chain(&error), "cannot list the nodes, retrying"),
             }
         }
         let pods = Api::<wire::Pod>::all(self.client.clone());
@@ -304,7 +314,7 @@ impl Play {
         loop {
             self.start_calls();
             let wait = self.timers.first().map(|(at, _)| at.duration_since(self.clock.now()));
-            let due = async {
+            let timer = async {
                 match wait {
                     Some(wait) => tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await,
                     None => std::future::pending().await,
@@ -313,7 +323,7 @@ impl Play {
             tokio::select! {
                 Some(done) = self.calls.join_next() => match done {
                     Ok(done) => self.done(done),
-                    Err(error) => tracing::error!(%error, "a call was lost"),
+                    Err(error) => tracing::error!(%error, "a call panicked"),
                 },
                 event = pods.try_next() => match event {
                     Ok(Some(event)) => self.pod_event(event),
@@ -325,7 +335,7 @@ impl Play {
                     Ok(None) => return,
                     Err(error) => tracing::warn!(error = %chain(&error), "the watch of nodes failed; restarting it"),
                 },
-                () = due => self.wake(),
+                () = timer => self.wake(),
             }
         }
     }
@@ -342,7 +352,7 @@ impl Play {
                             client.request(request).await;
                         list.map(|it| Came::Pods(it.items))
                     }
-                    // The answer to a delete is the object, or a status.
+                    // The response to a delete is the object or a Status.
                     About::Vanishing(_) => {
                         client.request::<IgnoredAny>(request).await.map(|_| Came::Written(0))
                     }
@@ -362,17 +372,21 @@ impl Play {
         one.pop_front().or_else(|| other.pop_front())
     }
 
-    /// The time. Where the clock was set since it was last read, everything that is waited for is moved along with it.
+    /// The current time. If the wall clock was changed, all timers are shifted with it.
     fn now(&mut self) -> Timestamp {
         let (now, by) = self.clock.read();
         if !by.is_zero() {
-            tracing::warn!(seconds = by.as_secs(), "the clock was set; simulated nodes go on as before");
+            tracing::warn!(
+                seconds = by.as_secs(),
+                "the wall clock was changed; the timers of simulated nodes are adjusted"
+            );
             self.shift(by);
         }
         now
     }
 
-    /// Rule: a clock that is set neither delays nor hastens heartbeats, reports or pods: waits go by the monotonic clock.
+    /// Rule: a change of the wall clock neither delays nor hastens heartbeats, reports or pods: waits follow the
+    /// monotonic clock.
     fn shift(&mut self, by: SignedDuration) {
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().map(|(at, subject)| (shifted(at, by), subject)).collect();
@@ -453,7 +467,7 @@ impl Play {
             self.forget_node(&name);
         }
         let behaviour = NodeBehaviour::read(seen.annotations(), &mut |error| {
-            tracing::warn!(node = &*name, error, "an annotation is ignored");
+            tracing::warn!(node = &*name, error, "ignoring an invalid annotation");
         });
         let shown = seen.status.conditions.clone();
         if let Some(node) = self.nodes.get_mut(&name) {
@@ -476,7 +490,7 @@ impl Play {
                 timers: [None; 2],
             };
             self.nodes.insert(name.clone(), node);
-            // The first heartbeat makes the lease, and is due at once.
+            // The first heartbeat creates the lease and is due immediately.
             self.arm_node(&name, BEAT, now);
             self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share(number))));
             if is_late {
@@ -484,16 +498,16 @@ impl Play {
             }
             self.obey_if_set(&name, now);
         }
-        let node = self.nodes.get(&name).expect("it was just seen");
+        let node = self.nodes.get(&name).expect("the node was just added");
         if node.behaviour.speaks() && !node::is_as_said(&node.behaviour, &node.shown) {
             self.report(&name, now);
         }
     }
 
-    /// Somebody made it without saying where it is: it is given a number.
+    /// Assigns a number, hence addresses, to a node that another client created.
     fn adopt(&mut self, name: &Arc<str>) -> u16 {
-        let taken: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
-        let number = (1..node::NODES_MAX).find(|it| !taken.contains(it)).unwrap_or(node::NODES_MAX);
+        let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
+        let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
         let new = New { name: name.to_string(), number, fleet: self.options.fleet.clone(), ..New::default() };
         let object = new.object(Timestamp::now());
         let patch = json!({
@@ -511,7 +525,7 @@ impl Play {
         }
     }
 
-    /// What it is behaviour has changed.
+    /// Applies a changed behaviour to the node and its pods.
     fn obey(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get(name) else { return };
         if node.behaviour.has(Trouble::Vanish) {
@@ -530,7 +544,7 @@ impl Play {
         }
     }
 
-    /// At most one each second.
+    /// Reports the node's status, at most once a second.
     fn report(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if let Some(reported) = node.reported
@@ -593,7 +607,7 @@ impl Play {
             let host = node.host(self.options.pace);
             let name = seen.name_any();
             let pod = Pod::new(&seen, host, now, &mut |error| {
-                tracing::warn!(pod = name, error, "part of a pod is ignored");
+                tracing::warn!(pod = name, error, "ignoring an invalid part of a pod");
             });
             let Some(mut pod) = pod else { return };
             if !pod.on_host {
@@ -642,7 +656,7 @@ impl Play {
         Some(known)
     }
 
-    /// From now on it is renewed, each in its own moment.
+    /// Starts the renewals of a lease that exists; nodes renew at different offsets.
     fn has_lease(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;
@@ -676,14 +690,14 @@ impl Play {
         }
     }
 
-    /// `code` is 0 if the same call may well succeed later.
+    /// Handles a failed call. `code` is 0 for temporary failures.
     fn failed(&mut self, about: About, code: u16, error: &kube::Error, now: Timestamp) {
         let error = chain(error);
         match (about, code) {
-            // It is gone, or another one has its name now: the watch will say so.
+            // The object is gone or was replaced; the watch will show it.
             (About::Pod(_) | About::Report(_) | About::Vanishing(_) | About::Adoption(_), 404 | 409) => {}
             (About::Pod(uid), code) => {
-                tracing::warn!(uid = &*uid, %error, "a pod's status was not taken; try again");
+                tracing::warn!(uid = &*uid, %error, "cannot write the status of a pod, retrying");
                 let Some(known) = self.pods.get_mut(&uid) else { return };
                 let Some(node) = self.nodes.get(&known.pod.node) else { return };
                 known.busy = false;
@@ -695,7 +709,7 @@ impl Play {
                 }
                 self.timers.insert((at, Subject::Pod(uid)));
             }
-            // There is one already, of the process before this one.
+            // The lease of an earlier process exists.
             (About::Lease(name), 409) => self.has_lease(&name, now),
             (About::Renewal(name), 404) => {
                 if let Some(node) = self.nodes.get_mut(&name) {
@@ -704,19 +718,19 @@ impl Play {
                 self.arm_node(&name, BEAT, now);
             }
             (About::Renewal(name) | About::Lease(name), _) => {
-                tracing::warn!(node = &*name, %error, "a heartbeat failed; try again");
+                tracing::warn!(node = &*name, %error, "a heartbeat failed, retrying");
                 self.arm_node(&name, BEAT, after(now, RETRY));
             }
             (About::Report(name), _) => {
-                tracing::warn!(node = &*name, %error, "a node's status was not taken; try again");
+                tracing::warn!(node = &*name, %error, "cannot write the status of a node, retrying");
                 self.arm_node(&name, REPORT, after(now, RETRY));
             }
             (About::PodsOf(name), _) => {
-                tracing::warn!(node = &*name, %error, "the pods of a node cannot be listed; try again");
+                tracing::warn!(node = &*name, %error, "cannot list the pods of a node, retrying");
                 self.others.push_back(pods_of(&name));
             }
             (About::Vanishing(name) | About::Adoption(name), _) => {
-                tracing::warn!(node = &*name, %error, "a node was not changed");
+                tracing::warn!(node = &*name, %error, "cannot update or delete a node");
             }
         }
     }
@@ -725,8 +739,8 @@ impl Play {
 const BEAT: usize = 0;
 const REPORT: usize = 1;
 
-/// Where in the time between two heartbeats a node has its turn: multiples of the golden ratio are spread evenly, however
-/// many there are.
+/// Offset of a node within an interval, from 0 to 1: multiples of the golden ratio are evenly spread, however many
+/// there are.
 fn share(number: u16) -> f64 {
     (f64::from(number) * 0.618_033_988_749_895).fract()
 }
@@ -738,7 +752,7 @@ fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
         let request = request(Method::PATCH, format!("{LEASES}/{name}"), MERGE, &patch);
         return Task { about: About::Renewal(name.clone()), request };
     }
-    // It goes with its node.
+    // The lease is garbage collected with its node.
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -750,7 +764,7 @@ fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
     Task { about: About::Lease(name.clone()), request }
 }
 
-/// A time so long after another.
+/// Adds a duration to a timestamp, saturating.
 fn after(at: Timestamp, span: Duration) -> Timestamp {
     let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     at.checked_add(span).unwrap_or(Timestamp::MAX)
@@ -758,7 +772,7 @@ fn after(at: Timestamp, span: Duration) -> Timestamp {
 
 fn pods_of(node: &Arc<str>) -> Task {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-    let request = Request::get(path).body(Vec::new()).expect("names of nodes are words in a path");
+    let request = Request::get(path).body(Vec::new()).expect("node names are valid in a path");
     Task { about: About::PodsOf(node.clone()), request }
 }
 

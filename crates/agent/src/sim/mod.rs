@@ -1,9 +1,10 @@
-//! Simulated nodes: any number in one process, all behind one watch of the nodes and one of the pods.
+//! Simulated nodes: any number in one process, with one watch of nodes and one of pods.
 //!
-//! `behaviour` lists how they can be made to behave; `wire` is what a watch delivers; `pod` drives the kubelet rules of the engine
-//! over the fake `runtime`; `node` is the Node object; `fleet` makes the calls, by `clock`.
+//! `behaviour` lists the configurable behaviour; `wire` decodes watch events; `pod` drives the kubelet rules of
+//! the engine over the fake `runtime`; `node` builds the Node object; `fleet` makes the API calls, timed by
+//! `clock`.
 //!
-//! All that a pod needs can be read back from its status: a process that starts again goes on where the last one was.
+//! A pod's state can be restored from its status, so a restarted process continues where the last one stopped.
 
 mod behaviour;
 mod clock;

@@ -1,4 +1,4 @@
-//! One node: the object it registers with, and what it reports of itself. No clock is read here, and no call is made.
+//! The Node object of a simulated node: registration and status. Pure: no clock and no calls.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,23 +10,23 @@ use super::behaviour::{FLEET, NodeBehaviour, Trouble};
 use super::wire;
 use crate::architecture;
 
-/// Two bytes of the addresses tell the nodes apart, and some ranges are others'.
+/// Most simulated nodes: two bytes of an address distinguish them, and some ranges are used otherwise.
 pub const NODES_MAX: u16 = 40_000;
 
-/// A node that is to be.
+/// A node to register.
 #[derive(Debug, Clone, Default)]
 pub struct New {
     pub name: String,
-    /// Tells its addresses.
+    /// Determines the node's addresses.
     pub number: u16,
     pub fleet: String,
-    /// Beside those that a kubelet sets.
+    /// Labels besides those that the kubelet sets.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
 }
 
 impl New {
-    /// What it registers with, in one request.
+    /// The Node object to create, with its status.
     pub(super) fn object(&self, now: Timestamp) -> Value {
         let mut labels = json!({
             "kubernetes.io/hostname": self.name,
@@ -50,7 +50,7 @@ impl New {
     }
 }
 
-/// The number that a node's addresses were made of.
+/// The number of a node, from its pod CIDR.
 pub(super) fn number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
@@ -59,7 +59,7 @@ pub(super) fn number(node: &wire::Node) -> Option<u16> {
     (pod_address(number, 0) == range && number <= NODES_MAX).then_some(number)
 }
 
-/// The addresses that a node's pods have: one bit for each of its range.
+/// Allocated pod addresses of a node: one bit for each address of its pod CIDR.
 #[derive(Debug)]
 pub(super) struct Addresses {
     number: u16,
@@ -67,12 +67,12 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The first and the last of a range are nobody's.
+    /// The network and broadcast addresses are never allocated.
     pub(super) fn new(number: u16) -> Self {
         Self { number, taken: [1, 1 << 127] }
     }
 
-    /// The one that it has, or the lowest that no other pod here has. When all are taken, the last is shared.
+    /// Allocates the wanted address or the lowest free one. When all are allocated, the last one is shared.
     pub(super) fn lend(&mut self, wanted: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (wanted, self.taken) {
             (Some(wanted), _) => u32::from(wanted.octets()[3]),
@@ -96,7 +96,7 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// The whole status, as a strategic merge patch: conditions that others set stay.
+/// The whole status, as a strategic merge patch, which keeps conditions of other clients.
 pub(super) fn status(
     name: &str,
     number: u16,
@@ -145,18 +145,20 @@ pub(super) fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The `number`-th address of a node's range.
+/// The `number`-th address of a node's pod CIDR.
 pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     let [high, low] = node.to_be_bytes();
-    // Services have 10.96.0.0/16.
+    // 10.96.0.0/16 is the range of Services.
     let high = if high < 96 { high } else { high + 1 };
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the API server shows what this node says of itself.
+/// Whether the API server has the node's current conditions.
 pub(super) fn is_as_said(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> bool {
-    let said = conditions(behaviour, shown);
-    said.iter().all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
+    let current = conditions(behaviour, shown);
+    current
+        .iter()
+        .all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
 }
 
 struct Condition {
@@ -204,7 +206,7 @@ fn conditions(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> Vec<Condi
             condition("Ready", true, "KubeletReady", "kubelet is posting ready status")
         },
     ];
-    // A kubelet knows nothing of it: it is said only where it was, or is, otherwise.
+    // The kubelet does not set this condition, so it is reported only if it is, or was, True.
     if behaviour.has(Trouble::NetworkUnavailable) {
         all.push(condition(
             "NetworkUnavailable",

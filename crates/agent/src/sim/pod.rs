@@ -1,8 +1,7 @@
-//! One simulated pod: the kubelet rules of the engine decide, and a fake runtime answers them. No clock is read here, and no call
-//! is made.
+//! A simulated pod: the kubelet rules of the engine over a fake runtime. Pure: no clock and no calls.
 //!
-//! Nothing runs, so a pod at rest needs no state machine: it is dropped, and built again from the API object and the runtime state
-//! when the object changes. Thousands of pods in one process cost little memory that way.
+//! A pod at rest needs no state machine: it is dropped, and rebuilt from the API object and the runtime state when
+//! the object changes. That keeps thousands of pods in one process small.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -21,6 +20,7 @@ use super::clock::shifted;
 use super::runtime::FakeRuntime;
 use super::wire;
 
+/// A simulated pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) namespace: Box<str>,
@@ -31,15 +31,15 @@ pub(super) struct Pod {
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
-    /// `None` at rest.
+    /// The state machine; `None` while the pod is at rest.
     active: Option<Box<Active>>,
     /// The resource version of the last write.
     version: u64,
-    /// What the last event that was applied had beside the status.
+    /// Metadata of the last applied event.
     seen: Seen,
 }
 
-/// What other clients change in a pod: its spec, and its deletion.
+/// The metadata by which changes of other clients show: of the spec, and the deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     generation: Option<i64>,
@@ -58,31 +58,31 @@ impl Seen {
     }
 }
 
-/// A pod with something to do, or to wait for.
+/// A pod that has work to do or waits for something.
 #[derive(Debug)]
 struct Active {
     kubelet: kubelet::Pod,
     object: Arc<Object>,
-    /// Actions that take time, and when they end. `None`: never.
+    /// Actions in progress, and when they complete. `None`: never.
     in_flight: Vec<(Option<Time>, Action)>,
-    /// Probes that have passed: they are not answered again.
+    /// Probes that have passed; they are not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
-    /// The report or deletion that the API server has not answered yet.
+    /// The report or deletion that is in flight.
     sent: Option<Action>,
-    /// The last event that came meanwhile.
+    /// The last event that arrived while a call is in flight.
     next: Option<wire::Pod>,
-    /// By how much the clock was set since this began: the pod's own time goes on as if it had not been.
+    /// By how much the wall clock was changed since the pod became active; the pod's own time continues unchanged.
     skew: SignedDuration,
 }
 
-/// What is to be done for a pod now, and when to come again.
+/// The result of a step: an API call, and when to step again.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) call: Option<Call>,
     pub(super) wake_at: Option<Timestamp>,
 }
 
-/// What a node gives to its pods.
+/// Node address and container timings, which a pod takes from its node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host {
     pub(super) address: Ipv4Addr,
@@ -93,12 +93,12 @@ pub(super) struct Host {
 pub(super) enum Call {
     /// A strategic merge patch of the status.
     Report(Value),
-    /// All has ended: the pod is deleted from the API server.
+    /// Delete the pod, whose containers have all stopped.
     Delete,
 }
 
 impl Pod {
-    /// Goes on where the pod's status ends: a node that comes again finds its containers running.
+    /// Restores the pod from its status: the containers of a restarted node are still running.
     pub(super) fn new(
         event: &wire::Pod,
         host: Host,
@@ -133,10 +133,10 @@ impl Pod {
         Some(pod)
     }
 
-    /// The watch shows it.
+    /// Applies a watch event.
     pub(super) fn see(&mut self, event: wire::Pod, host: Host, now: Timestamp) {
-        // Events up to the last write have no news in their status. A deletion or a change of the spec just before that
-        // write is news: its event may come after the response.
+        // Events up to the last write bring no new status. A deletion or spec change just before that write does
+        // matter: its event may arrive after the response.
         let seen = Seen::of(&event);
         if event.version() <= self.version && seen == self.seen {
             return;
@@ -151,7 +151,7 @@ impl Pod {
                 self.apply(object, host, now);
             }
             Err(error) => {
-                tracing::warn!(pod = &*self.name, %error, "a pod cannot be read, and stays as it was")
+                tracing::warn!(pod = &*self.name, %error, "cannot decode a pod; keeping its last state")
             }
         }
     }
@@ -162,7 +162,7 @@ impl Pod {
             if never_ready && container.readiness.is_none() {
                 container.readiness = Some(NEVER_PASSES);
             }
-            // Probes pass once, and from then on: so liveness probes change nothing, and one result counts.
+            // Probes pass from the first time on, so liveness probes have no effect and one success is enough.
             container.liveness = None;
             for probe in container.startup.iter_mut().chain(&mut container.readiness) {
                 probe.successes_min = 1;
@@ -191,20 +191,20 @@ impl Pod {
         }
     }
 
-    /// The clock was set by so much: no wait becomes longer or shorter.
+    /// Adjusts to a change of the wall clock, so that no wait becomes longer or shorter.
     pub(super) fn shift(&mut self, by: SignedDuration) {
         if let Some(active) = &mut self.active {
             active.skew = active.skew.saturating_add(by);
         }
     }
 
-    /// The API server took what was sent, and shows it since this version.
+    /// The call in flight succeeded and produced this resourceVersion.
     pub(super) fn sent(&mut self, version: u64, host: Host, now: Timestamp) {
         self.version = self.version.max(version);
         self.answered(Outcome::Done, host, now);
     }
 
-    /// The API server did not take what was sent.
+    /// The call in flight failed.
     pub(super) fn was_refused(&mut self, host: Host, now: Timestamp) {
         let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
         self.answered(failed, host, now);
@@ -221,7 +221,7 @@ impl Pod {
         }
     }
 
-    /// Everything that takes no time is done, and then told in one status.
+    /// Executes everything that takes no time, then reports it in one status.
     pub(super) fn step(&mut self, Host { pace, .. }: Host, now: Timestamp) -> Step {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return Step { call: None, wake_at: None } };
@@ -267,7 +267,7 @@ impl Pod {
     }
 }
 
-/// A readiness probe for a container that has none, and is never to be ready.
+/// A readiness probe that never passes, for a container that has none and is never to be ready.
 const NEVER_PASSES: Probe = Probe {
     initial_delay: Duration::ZERO,
     period: Duration::from_secs(10),
@@ -277,8 +277,8 @@ const NEVER_PASSES: Probe = Probe {
 };
 
 impl Active {
-    /// Another client has set the phase to Succeeded or Failed. The containers stop, and the status stays as that client wrote it
-    /// until the pod is deleted.
+    /// Whether another client has set the phase to Succeeded or Failed. The containers stop, and the status stays
+    /// as that client wrote it until the pod is deleted.
     fn was_ended_by_another_client(&self) -> bool {
         let has_ended = matches!(self.object.status["phase"].as_str(), Some("Succeeded" | "Failed"));
         has_ended && self.object.deletion_grace.is_none()
@@ -292,7 +292,7 @@ impl Active {
         shifted(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }
 
-    /// Begins an action. Most take no time.
+    /// Starts an action. Most take no time.
     fn execute(
         &mut self,
         action: Action,
@@ -340,7 +340,7 @@ impl Active {
         self.kubelet.done(&action, outcome, now);
     }
 
-    /// Containers exit, start and stop whose time has come.
+    /// Completes the exits, starts and stops that are due.
     fn finish(&mut self, runtime: &mut FakeRuntime, behaviour: &ContainerBehaviour, pace: Pace, now: Time) {
         runtime.exit_due(now);
         let is_deleted = self.object.deletion_grace.is_some();
@@ -350,7 +350,7 @@ impl Active {
         let due: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., is_due).collect();
         for (_, action) in due {
             let outcome = match &action {
-                // A start in progress is given up when the pod is deleted, as when a kubelet cancels the sync of a pod.
+                // A start in progress is cancelled when the pod is deleted, as in the kubelet.
                 Action::Start { .. } if is_deleted => {
                     Outcome::Failed { reason: "RunContainerError".into(), message: "context canceled".into() }
                 }
@@ -374,7 +374,7 @@ impl Active {
             };
             self.kubelet.done(&action, outcome, now);
         }
-        // A container that was told to stop more than once, or that exited meanwhile, has stopped.
+        // A container that was stopped more than once, or that exited meanwhile, has stopped.
         let has_stopped = |(_, action): &mut (Option<Time>, Action)| matches!(action, Action::Stop { id, .. } if !runtime.is_running(id));
         let stopped: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., has_stopped).collect();
         stopped.iter().for_each(|(_, action)| self.kubelet.done(action, Outcome::Done, now));

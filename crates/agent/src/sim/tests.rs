@@ -556,12 +556,12 @@ fn what_cannot_be_read_is_said_and_left_out() {
     let container = ContainerBehaviour::read(&annotations, &mut |it| writeln!(said, "pod: {it}").unwrap());
     writeln!(said, "{node:?}\n{container:?}").unwrap();
     expect![[r#"
-        node: sim.muster.dev/fail: "on-fire" is nothing that a simulated node can have: it is one of not-ready, memory-pressure, disk-pressure, pid-pressure, network-unavailable, silent, vanish, slow-start
-        node: sim.muster.dev/start-delay: "soon" is not a time such as 0, 300ms, 30s, 5m or 1h
-        node: sim.muster.dev/stop-delay: "never" is not a time such as 0, 300ms, 30s, 5m or 1h
-        pod: sim.muster.dev/exit-after: "3" is not a time such as 0, 300ms, 30s, 5m or 1h
-        pod: sim.muster.dev/exit-code: "256" is no exit code from 0 to 255
-        pod: sim.muster.dev/start-delay: "soon" is not a time such as 0, 300ms, 30s, 5m or 1h
+        node: sim.muster.dev/fail: "on-fire" is not a fault of simulated nodes: expected one of not-ready, memory-pressure, disk-pressure, pid-pressure, network-unavailable, silent, vanish, slow-start
+        node: sim.muster.dev/start-delay: "soon" is not a duration such as 0, 300ms, 30s, 5m or 1h
+        node: sim.muster.dev/stop-delay: "never" is not a duration such as 0, 300ms, 30s, 5m or 1h
+        pod: sim.muster.dev/exit-after: "3" is not a duration such as 0, 300ms, 30s, 5m or 1h
+        pod: sim.muster.dev/exit-code: "256" is not an exit code from 0 to 255
+        pod: sim.muster.dev/start-delay: "soon" is not a duration such as 0, 300ms, 30s, 5m or 1h
         pod: sim.muster.dev/never-ready: "yes" is neither true nor false
         NodeBehaviour { troubles: [Silent], start: None, stop: None }
         ContainerBehaviour { start: None, stop: Some(Never), exit: None, never_ready: false, image_missing: false }
@@ -579,11 +579,11 @@ fn spans() {
         Ok(300s)
         Ok(3600s)
         Ok(31622400s)
-        Err("\"5\" is not a time such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"s\" is not a time such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"\" is not a time such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"1d\" is not a time such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"-1s\" is not a time such as 0, 300ms, 30s, 5m or 1h")"#]]
+        Err("\"5\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
+        Err("\"s\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
+        Err("\"\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
+        Err("\"1d\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
+        Err("\"-1s\" is not a duration such as 0, 300ms, 30s, 5m or 1h")"#]]
     .assert_eq(&said);
 }
 
