@@ -9,17 +9,18 @@ use serde_json::Value;
 
 use super::behaviour::{Exit, KILLED, exit_reason};
 
-/// What a pod has of its runtime.
+/// The sandboxes and containers of one simulated pod.
 #[derive(Debug, Default)]
 pub(super) struct FakeRuntime {
     sandboxes: Vec<Sandbox>,
     containers: Vec<Container>,
-    /// Containers that exit by themselves, by ID.
+    /// Scheduled exits: time, container ID and exit.
     exits: Vec<(Time, Text, Exit)>,
 }
 
 impl FakeRuntime {
-    /// The runtime as the pod's status shows it: a process that starts again finds the containers of the one before it.
+    /// Restores the runtime state from the pod's status, so that a restarted process finds the containers of the
+    /// previous one.
     pub(super) fn restore(object: &Object, now: Time) -> Self {
         let status = &object.status;
         let mut runtime = Self::default();
@@ -66,7 +67,7 @@ impl FakeRuntime {
         } else if state["terminated"].is_object() {
             exited(&state["terminated"])
         } else if last.is_object() {
-            // It waits to be started again: its last end is its own.
+            // The container waits for its restart: its last state is the current one.
             exited(last)
         } else {
             return;
@@ -83,7 +84,7 @@ impl FakeRuntime {
         RuntimeState { mark, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
-    /// Does what takes no time.
+    /// Executes an action that takes no time.
     pub(super) fn execute(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {
@@ -172,7 +173,7 @@ fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
     format!("{uid}/{name}/{attempt}").into()
 }
 
-/// Unique within the pod, which is all that its state machine asks for.
+/// Unique within the pod, which is all that the state machine needs.
 fn sandbox_id(attempt: u32) -> Text {
     format!("sandbox-{attempt}").into()
 }

@@ -1,4 +1,4 @@
-//! Pods and nodes as a watch delivers them: only what simulated nodes need is read.
+//! Pods and nodes of watch events, decoded only as far as simulated nodes need.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A pod: its metadata is read at once, the rest when it is needed.
+/// A pod of which only the metadata is decoded; the rest is parsed on demand.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
     pub(super) metadata: ObjectMeta,
@@ -82,14 +82,14 @@ pub(super) struct NodeStatus {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// The answer to a write.
+/// The response to a write.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     #[serde(deserialize_with = "meta")]
     pub(super) metadata: ObjectMeta,
 }
 
-/// Metadata without `managedFields`, which are half of a pod.
+/// Decodes metadata without `managedFields`, which are half of a pod's size.
 fn meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -117,7 +117,7 @@ fn meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
     })
 }
 
-/// Versions of one server only go up.
+/// The resourceVersion as a number, which only increases on one server.
 pub(super) fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A directory that is empty when its pod begins and gone when it ends.
+//! emptyDir volumes, which live as long as their pod.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
@@ -11,12 +11,12 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 
 use super::table;
 
-/// How an empty directory is made.
+/// Configuration of an emptyDir volume.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
     pub(super) medium: Medium,
     pub(super) group: Option<u32>,
-    /// A container mounts something in it that others are to see.
+    /// A container mounts it with Bidirectional propagation, so it must be a shared mount.
     pub(super) is_shared: bool,
 }
 
@@ -27,11 +27,12 @@ pub(super) enum Medium {
 }
 
 impl EmptyDir {
-    /// Makes it, once: what the pod did to it since is the pod's. `ready` is a file that says it is made.
+    /// Creates the directory, unless the marker file `ready` shows that it exists: later changes belong to the
+    /// pod.
     pub(super) fn make(&self, dir: &Path, ready: &Path) -> io::Result<()> {
         let mounts = table::read()?;
         let is_mounted = mounts.iter().any(|it| it.point == dir);
-        // A file that outlived a restart of the machine says nothing about a mount, which did not.
+        // The marker survives a reboot, a mount does not.
         let needs_mount = self.is_shared || self.medium != Medium::Disk;
         if dir.is_dir() && ready.exists() && (is_mounted || !needs_mount) {
             return Ok(());
@@ -48,7 +49,7 @@ impl EmptyDir {
             if !table::is_mounted(dir)? {
                 mount_bind(dir, dir)?;
             }
-            // On its own first: else it would share with what it was bound from.
+            // Private first, else it would join the peer group of the mount that it was bound from.
             mount_change(dir, MountPropagationFlags::PRIVATE)?;
             mount_change(dir, MountPropagationFlags::SHARED)?;
         }
@@ -62,12 +63,12 @@ impl EmptyDir {
     }
 }
 
-/// Files in memory, which are never swapped out where the kernel can promise that.
+/// Mounts a tmpfs, without swap where the kernel supports that.
 fn mount_memory(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
     let size = bytes_max.map(|it| format!("size={it}"));
     let options = |is_noswap: bool| {
-        let words = [size.as_deref(), is_noswap.then_some("noswap")];
-        CString::new(words.into_iter().flatten().collect::<Vec<_>>().join(","))
+        let options = [size.as_deref(), is_noswap.then_some("noswap")];
+        CString::new(options.into_iter().flatten().collect::<Vec<_>>().join(","))
     };
     let try_with =
         |options: CString| mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(options.as_c_str()));

@@ -1,8 +1,8 @@
-//! The files of a volume on disk, all exchanged at once.
+//! Writes the files of a volume atomically.
 //!
-//! As a kubelet lays them out: `..data` links to a directory with the files of now, and each name that a container
-//! sees links into `..data`. A container that reads through the links sees the old files or the new ones, never some
-//! of each.
+//! The layout is the kubelet's: `..data` links to a directory with the current files, and each visible name links
+//! into `..data`. A container that reads through the links sees either the old files or the new ones, never a
+//! mixture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -17,11 +17,13 @@ use super::payload::File;
 const DATA: &str = "..data";
 const DATA_NEXT: &str = "..data_tmp";
 
-/// What a group may do with the files and the directories of a volume that it cannot write to.
+/// Mode bits that fsGroup gets on the files of a read-only volume.
 const GROUP_FILE: u32 = 0o440;
+/// Mode bits that fsGroup gets on the directories of a read-only volume.
 const GROUP_DIR: u32 = 0o2550;
 
-/// Rule: the files of a volume change together, and only when one of them is another. Upstream: `AtomicWriter.Write`.
+/// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:
+/// `AtomicWriter.Write`.
 pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<()> {
     let current = match fs::read_link(volume.join(DATA)) {
         Ok(link) => Some(link),
@@ -54,7 +56,7 @@ pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option
     Ok(())
 }
 
-/// Writes all files into a directory of their own, and makes `..data` point to it.
+/// Writes all files into a new directory and points `..data` to it.
 fn exchange(volume: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<PathBuf> {
     let now = Timestamp::now();
     let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
@@ -86,11 +88,11 @@ fn exchange(volume: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -
     Ok(name)
 }
 
-/// Whether a directory has these files, and no others.
+/// Whether a directory has exactly these files.
 fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<bool> {
     let mut found = 0;
-    let mut todo = vec![dir.to_owned()];
-    while let Some(at) = todo.pop() {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(at) = pending.pop() {
         let entries = match fs::read_dir(&at) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(false),
             other => other?,
@@ -98,15 +100,15 @@ fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::
         for entry in entries {
             let (entry, path) = entry.map(|it| (it.file_type(), it.path()))?;
             if entry?.is_dir() {
-                todo.push(path);
+                pending.push(path);
                 continue;
             }
             let name = path.strip_prefix(dir).ok().and_then(Path::to_str);
             let Some(file) = name.and_then(|it| files.get(it)) else { return Ok(false) };
-            let there = fs::symlink_metadata(&path)?;
-            let is_same = there.mode() & 0o777 == mode_of(file, group)
-                && there.uid() == file.user.unwrap_or(0)
-                && there.len() == file.data.len() as u64
+            let found_file = fs::symlink_metadata(&path)?;
+            let is_same = found_file.mode() & 0o777 == mode_of(file, group)
+                && found_file.uid() == file.user.unwrap_or(0)
+                && found_file.len() == file.data.len() as u64
                 && fs::read(&path)? == file.data;
             if !is_same {
                 return Ok(false);
@@ -117,17 +119,18 @@ fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::
     Ok(found == files.len())
 }
 
-/// The link that a container sees.
+/// Creates the visible link of a file.
 fn show(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     let (link, target) = (volume.join(name), Path::new(DATA).join(name));
     match fs::read_link(&link) {
         Ok(there) if there == target => return Ok(()),
         Ok(_) => fs::remove_file(&link)?,
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        // A directory made for another volume's mount gives way while it is empty.
+        // An empty directory, created as the mount point of another volume, is replaced.
         Err(why) if why.kind() == io::ErrorKind::InvalidInput => {
             if fs::remove_dir(&link).is_err() {
-                // Something is mounted there, or is in it: the file stays hidden, as it would be below the mount.
+                // The directory is a mount point or not empty: the file stays hidden, as it would be below the
+                // mount.
                 return Ok(());
             }
         }

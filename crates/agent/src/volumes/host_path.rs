@@ -1,4 +1,4 @@
-//! Paths of the machine itself.
+//! hostPath volumes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
@@ -12,57 +12,58 @@ use tokio::time::timeout;
 
 use super::{VolumeError, blocking, lock};
 
-/// The looks at paths of the machine. Any of them may be on a disk, or behind a server, that does not answer.
+/// Runs checks of host paths. Any path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     turns: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Looks {
-    /// Rule: a path of the machine that does not answer is told of, and holds up nobody: no more than one look at it is under way,
-    /// however often it is tried.
+    /// Rule: a host path that does not respond is reported and blocks nothing else: at most one check of a path
+    /// runs at a time, however often it is retried.
     pub(super) async fn take<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
-        look: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+        check: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let turn = {
             let mut turns = lock(&self.turns);
             turns.retain(|_, it| 1 < Arc::strong_count(it));
             turns.entry(path.to_owned()).or_default().clone()
         };
-        let looking = async {
+        let checking = async {
             let turn = turn.lock_owned().await;
-            // The turn is over when the look is, whether or not somebody still waits for it.
+            // The lock is held until the check ends, even if its caller has timed out.
             blocking(move || {
                 let _turn = turn;
-                look()
+                check()
             })
             .await
         };
-        timeout(within, looking).await.unwrap_or_else(|_| Err(VolumeError::Silent { path: path.to_owned() }))
+        timeout(within, checking).await.unwrap_or_else(|_| Err(VolumeError::Silent { path: path.to_owned() }))
     }
 }
 
-/// Rule: a hostPath is what its type says it is, or the pod waits; the two `OrCreate` types make it where nothing is.
+/// Rule: a hostPath must have its declared type, or the pod waits; the two `OrCreate` types create what is
+/// missing.
 /// Upstream: `hostpath.checkType`.
 ///
-/// Without a type nothing is looked at, and the runtime makes a directory where nothing is.
+/// Without a type nothing is checked, and the runtime creates a missing directory.
 pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());
     }
-    let there = match fs::metadata(path) {
+    let found = match fs::metadata(path) {
         Ok(it) => Some(it.file_type()),
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => return Err(VolumeError::io("look at", path, source)),
+        Err(source) => return Err(VolumeError::io("inspect", path, source)),
     };
-    let is = |test: fn(&fs::FileType) -> bool| there.as_ref().is_some_and(test);
+    let is = |test: fn(&fs::FileType) -> bool| found.as_ref().is_some_and(test);
     let refuse = |what| Err(VolumeError::HostPath { path: path.to_owned(), what });
     match kind {
-        "DirectoryOrCreate" if there.is_none() => make_dir(path),
-        "FileOrCreate" if there.is_none() => make_file(path),
+        "DirectoryOrCreate" if found.is_none() => make_dir(path),
+        "FileOrCreate" if found.is_none() => make_file(path),
         "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => refuse("a directory"),
         "File" | "FileOrCreate" if !is(fs::FileType::is_file) => refuse("a file"),
         "Socket" if !is(fs::FileType::is_socket) => refuse("a socket file"),
@@ -74,7 +75,7 @@ pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
     }
 }
 
-/// Rule: a hostPath is absolute and has no `..`: where it leads is what is written.
+/// Rule: a hostPath is absolute and has no `..`, so that it leads where it says.
 pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.into(), why });
     let parsed = Path::new(path);
@@ -90,10 +91,10 @@ pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
 fn make_dir(path: &Path) -> Result<(), VolumeError> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
-        .map_err(|source| VolumeError::io("make the directory", path, source))
+        .map_err(|source| VolumeError::io("create the directory", path, source))
 }
 
 fn make_file(path: &Path) -> Result<(), VolumeError> {
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
-    made.map(drop).map_err(|source| VolumeError::io("make the file", path, source))
+    made.map(drop).map_err(|source| VolumeError::io("create the file", path, source))
 }

@@ -1,7 +1,8 @@
-//! The volumes of a node's pods: made before the sandbox, mounted at each start of a container, gone with the pod.
+//! The volumes of a node's pods: set up before the sandbox is run, mounted at each start of a container, and
+//! removed with the pod.
 //!
-//! Each is in the pod's own directory, laid out as a kubelet's. Read: payload, files, empty_dir, host_path, sub_path,
-//! table, remove.
+//! Each volume is in the pod's own directory, laid out as the kubelet does. Reading order: payload, files,
+//! empty_dir, host_path, sub_path, table, remove.
 
 mod empty_dir;
 mod files;
@@ -34,21 +35,21 @@ use crate::config::Config;
 use crate::references::{ReferenceError, References};
 use crate::runtime::v1::{Mount, MountPropagation};
 
-/// The volumes of a node's pods.
+/// Sets up, mounts and removes the volumes of a node's pods.
 pub struct Volumes {
     config: Arc<Config>,
     references: References,
-    /// What is done for one pod is done one at a time.
+    /// One lock for each pod: operations on its volumes are serialized.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Pods whose volumes are made, and stay as they are.
+    /// UIDs of pods whose volumes are set up and cannot change any more.
     settled: Mutex<BTreeSet<String>>,
     looks: host_path::Looks,
 }
 
-/// A path of the machine that takes longer to look at does not answer.
+/// Time for a host path to respond.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// What is wrong with a volume; it reads as what a kubelet would say in a `FailedMount` event.
+/// Error of a volume, worded as in the kubelet's `FailedMount` events.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
@@ -69,16 +70,16 @@ pub enum VolumeError {
     Path { path: String, why: &'static str },
     #[error("hostPath type check failed: {path} is not {what}", path = path.display())]
     HostPath { path: PathBuf, what: &'static str },
-    #[error("its files have more than {bytes_max} bytes together")]
+    #[error("its files exceed {bytes_max} bytes in total")]
     TooLarge { bytes_max: usize },
     #[error("{0}")]
     Unsupported(String),
     #[error("cannot {what} {path}: {cause}", path = path.display())]
     Io { what: &'static str, path: PathBuf, cause: io::Error },
-    #[error("hostPath {path} does not answer: its disk, or the server that it is on, may be gone", path = path.display())]
+    #[error("hostPath {path} does not respond: its disk or file server may be gone", path = path.display())]
     Silent { path: PathBuf },
-    /// It says nothing of what is on the machine: the one who wrote the pod reads it.
-    #[error("failed to prepare subPath: it is not there, or leads out of its volume")]
+    /// The message reveals nothing about the machine, because the author of the pod can read it.
+    #[error("failed to prepare subPath: it does not exist, or leads out of its volume")]
     SubPath,
 }
 
@@ -107,7 +108,7 @@ impl Volumes {
         }
     }
 
-    /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time. `tree` is the pod with its present
+    /// Sets up all volumes of a pod, or updates them; idempotent. `tree` is the pod object with its current
     /// addresses.
     pub async fn prepare(
         &self,
@@ -119,7 +120,7 @@ impl Volumes {
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
         let _turn = turn.lock().await;
-        make_private(&dir).map_err(|why| VolumeError::io("make", &dir, why))?;
+        make_private(&dir).map_err(|why| VolumeError::io("create", &dir, why))?;
 
         let subject = Subject { pod, value: tree, allocatable };
         let mut may_change = false;
@@ -133,17 +134,17 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether nothing in a pod's volumes can change any more but by its own containers.
+    /// Whether nothing but the pod's own containers can change its volumes any more.
     pub fn are_settled(&self, uid: &str) -> bool {
         lock(&self.settled).contains(uid)
     }
 
-    /// Where an empty directory of a pod is, if it can have one of that name.
+    /// Path of an emptyDir volume of a pod; `None` if the name is invalid.
     pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
         Some(own_place(&self.pod_dir(uid).ok()?, "empty-dir", name(volume).ok()?))
     }
 
-    /// Whether what is in it may change.
+    /// Sets up one volume. Returns whether its content may change later.
     async fn prepare_one(
         &self,
         pod_dir: &Path,
@@ -162,7 +163,8 @@ impl Volumes {
         let payload = Payload::of(volume, subject, &self.references).await?;
         let medium = match (&volume.empty_dir, &payload) {
             (Some(source), _) => medium(source, subject)?,
-            // Files of config maps are on disk, as a kubelet's; those that may hold secrets never are.
+            // As with the kubelet, files of ConfigMaps are on disk; files that may hold secrets are in memory
+            // only.
             (None, Some(_)) if volume.config_map.is_some() => Medium::Disk,
             (None, _) => Medium::Memory { bytes_max: None },
         };
@@ -172,12 +174,12 @@ impl Volumes {
         let nested = nested_points(subject.pod, &volume.name);
         let may_change = payload.as_ref().is_some_and(|it| it.may_change);
         blocking(move || {
-            empty.make(&dir, &ready).map_err(|why| VolumeError::io("make", &dir, why))?;
+            empty.make(&dir, &ready).map_err(|why| VolumeError::io("create", &dir, why))?;
             let Some(payload) = payload else { return Ok(()) };
             files::write(&dir, &payload.files, group).map_err(|why| VolumeError::io("write", &dir, why))?;
             for point in nested {
                 let made = sub_path::make_dir(&dir, &point, 0o755);
-                made.map_err(|why| VolumeError::io("make a mount point in", &dir, why))?;
+                made.map_err(|why| VolumeError::io("create a mount point in", &dir, why))?;
             }
             Ok(())
         })
@@ -185,8 +187,8 @@ impl Volumes {
         Ok(may_change)
     }
 
-    /// What a container mounts, worked out at each of its starts. `recursive_read_only` is whether the runtime can
-    /// make a mount read-only with all that is mounted below it.
+    /// The mounts of a container, resolved at each of its starts. `recursive_read_only` is whether the runtime
+    /// supports recursive read-only mounts.
     pub async fn mounts(
         &self,
         pod: &Pod,
@@ -211,8 +213,8 @@ impl Volumes {
                 .join(&volume.name)
                 .join(name(container)?)
                 .join(at.to_string());
-            let wish = Wish { volume, mount, env, recursive_read_only };
-            let mounted = self.mount_one(&pod_dir, target, wish).await;
+            let request = Wish { volume, mount, env, recursive_read_only };
+            let mounted = self.mount_one(&pod_dir, target, request).await;
             made.extend(mounted.map_err(|why| why.in_mount(&mount.name, container))?);
         }
         Ok(made)
@@ -222,9 +224,9 @@ impl Volumes {
         &self,
         pod_dir: &Path,
         target: PathBuf,
-        wish: Wish<'_>,
+        request: Wish<'_>,
     ) -> Result<Vec<Mount>, VolumeError> {
-        let Wish { volume, mount, env, recursive_read_only } = wish;
+        let Wish { volume, mount, env, recursive_read_only } = request;
         let (place, kind) = match self.place(pod_dir, volume)? {
             Place::Host { path, kind } => (path, Some(kind.to_owned())),
             Place::Own(dir) => (dir, None),
@@ -235,7 +237,7 @@ impl Volumes {
             _ => None,
         };
         let found = {
-            let (place, kind, wish) = (place.clone(), kind.clone(), mount.mount_propagation.clone());
+            let (place, kind, mode) = (place.clone(), kind.clone(), mount.mount_propagation.clone());
             let own_paths = self.config.own_paths.clone();
             move || {
                 if let Some(kind) = &kind {
@@ -246,7 +248,7 @@ impl Volumes {
                     None => place.clone(),
                     Some(sub_path) => part(&place, &sub_path, target)?,
                 };
-                let (propagation, host_path) = propagation(wish.as_deref(), host_path)?;
+                let (propagation, host_path) = propagation(mode.as_deref(), host_path)?;
                 let hidden = if kind.is_some() && is_whole { hidden(&own_paths, &place) } else { Vec::new() };
                 Ok(Found { host_path, propagation, hidden })
             }
@@ -274,8 +276,8 @@ impl Volumes {
         Ok(mounts)
     }
 
-    /// A pod is gone: its volumes are taken down and all that is kept for it is deleted. It can be done again, and
-    /// goes on where an agent that died has stopped.
+    /// Unmounts the volumes of a pod that is gone, and deletes its directory. Idempotent: it continues where an
+    /// earlier agent stopped.
     pub async fn clean_up(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
@@ -284,9 +286,10 @@ impl Volumes {
         blocking(move || {
             let real = match dir.canonicalize() {
                 Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
-                other => other.map_err(|why| VolumeError::io("look at", &dir, why))?,
+                other => other.map_err(|why| VolumeError::io("inspect", &dir, why))?,
             };
-            table::unmount_below(&real).map_err(|why| VolumeError::io("unmount what is in", &dir, why))?;
+            table::unmount_below(&real)
+                .map_err(|why| VolumeError::io("unmount everything below", &dir, why))?;
             remove::remove(&dir).map_err(|why| VolumeError::io("delete", &dir, why))
         })
         .await?;
@@ -297,7 +300,7 @@ impl Volumes {
 
     fn pod_dir(&self, uid: &str) -> Result<PathBuf, VolumeError> {
         let pods = self.config.root.join("pods");
-        // As mounts are listed: a link in the way to the pods would hide them.
+        // Canonical, as in the mount table: a symbolic link in the path would hide the mounts.
         let pods = pods.canonicalize().unwrap_or(pods);
         Ok(pods.join(name(uid)?))
     }
@@ -306,7 +309,7 @@ impl Volumes {
         lock(&self.turns).entry(uid.to_owned()).or_default().clone()
     }
 
-    /// Where a volume is.
+    /// Location of a volume.
     fn place<'a>(&self, pod_dir: &Path, volume: &'a Volume) -> Result<Place<'a>, VolumeError> {
         if let Some(source) = &volume.host_path {
             let path = self.config.host_path(host_path::parse(&source.path)?);
@@ -335,7 +338,7 @@ impl fmt::Debug for Volumes {
     }
 }
 
-/// Whether it is where the empty directories of a pod are.
+/// Whether a path is that of an emptyDir volume.
 pub(crate) fn is_empty_dir(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
@@ -349,15 +352,15 @@ enum Place<'a> {
     Own(PathBuf),
 }
 
-/// What the machine has for a mount.
+/// A resolved mount.
 struct Found {
     host_path: PathBuf,
     propagation: MountPropagation,
-    /// What is the node's own below it, and where that is.
+    /// Paths below the mount that are mapped to the node's own directories, and those directories.
     hidden: Vec<(PathBuf, PathBuf)>,
 }
 
-/// One mount that a container asks for.
+/// A volume mount of a container, and the inputs to resolve it.
 struct Wish<'a> {
     volume: &'a Volume,
     mount: &'a VolumeMount,
@@ -365,38 +368,39 @@ struct Wish<'a> {
     recursive_read_only: bool,
 }
 
-/// Rule: a name of a spec that becomes one of a file is one name: no separator, no `.` or `..`, not too long.
+/// Rule: a name of the spec that becomes a file name is a single path component: no separator, no `.` or `..`, at
+/// most 253 bytes.
 fn name(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
     if is_one && text.len() <= 253 && !text.contains('\0') {
         return Ok(text);
     }
-    Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be one plain name" })
+    Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be a single path component" })
 }
 
-/// A part of a volume, mounted at `target`.
+/// Mounts a subPath of a volume at `target`.
 fn part(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
     let bound = sub_path::open(volume, sub_path).and_then(|it| sub_path::bind(&it, &target));
     bound.map_err(|why| {
-        tracing::warn!(volume = %volume.display(), sub_path = %sub_path.display(), "no subPath: {why}");
+        tracing::warn!(volume = %volume.display(), sub_path = %sub_path.display(), "cannot prepare a subPath: {why}");
         VolumeError::SubPath
     })?;
     Ok(target)
 }
 
-/// The node's own paths are its own in whatever part of the machine a container looks at.
+/// The mapped host paths below a mount: they must show the node's own directories there too.
 fn hidden(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
-        // A mount covers what is there, and its like: a directory, or a file such as a socket.
+        // A directory can be mounted only over a directory, and a file, such as a socket, only over a file.
         let (is_dir, is_own_dir) = (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
         (is_dir == is_own_dir).then(|| (rest.to_owned(), to.clone()))
     });
     hidden.collect()
 }
 
-/// A pod's directory, which no other user of the machine looks into.
+/// Creates a pod's directory, which other users of the machine cannot read.
 fn make_private(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
@@ -406,18 +410,19 @@ fn unsupported(volume: &Volume) -> VolumeError {
     let value = serde_json::to_value(volume).unwrap_or_default();
     let kind = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).find(|it| *it != "name");
     VolumeError::Unsupported(format!(
-        "volume type {} is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and \
+        "volume type {} is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and \
          projected",
         kind.unwrap_or("unknown")
     ))
 }
 
-/// Whether a volume is made of files that no container writes to.
+/// Whether a volume consists of read-only files.
 fn is_files(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
-/// Rule: an emptyDir in memory may have as much as its limit says, as the pod may have, or as the node can give.
+/// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the
+/// node's allocatable memory.
 /// Upstream: `calculateEmptyDirMemorySize`.
 fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium, VolumeError> {
     match source.medium.as_deref().unwrap_or_default() {
@@ -440,18 +445,18 @@ fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium
             Ok(Medium::Memory { bytes_max: most.and_then(|it| u64::try_from(it.units()).ok()) })
         }
         other => Err(VolumeError::Unsupported(format!(
-            "emptyDir medium {other:?} is not supported by this node: it has the disk (\"\") and \"Memory\""
+            "emptyDir medium {other:?} is not supported by this node: it supports the disk (\"\") and \"Memory\""
         ))),
     }
 }
 
-/// Upstream: `resolveRecursiveReadOnly`.
+/// Whether a mount is recursively read-only. Upstream: `resolveRecursiveReadOnly`.
 fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, VolumeError> {
     let refuse = |why: String| {
         Err(VolumeError::Unsupported(format!("requested recursive read-only mode, but it is {why}")))
     };
-    let wish = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
-    if wish == "Disabled" {
+    let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
+    if mode == "Disabled" {
         return Ok(false);
     }
     if mount.read_only != Some(true) {
@@ -461,7 +466,7 @@ fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, Vo
         "None" => {}
         other => return refuse(format!("not compatible with propagation {other:?}")),
     }
-    match wish {
+    match mode {
         "IfPossible" => Ok(is_able),
         "Enabled" if is_able => Ok(true),
         "Enabled" => refuse("not supported by the runtime".into()),
@@ -469,22 +474,23 @@ fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, Vo
     }
 }
 
-/// Rule: mounts pass from the machine to a container and back only where the machine's own mount passes them on.
-/// From a private one nothing passes in any case, so a container that would only receive is started all the same.
+/// Rule: mounts propagate between the machine and a container only if the machine's mount is shared or, towards
+/// the container, a slave. A container with HostToContainer is started even on a private mount, from which nothing
+/// propagates.
 ///
-/// Returns the path for the runtime as well: with symbolic links resolved, for the runtime judges the mount that the path is
-/// written under, and a link may lead to another.
-fn propagation(wish: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
-    let wish = wish.unwrap_or("None");
-    if wish == "None" {
+/// Also returns the path for the runtime with symbolic links resolved: the runtime checks the mount of the path as
+/// written, and a link may lead to another mount.
+fn propagation(mode: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
+    let mode = mode.unwrap_or("None");
+    if mode == "None" {
         return Ok((MountPropagation::PropagationPrivate, path));
     }
-    let real = path.canonicalize().map_err(|why| VolumeError::io("look at", &path, why))?;
+    let real = path.canonicalize().map_err(|why| VolumeError::io("inspect", &path, why))?;
     let mounts =
         table::read().map_err(|why| VolumeError::io("read", Path::new("/proc/self/mountinfo"), why))?;
     let under = table::over(&mounts, &real);
     let is_shared = under.is_some_and(|it| it.is_shared);
-    match wish {
+    match mode {
         "HostToContainer" if is_shared || under.is_some_and(|it| it.is_slave) => {
             Ok((MountPropagation::PropagationHostToContainer, real))
         }
@@ -508,8 +514,8 @@ fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
     })
 }
 
-/// Where other volumes are mounted within one whose files no container can write: the runtime could not make these
-/// mount points itself. Upstream: `MakeNestedMountpoints`.
+/// Mount points of other volumes within a read-only volume, where the runtime could not create them. Upstream:
+/// `MakeNestedMountpoints`.
 fn nested_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
@@ -541,8 +547,8 @@ fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
 
 fn expanded(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
     let mut missing = Vec::new();
-    let meaning = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
-    let expanded = downward_api::expand(text, meaning, &mut |name| missing.push(name.to_owned()));
+    let lookup = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
+    let expanded = downward_api::expand(text, lookup, &mut |name| missing.push(name.to_owned()));
     missing.sort();
     missing.dedup();
     if missing.is_empty() { Ok(expanded) } else { Err(VolumeError::MissingVariable(missing.join(", "))) }
@@ -561,7 +567,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what may take the disk's time where nothing else waits for it.
+/// Runs blocking work on the blocking thread pool.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
 ) -> Result<T, VolumeError> {

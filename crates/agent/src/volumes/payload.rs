@@ -1,4 +1,4 @@
-//! What the files of a volume are, before any is written.
+//! Collects the files of a volume before they are written.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,13 @@ use serde_json::Value;
 use super::VolumeError;
 use crate::references::{ReferenceError, References};
 
-/// The most that the files of one volume hold together: sixteen full config maps. They are in memory, and no
-/// container pays for them.
+/// Total size of a volume's files: sixteen full ConfigMaps. They are held in memory that no container is charged
+/// for.
 const BYTES_MAX: usize = 16 << 20;
 
-/// As the kernel has it, of one name and of a whole path.
+/// Longest file name of the kernel, in bytes.
 const NAME_MAX: usize = 255;
+/// Longest path of the kernel, in bytes.
 const PATH_MAX: usize = 4096;
 
 const MODE_DEFAULT: i32 = 0o644;
@@ -27,7 +28,7 @@ const MODE_DEFAULT: i32 = 0o644;
 #[derive(Debug, Default)]
 pub(super) struct Payload {
     pub(super) files: BTreeMap<String, File>,
-    /// Whether they may be others when they are asked for again.
+    /// Whether the files may be different at the next refresh.
     pub(super) may_change: bool,
     bytes: usize,
 }
@@ -36,11 +37,11 @@ pub(super) struct Payload {
 pub(super) struct File {
     pub(super) data: Vec<u8>,
     pub(super) mode: u32,
-    /// Whose it is, if it is not root's.
+    /// Owner of the file, if it is not root.
     pub(super) user: Option<u32>,
 }
 
-/// A pod whose volumes are made, and what its files tell of it.
+/// The pod whose volumes are set up, and the inputs of the downward API.
 pub(super) struct Subject<'a> {
     pub(super) pod: &'a Pod,
     pub(super) value: &'a Value,
@@ -48,7 +49,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl Payload {
-    /// The files of a volume that is made of files; `None` for one that is not.
+    /// Collects the files of a volume; `None` for a volume that does not consist of files.
     pub(super) async fn of(
         volume: &Volume,
         subject: &Subject<'_>,
@@ -97,7 +98,7 @@ impl Payload {
             let audience = it.audience.as_deref().filter(|it| !it.is_empty());
             let token = references.token(subject.pod, audience, it.expiration_seconds).await?;
             let (user, group) = (common_user(subject.pod), group(subject.pod));
-            // Others than its user do not read a token; a group gets its right with the group's ownership.
+            // Only its user may read a token; a group gets access by ownership.
             let mode = if user.is_some() || group.is_some() { Some(0o600) } else { mode };
             self.may_change = true;
             self.add(&it.path, token.as_bytes().to_vec(), mode, user)
@@ -168,9 +169,9 @@ impl Payload {
             return Ok(());
         };
         for (at, item) in items.iter().enumerate() {
-            // The same key may be wanted at several paths; the last one takes the bytes.
-            let is_wanted_again = items[at + 1..].iter().any(|it| it.key == item.key);
-            let bytes = if is_wanted_again { data.get(&item.key).cloned() } else { data.remove(&item.key) };
+            // The same key may be mapped to several paths; the last one takes the bytes.
+            let is_used_again = items[at + 1..].iter().any(|it| it.key == item.key);
+            let bytes = if is_used_again { data.get(&item.key).cloned() } else { data.remove(&item.key) };
             match bytes {
                 Some(bytes) => self.add(&item.path, bytes, item.mode.or(mode), None)?,
                 None if is_optional => {}
@@ -189,7 +190,7 @@ impl Payload {
         subject: &Subject<'_>,
     ) -> Result<(), VolumeError> {
         for item in items {
-            let told = if let Some(it) = &item.field_ref {
+            let resolved = if let Some(it) = &item.field_ref {
                 self.may_change = true;
                 downward_api::field(subject.value, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
@@ -199,7 +200,7 @@ impl Payload {
             } else {
                 Ok(String::new())
             };
-            self.add(&item.path, told?.into_bytes(), item.mode.or(mode), None)?;
+            self.add(&item.path, resolved?.into_bytes(), item.mode.or(mode), None)?;
         }
         Ok(())
     }
@@ -222,8 +223,8 @@ impl Payload {
     }
 }
 
-/// Rule: a file of a volume stays in it: its path is relative, has no `..`, and does not begin with `..`, which is
-/// how the volume's own names begin. Upstream: `validatePath` of the atomic writer.
+/// Rule: a file stays within its volume: its path is relative, has no `..`, and does not begin with `..`, which is
+/// reserved for the volume's own names. Upstream: `validatePath` of the atomic writer.
 fn clean(path: &str) -> Result<String, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_MAX).collect(), why });
     if path.is_empty() || path.contains('\0') {
@@ -249,13 +250,13 @@ fn clean(path: &str) -> Result<String, VolumeError> {
     }
 }
 
-/// The group that shares the pod's volumes.
+/// The pod's fsGroup.
 pub(super) fn group(pod: &Pod) -> Option<u32> {
     let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
 }
 
-/// The user that all containers run as, if it is one. Upstream: `FsUserFrom`.
+/// The user that all containers run as, if it is the same for all. Upstream: `FsUserFrom`.
 fn common_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);

@@ -1,4 +1,4 @@
-//! What a pod leaves behind is deleted, and nothing beside it.
+//! Deletes the directory of a pod, and nothing outside it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,13 +7,14 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Directories open at once: what is nested deeper is first moved up, so that no depth is too deep.
+/// Directories that are open simultaneously: deeper ones are first moved up, so that any depth can be deleted.
 const DEPTH_MAX: u32 = 32;
 
-/// Rule: no link is followed and no mount is entered when a pod's directory is deleted. What is not there is deleted.
+/// Rule: when a pod's directory is deleted, no symbolic link is followed and no mount is entered. A missing
+/// directory counts as deleted.
 pub(super) fn remove(dir: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
-        return Err(io::Error::other("a root is not deleted"));
+        return Err(io::Error::other("the root directory cannot be deleted"));
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = match openat(CWD, parent, flags, Mode::empty()) {
@@ -30,7 +31,8 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes all that is in a directory. Whether something was moved to the top, which is then not empty yet.
+/// Deletes the content of a directory. Returns whether something was moved to the top, which then is not empty
+/// yet.
 fn empty(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) -> io::Result<bool> {
     let mut has_moved = false;
     for entry in Dir::read_from(dir)? {
@@ -60,7 +62,7 @@ fn move_up(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &mut u64)
     loop {
         *moved += 1;
         match renameat(dir, name, top, format!(".deep-{moved}")) {
-            // A name that is taken, by whoever wrote here.
+            // The name exists, created by a container.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             other => return Ok(other?),
         }

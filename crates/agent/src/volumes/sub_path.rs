@@ -1,7 +1,7 @@
-//! A part of a volume, mounted instead of all of it.
+//! subPath mounts.
 //!
-//! Containers write to volumes while their parts are looked up, so a path is never looked at and then used: the kernel
-//! resolves it in one step that cannot leave the volume, and what was opened so is what is mounted.
+//! Containers can change a volume while a subPath is resolved, so a path is never checked and then used: the
+//! kernel resolves it in one step that cannot leave the volume, and the opened file is what is mounted.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use rustix::mount::mount_bind;
 
 use super::{VolumeError, table};
 
-/// The kernel gives up on a path whose directories are moved while it looks; so often it is asked again.
+/// Attempts to resolve a path: the kernel gives up when directories are moved meanwhile.
 const TRIES: u32 = 16;
 
 /// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.
@@ -33,8 +33,8 @@ pub(super) fn parse(sub_path: &str) -> Result<PathBuf, VolumeError> {
     Ok(path.components().filter(|it| *it != Component::CurDir).collect())
 }
 
-/// Rule: a subPath stays in its volume whatever links a container puts there; what is missing is made as a directory
-/// with the volume's own mode. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
+/// Rule: a subPath stays in its volume whatever symbolic links a container creates; missing directories are
+/// created with the volume's own mode. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
 pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if sub_path.as_os_str().is_empty() {
@@ -49,7 +49,7 @@ pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes a directory, and those above it, in a volume.
+/// Creates a directory and its parents in a volume.
 pub(super) fn make_dir(volume: &Path, path: &Path, mode: u32) -> io::Result<()> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match beneath(&base, path, OFlags::PATH) {
@@ -72,7 +72,7 @@ fn make(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
                 }
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let made = beneath(&parent, Path::new(&name), flags)?;
-                // Whatever the process' mask says.
+                // Independent of the process's umask.
                 fchmod(&made, mode)?;
                 made
             }
@@ -94,8 +94,8 @@ fn beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno
     }
 }
 
-/// Mounts what was opened at a path of the pod's own, which no container can change. One that is there already stays
-/// if it is the same.
+/// Bind-mounts an opened file at a path in the pod's directory, which no container can change. An existing mount
+/// of the same file stays.
 pub(super) fn bind(opened: &OwnedFd, target: &Path) -> io::Result<()> {
     let wanted = fstat(opened)?;
     if table::is_mounted(target)? {

@@ -1,4 +1,4 @@
-//! What is mounted, and how it is taken down again.
+//! The mount table, and unmounting.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,18 +13,19 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mounted {
     pub(super) point: PathBuf,
-    /// What is mounted below it here is mounted at its peers too.
+    /// Mounts below it propagate to its peer group.
     pub(super) is_shared: bool,
-    /// What is mounted at its peers is mounted here too.
+    /// Mounts of its master propagate to it.
     pub(super) is_slave: bool,
     pub(super) fs: String,
 }
 
+/// Reads the mounts of this mount namespace.
 pub(super) fn read() -> io::Result<Vec<Mounted>> {
     Ok(parse(&fs::read_to_string("/proc/self/mountinfo")?))
 }
 
-/// A line is as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+/// Parses lines such as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
 fn parse(text: &str) -> Vec<Mounted> {
     let of_line = |line: &str| {
         let mut words = line.split(' ');
@@ -40,7 +41,7 @@ fn parse(text: &str) -> Vec<Mounted> {
     text.lines().filter_map(of_line).collect()
 }
 
-/// Spaces and the like are octal there: `\040`.
+/// Unescapes octal codes such as `\040` for a space.
 fn unescape(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -54,7 +55,7 @@ fn unescape(text: &str) -> PathBuf {
     OsString::from_vec(plain).into()
 }
 
-/// The mount that a path is on. Of two at one point the later is on top.
+/// The mount that a path is on. Of two mounts at one point, the later one is on top.
 pub(super) fn over<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     let above = mounts.iter().filter(|it| path.starts_with(&it.point));
     above.max_by_key(|it| it.point.components().count())
@@ -65,17 +66,17 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read()?.iter().any(|it| it.point == path))
 }
 
-/// Rule: all that is mounted in a directory of ours goes before anything is deleted there, the deepest first, and takes
-/// nothing of the machine's with it: each mount is made private before, since what leaves a shared mount leaves its
-/// peers too. What cannot go does not keep the others.
+/// Rule: everything that is mounted below a directory of the agent is unmounted before anything is deleted there,
+/// the deepest first. Each mount is made private before, because an unmount in a shared mount propagates to its
+/// peers. A mount that fails does not stop the others.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
-    let mut why = None;
-    // Twice: a mount below another one shows when that has gone.
+    let mut last_error = None;
+    // Twice: a mount below another one shows when the upper one is gone.
     for _ in 0..2 {
         let mut points = below(dir)?;
         points.sort_by_key(|it| std::cmp::Reverse(it.components().count()));
         for point in &points {
-            why = unmount_one(point).err().or(why);
+            last_error = unmount_one(point).err().or(last_error);
         }
         if points.is_empty() {
             return Ok(());
@@ -84,13 +85,13 @@ pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     match below(dir)?.first() {
         None => Ok(()),
         Some(point) => {
-            let why = why.map_or_else(String::new, |it| format!(": {it}"));
+            let why = last_error.map_or_else(String::new, |it| format!(": {it}"));
             Err(io::Error::other(format!("{} is still mounted{why}", point.display())))
         }
     }
 }
 
-/// Takes one mount down; one that is in use is out of sight at once, and gone with its last user.
+/// Unmounts one mount point; a busy one is detached immediately and disappears with its last user.
 pub(super) fn unmount_one(point: &Path) -> io::Result<()> {
     match mount_change(point, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -103,7 +104,7 @@ pub(super) fn unmount_one(point: &Path) -> io::Result<()> {
     }
 }
 
-/// What is mounted at the path or below it, in the order in which it was.
+/// The mount points at the path or below it, in mount order.
 pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(read()?.into_iter().map(|it| it.point).filter(|it| it.starts_with(dir)).collect())
 }

@@ -491,29 +491,29 @@ async fn what_cannot_be_made_says_why() {
         MountVolume.SetUp failed for volume "v" : invalid path: must not be empty: 
         MountVolume.SetUp failed for volume "v" : invalid path: must not be empty: .
         MountVolume.SetUp failed for volume "v" : invalid path: filenames must be less than or equal to 255 characters: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
-        MountVolume.SetUp failed for volume "v" : its files have more than 16777216 bytes together
+        MountVolume.SetUp failed for volume "v" : its files exceed 16777216 bytes in total
         MountVolume.SetUp failed for volume "v" : unsupported fieldPath: spec.containers
         MountVolume.SetUp failed for volume "v" : a projected source clusterTrustBundle is not supported by this node
-        MountVolume.SetUp failed for volume "v" : volume type persistentVolumeClaim is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume "v" : volume type csi is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume "v" : volume type nfs is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume "v" : volume type image is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume "v" : volume type ephemeral is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume "v" : emptyDir medium "HugePages" is not supported by this node: it has the disk ("") and "Memory"
+        MountVolume.SetUp failed for volume "v" : volume type persistentVolumeClaim is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume "v" : volume type csi is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume "v" : volume type nfs is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume "v" : volume type image is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume "v" : volume type ephemeral is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume "v" : emptyDir medium "HugePages" is not supported by this node: it supports the disk ("") and "Memory"
         MountVolume.SetUp failed for volume "v" : invalid path: must not contain '..': /var/log/../../etc
         MountVolume.SetUp failed for volume "v" : invalid path: must be an absolute path: etc
         MountVolume.SetUp failed for volume "v" : Pipe is an invalid volume type
-        MountVolume.SetUp failed for volume "v" : volume type unknown is not supported by this node: it has hostPath, emptyDir, configMap, secret, downwardAPI and projected
-        MountVolume.SetUp failed for volume ".." : invalid path: must be one plain name: ..
-        MountVolume.SetUp failed for volume "a/b" : invalid path: must be one plain name: a/b
-        MountVolume.SetUp failed for volume "/etc" : invalid path: must be one plain name: /etc
-        MountVolume.SetUp failed for volume "" : invalid path: must be one plain name: 
-        MountVolume.SetUp failed for volume "." : invalid path: must be one plain name: .
-        "..": Err("invalid path: must be one plain name: ..")
-        "a/b": Err("invalid path: must be one plain name: a/b")
-        "../..": Err("invalid path: must be one plain name: ../..")
-        "": Err("invalid path: must be one plain name: ")
-        "/": Err("invalid path: must be one plain name: /")
+        MountVolume.SetUp failed for volume "v" : volume type unknown is not supported by this node: it supports hostPath, emptyDir, configMap, secret, downwardAPI and projected
+        MountVolume.SetUp failed for volume ".." : invalid path: must be a single path component: ..
+        MountVolume.SetUp failed for volume "a/b" : invalid path: must be a single path component: a/b
+        MountVolume.SetUp failed for volume "/etc" : invalid path: must be a single path component: /etc
+        MountVolume.SetUp failed for volume "" : invalid path: must be a single path component: 
+        MountVolume.SetUp failed for volume "." : invalid path: must be a single path component: .
+        "..": Err("invalid path: must be a single path component: ..")
+        "a/b": Err("invalid path: must be a single path component: a/b")
+        "../..": Err("invalid path: must be a single path component: ../..")
+        "": Err("invalid path: must be a single path component: ")
+        "/": Err("invalid path: must be a single path component: /")
     "#]],
     );
     assert_eq!(tree(&bed.root.join("node/pods")), "d750 0:0 u1");
@@ -584,7 +584,7 @@ async fn paths_of_the_machine_are_what_they_say() {
         ROOT/host/dangling is "Socket": hostPath type check failed: ROOT/host/dangling is not a socket file
         ROOT/host/dangling is "CharDevice": hostPath type check failed: ROOT/host/dangling is not a character device
         ROOT/host/dangling is "BlockDevice": hostPath type check failed: ROOT/host/dangling is not a block device
-        ROOT/host/dangling is "DirectoryOrCreate": cannot make the directory ROOT/host/dangling: File exists (os error 17)
+        ROOT/host/dangling is "DirectoryOrCreate": cannot create the directory ROOT/host/dangling: File exists (os error 17)
         ROOT/host/dangling is "FileOrCreate": yes
         ROOT/host/socket is "": yes
         ROOT/host/socket is "Directory": hostPath type check failed: ROOT/host/socket is not a directory
@@ -740,16 +740,16 @@ async fn a_sub_path_stays_in_its_volume() {
     check(
         &bed.mounts(&pod).await,
         expect![[r#"
-        /out! volumeMount "v" of container "c-0": failed to prepare subPath: it is not there, or leads out of its volume
-        /out/shadow! volumeMount "v" of container "c-1": failed to prepare subPath: it is not there, or leads out of its volume
-        /up! volumeMount "v" of container "c-2": failed to prepare subPath: it is not there, or leads out of its volume
-        /up/x! volumeMount "v" of container "c-3": failed to prepare subPath: it is not there, or leads out of its volume
-        /fd! volumeMount "v" of container "c-4": failed to prepare subPath: it is not there, or leads out of its volume
+        /out! volumeMount "v" of container "c-0": failed to prepare subPath: it does not exist, or leads out of its volume
+        /out/shadow! volumeMount "v" of container "c-1": failed to prepare subPath: it does not exist, or leads out of its volume
+        /up! volumeMount "v" of container "c-2": failed to prepare subPath: it does not exist, or leads out of its volume
+        /up/x! volumeMount "v" of container "c-3": failed to prepare subPath: it does not exist, or leads out of its volume
+        /fd! volumeMount "v" of container "c-4": failed to prepare subPath: it does not exist, or leads out of its volume
         /in <- ROOT/node/pods/u1/volume-subpaths/v/c-5/0 rw PROPAGATION_PRIVATE
         /in/file <- ROOT/node/pods/u1/volume-subpaths/v/c-6/0 rw PROPAGATION_PRIVATE
-        /dangling! volumeMount "v" of container "c-7": failed to prepare subPath: it is not there, or leads out of its volume
-        /loop! volumeMount "v" of container "c-8": failed to prepare subPath: it is not there, or leads out of its volume
-        /file/x! volumeMount "v" of container "c-9": failed to prepare subPath: it is not there, or leads out of its volume
+        /dangling! volumeMount "v" of container "c-7": failed to prepare subPath: it does not exist, or leads out of its volume
+        /loop! volumeMount "v" of container "c-8": failed to prepare subPath: it does not exist, or leads out of its volume
+        /file/x! volumeMount "v" of container "c-9": failed to prepare subPath: it does not exist, or leads out of its volume
         /file <- ROOT/node/pods/u1/volume-subpaths/v/c-10/0 rw PROPAGATION_PRIVATE
     "#]],
     );
@@ -863,8 +863,7 @@ async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
         Ok(())
     };
     let told = looks.take(Path::new("/gone"), soon, hangs).await.unwrap_err().to_string();
-    expect!["hostPath /gone does not answer: its disk, or the server that it is on, may be gone"]
-        .assert_eq(&told);
+    expect!["hostPath /gone does not respond: its disk or file server may be gone"].assert_eq(&told);
     for _ in 0..10 {
         let counted = begun.clone();
         let looked = looks.take(Path::new("/gone"), soon, move || {

@@ -166,9 +166,9 @@ fn links_in_volumes(cluster: &Cluster) {
             .then_some(pod)
     });
     expect![[r#"
-        c-out: waits for CreateContainerConfigError (volumeMount "v" of container "c-out": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
-        c-proc: waits for CreateContainerConfigError (volumeMount "v" of container "c-proc": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
-        c-up: waits for CreateContainerConfigError (volumeMount "v" of container "c-up": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
+        c-out: waits for CreateContainerConfigError (volumeMount "v" of container "c-out": failed to prepare subPath: it does not exist, or leads out of its volume), 0 restarts
+        c-proc: waits for CreateContainerConfigError (volumeMount "v" of container "c-proc": failed to prepare subPath: it does not exist, or leads out of its volume), 0 restarts
+        c-up: waits for CreateContainerConfigError (volumeMount "v" of container "c-up": failed to prepare subPath: it does not exist, or leads out of its volume), 0 restarts
         in: exited with 0 Completed, 0 restarts
     "#]].assert_eq(&states(&pod));
     assert_eq!(log(cluster, &pod, "in"), "file\nmine\n");
