@@ -40,7 +40,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
     fn status(&self) -> impl Future<Output = Result<Status, RuntimeError>> + Send;
 
-    /// All of them, or those of one pod.
+    /// Lists all sandboxes, or those of one pod.
     fn sandboxes(
         &self,
         uid: Option<&str>,
@@ -56,7 +56,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn stop_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn remove_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
-    /// All of them, or those of one pod.
+    /// Lists all containers, or those of one pod.
     fn containers(
         &self,
         uid: Option<&str>,

@@ -51,9 +51,8 @@ impl Connections {
         })
     }
 
-    /// Rule: a handshake holds a permit of its own, separate from those of served connections. The API server's
-    /// addresses have separate permits; the others share theirs, with a limit for each address. `None`: the
-    /// connection is closed.
+    /// Rule: handshakes and served connections have separate permits. So have the API server's addresses and all
+    /// others; among those, each address has a limit. `None`: the connection is to be closed.
     pub(super) fn begin(&self, peer: IpAddr) -> Option<Handshake> {
         let is_server = self.servers().contains(&peer.to_canonical());
         let (permits, share) = match is_server {

@@ -45,8 +45,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Rule: a log is a regular file below the directory of logs: symbolic links are not followed, whoever created
-    /// them.
+    /// Rule: a log is a regular file below the directory of logs: symbolic links are not followed.
     pub(super) fn open(&self) -> io::Result<File> {
         let root =
             rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,3 +1,6 @@
+//! The part of SPDY/3.1 that is needed to open streams to a container runtime. Runtimes stream over SPDY, and all
+//! their clients speak it.
+//!
 //! Headers are compressed with one zlib stream per connection. The writer sends them as stored (uncompressed)
 //! blocks, which every receiver accepts, so the SPDY dictionary is not needed. Received headers carry nothing of
 //! use and are not decompressed.

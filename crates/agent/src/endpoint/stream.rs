@@ -104,7 +104,7 @@ impl Streams {
     }
 }
 
-/// The protocol that the client wants to upgrade to.
+/// The protocol that the client requests to upgrade to.
 enum Wish {
     Spdy,
     /// With the subprotocols that the client offers, in order of preference.

@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// What is left of a cluster on the machine: processes, mounts, network namespaces and so on, as text.
+/// The leftovers of a cluster on the machine, as text: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Left(pub Vec<String>);
 
@@ -75,15 +75,15 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeEr
     Ok(was)
 }
 
-/// Lists what is left of the cluster without removing anything.
+/// Lists the leftovers of the cluster without removing anything.
 pub fn leftovers(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     Ok(left(&dir, &id, &places(&dir, &id)))
 }
 
-/// Rule: what is left of a cluster whose data directory was removed cannot be reused, because its files are gone:
-/// it is removed before a new cluster starts in that directory. Returns what was removed; nothing if there was
-/// nothing, or if it can be reused.
+/// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are
+/// gone: they are removed before a new cluster starts in that directory. Returns what was removed; nothing if
+/// there was nothing, or if it can be reused.
 pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
@@ -103,8 +103,8 @@ pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     clear(data_dir, Duration::ZERO).await
 }
 
-/// The `muster up` process that runs the cluster's agents, if any. The lock file cannot tell when the data
-/// directory was removed.
+/// The `muster up` process that runs the cluster's agents, if any. It is found by its command line, because a
+/// removed data directory has no lock file.
 pub fn user_of(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let agents = places(&dir, &id).into_iter().flat_map(|it| it.agent_pids());

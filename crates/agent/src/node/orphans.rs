@@ -1,4 +1,4 @@
-//! Directories and logs of pods that the agent does not know.
+//! Finds directories and logs of pods that no longer exist.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

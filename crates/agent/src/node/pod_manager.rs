@@ -56,7 +56,8 @@ pub struct PodManager {
 #[derive(Debug, Default)]
 struct Mirrors {
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
-    /// Whether the API server's pods were listed: a mirror pod that is not here then does not exist.
+    /// Whether the API server's pods were listed: from then on, a mirror pod that is not in the map does not
+    /// exist.
     are_listed: bool,
 }
 

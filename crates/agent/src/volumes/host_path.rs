@@ -75,7 +75,7 @@ pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
     }
 }
 
-/// Rule: a hostPath is absolute and has no `..`, so that it leads where it says.
+/// Rule: a hostPath is absolute and has no `..`.
 pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.into(), why });
     let parsed = Path::new(path);

@@ -389,7 +389,7 @@ fn part(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, Volu
     Ok(target)
 }
 
-/// The mapped host paths below a mount: they must show the node's own directories there too.
+/// The mapped host paths below a mount, each with the node's own directory that is to be mounted over it.
 fn hidden(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;

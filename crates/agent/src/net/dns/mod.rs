@@ -34,8 +34,8 @@ const REQUEST_MAX: usize = 4_096;
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Serves DNS at the cluster DNS address, on UDP and TCP; never returns. Without such an address there is no DNS
-/// server.
+/// Serves DNS on UDP and TCP at the cluster DNS address; never returns. Without a cluster DNS address it returns
+/// immediately.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
     let names = Arc::new(Names {

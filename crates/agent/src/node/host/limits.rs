@@ -19,8 +19,8 @@ use crate::runtime::{Runtime, RuntimeError};
 
 const RESOURCE: &str = "ephemeral-storage";
 
-/// The next measurement of a pod is this many times the duration of the last one later, so that all of them
-/// together take at most 1 % of a core per pod.
+/// Ratio of the pause after a measurement to the duration of the measurement: measuring takes at most 1 % of a
+/// core for each pod.
 const REST: u32 = 100;
 
 /// When each pod with ephemeral storage limits is measured again, by UID.
