@@ -160,8 +160,8 @@ impl Lease {
         let until = Timestamp::now() + LEASE;
         let labels = [("containerd.io/gc.expire".to_owned(), until.to_string())].into();
         let request = of_cri(CreateRequest { id: id.clone(), labels }, None);
-        let taken = LeasesClient::new(channel.clone()).create(request).await;
-        taken.map_err(|it| refused("create a lease", &it))?;
+        let created = LeasesClient::new(channel.clone()).create(request).await;
+        created.map_err(|it| refused("create a lease", &it))?;
         Ok(Self { id, channel })
     }
 
@@ -174,10 +174,10 @@ impl Lease {
     /// Writes all blobs of the archive's images, in one pass and in the archive's order.
     async fn write_all(&self, archive: &Archive) -> Result<(), ImageError> {
         let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
-        let (path, wanted) = (archive.path.clone(), archive.wanted.clone());
+        let (path, blobs) = (archive.path.clone(), archive.wanted.clone());
         let reading = tokio::task::spawn_blocking(move || {
             archive::visit(&path, |name, content| {
-                let Some(blob) = wanted.get(name) else { return Ok(()) };
+                let Some(blob) = blobs.get(name) else { return Ok(()) };
                 let (chunks, received) = mpsc::channel(2);
                 if entries.blocking_send((blob.clone(), received)).is_err() {
                     return Err(io::Error::other("the import was cancelled"));

@@ -165,7 +165,7 @@ pub fn is_member(dir: &Path) -> bool {
 /// A node that has joined the cluster, with its client and certificates.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Member {
-    asking: Asking,
+    options: Asking,
     server: Uri,
     authority_pem: String,
     /// The client certificate at the time of joining.
@@ -176,22 +176,22 @@ pub struct Member {
 
 impl Member {
     /// Rule: a node uses its token once, to get its first client certificate.
-    pub async fn join(asking: &Asking) -> Result<Self, JoinError> {
-        let server: Uri = asking.server.parse().map_err(|_| JoinError::Url(asking.server.clone()))?;
+    pub async fn join(options: &Asking) -> Result<Self, JoinError> {
+        let server: Uri = options.server.parse().map_err(|_| JoinError::Url(options.server.clone()))?;
         if server.scheme_str() != Some("https") || server.host().is_none() {
-            return Err(JoinError::Url(asking.server.clone()));
+            return Err(JoinError::Url(options.server.clone()));
         }
-        pem::make_dir(&asking.dir)?;
-        let authority_pem = authority::find(asking, &server).await?;
-        let kept = Certificate::read(&asking.dir.join(CLIENT_FILE))?;
+        pem::make_dir(&options.dir)?;
+        let authority_pem = authority::find(options, &server).await?;
+        let kept = Certificate::read(&options.dir.join(CLIENT_FILE))?;
         let certificate = match kept {
             Some(kept) if !kept.is_over() => kept,
-            kept => with_token(asking, &server, &authority_pem, kept.is_some()).await?,
+            kept => with_token(options, &server, &authority_pem, kept.is_some()).await?,
         };
         let credentials = Credentials::Certificate(certificate.pem.clone());
         let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
         let client = line.client();
-        Ok(Self { asking: asking.clone(), server, authority_pem, certificate, line, client })
+        Ok(Self { options: options.clone(), server, authority_pem, certificate, line, client })
     }
 
     /// The node's API client. It picks up renewed certificates.
@@ -239,10 +239,10 @@ impl Member {
     /// again with its token.
     async fn renew(&self, kept: &Certificate) -> Result<Certificate, JoinError> {
         let new = if kept.is_over() {
-            with_token(&self.asking, &self.server, &self.authority_pem, true).await?
+            with_token(&self.options, &self.server, &self.authority_pem, true).await?
         } else {
-            let new = signed(&self.client, &self.asking.name, CLIENT, &[]).await?;
-            pem::write(&self.asking.dir.join(CLIENT_FILE), &new.pem)?;
+            let new = signed(&self.client, &self.options.name, CLIENT, &[]).await?;
+            pem::write(&self.options.dir.join(CLIENT_FILE), &new.pem)?;
             new
         };
         self.line.go_on_with(Credentials::Certificate(new.pem.clone()));
@@ -250,7 +250,7 @@ impl Member {
     }
 
     async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
-        let path = self.asking.dir.join(SERVING_FILE);
+        let path = self.options.dir.join(SERVING_FILE);
         let mut kept = Certificate::read(&path).ok().flatten();
         // The stored certificate may be for another address, or of a server that was replaced.
         kept = kept.filter(|it| it.addresses == [address] && !it.is_over());
@@ -288,7 +288,7 @@ impl Member {
         let mut wait = LOOK_MIN;
         loop {
             let node =
-                nodes.get_opt(&self.asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+                nodes.get_opt(&self.options.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
@@ -297,14 +297,14 @@ impl Member {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LOOK_MAX);
         }
-        let name = &self.asking.name;
+        let name = &self.options.name;
         signed(&self.client, name, SERVING, &[name.clone(), address.to_string()]).await
     }
 
     async fn until_due(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
             let left =
-                due(&self.asking.name, certificate.from, certificate.until).duration_since(Timestamp::now());
+                due(&self.options.name, certificate.from, certificate.until).duration_since(Timestamp::now());
             let Ok(left) = Duration::try_from(left) else { return };
             if left.is_zero() {
                 return;
@@ -316,22 +316,22 @@ impl Member {
 
 /// Gets a client certificate with the bootstrap token and stores it.
 async fn with_token(
-    asking: &Asking,
+    options: &Asking,
     server: &Uri,
     authority_pem: &str,
     had_one: bool,
 ) -> Result<Certificate, JoinError> {
-    let path = asking.dir.join(CLIENT_FILE);
-    let Some(token) = asking.token.as_ref().and_then(Token::read) else {
+    let path = options.dir.join(CLIENT_FILE);
+    let Some(token) = options.token.as_ref().and_then(Token::read) else {
         return Err(JoinError::NoToken { path, why: if had_one { " any more" } else { "" } });
     };
     let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
     let began = tokio::time::Instant::now();
     let new = loop {
-        match signed(&line.client(), &asking.name, CLIENT, &[]).await {
+        match signed(&line.client(), &options.name, CLIENT, &[]).await {
             // This machine lost its certificate: the server grants a new one when the node is NotReady.
             Err(JoinError::NodeIsReady(why))
-                if why.contains(&format!("at {}:", asking.address)) && began.elapsed() < NOT_READY_MAX =>
+                if why.contains(&format!("at {}:", options.address)) && began.elapsed() < NOT_READY_MAX =>
             {
                 tracing::warn!("the node is still Ready; waiting until it is NotReady to join again");
                 tokio::time::sleep(NOT_READY_LOOK).await;
@@ -344,30 +344,30 @@ async fn with_token(
             JoinError::Ask { hint: hint(&error), error }
         }
         JoinError::Ask { error, .. } => {
-            JoinError::Reach { server: asking.server.clone(), why: chain(&error) }
+            JoinError::Reach { server: options.server.clone(), why: chain(&error) }
         }
         other => other,
     })?;
     line.go_on_with(Credentials::Certificate(new.pem.clone()));
-    is_free(&line.client(), asking).await?;
+    is_free(&line.client(), options).await?;
     pem::write(&path, &new.pem)?;
     Ok(new)
 }
 
 /// Rule: a machine cannot join under the name of a node that is Ready at another address: two agents for one node
 /// would fight over its pods. Upstream: kubeadm's check before joining.
-async fn is_free(client: &Client, asking: &Asking) -> Result<(), JoinError> {
+async fn is_free(client: &Client, options: &Asking) -> Result<(), JoinError> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = nodes.get_opt(&asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+    let node = nodes.get_opt(&options.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
     let status = node.and_then(|it| it.status).unwrap_or_default();
     let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
     let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
-    let is_here = addresses.iter().any(|it| it.parse() == Ok(asking.address));
+    let is_here = addresses.iter().any(|it| it.parse() == Ok(options.address));
     if is_here || !status.conditions.iter().flatten().any(is_ready) {
         return Ok(());
     }
     let at = addresses.first().copied().unwrap_or("an unknown address").to_owned();
-    Err(JoinError::Taken { name: asking.name.clone(), at })
+    Err(JoinError::Taken { name: options.name.clone(), at })
 }
 
 /// Creates a key and a CertificateSigningRequest, and waits for the certificate.

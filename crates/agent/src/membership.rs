@@ -62,8 +62,8 @@ impl Membership {
     /// Reads the cluster UID from the API server and returns whether it is the cluster that the node joined.
     pub async fn confirm(&self) -> bool {
         let _one = self.asking.lock().await;
-        let asked = timeout(ANSWER_MAX, self.namespaces.get(NAMESPACE)).await;
-        match asked {
+        let response = timeout(ANSWER_MAX, self.namespaces.get(NAMESPACE)).await;
+        match response {
             Ok(Ok(namespace)) => match namespace.uid().filter(|it| is_uid(it)) {
                 Some(uid) => self.identified(&uid),
                 None => self.state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),

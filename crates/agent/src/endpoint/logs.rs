@@ -158,21 +158,21 @@ impl Log {
                 return Ok(is_more);
             }
             is_more = true;
-            let shown = self.lines.take(&chunk[..count])?;
-            self.tell(shown).await?;
+            let output = self.lines.take(&chunk[..count])?;
+            self.tell(output).await?;
         }
     }
 
     async fn finish(&mut self) -> io::Result<()> {
-        let shown = self.lines.finish();
-        self.tell(shown).await
+        let output = self.lines.finish();
+        self.tell(output).await
     }
 
-    async fn tell(&self, shown: Vec<u8>) -> io::Result<()> {
-        if shown.is_empty() {
+    async fn tell(&self, output: Vec<u8>) -> io::Result<()> {
+        if output.is_empty() {
             return Ok(());
         }
-        self.to.send(Ok(shown.into())).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.to.send(Ok(output.into())).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -198,7 +198,7 @@ impl Lines {
     }
 
     fn take(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
-        let mut shown = Vec::with_capacity(chunk.len());
+        let mut output = Vec::with_capacity(chunk.len());
         for piece in chunk.split_inclusive(|it| *it == b'\n') {
             if piece.last() != Some(&b'\n') {
                 if LINE_BYTES_MAX < self.begun.len() + piece.len() {
@@ -206,24 +206,24 @@ impl Lines {
                 }
                 self.begun.extend(piece);
             } else if self.begun.is_empty() {
-                self.show(piece, &mut shown);
+                self.show(piece, &mut output);
             } else {
                 let mut line = std::mem::take(&mut self.begun);
                 line.extend(piece);
-                self.show(&line, &mut shown);
+                self.show(&line, &mut output);
             }
         }
-        Ok(shown)
+        Ok(output)
     }
 
     /// Emits a last line that has no newline.
     fn finish(&mut self) -> Vec<u8> {
-        let (line, mut shown) = (std::mem::take(&mut self.begun), Vec::new());
-        self.show(&line, &mut shown);
-        shown
+        let (line, mut output) = (std::mem::take(&mut self.begun), Vec::new());
+        self.show(&line, &mut output);
+        output
     }
 
-    fn show(&mut self, line: &[u8], shown: &mut Vec<u8>) {
+    fn show(&mut self, line: &[u8], output: &mut Vec<u8>) {
         // Lines that are not in the CRI format are dropped: they have neither time nor stream.
         let Some(Line { time, stream, is_partial, text }) = Line::parse(line) else { return };
         let goes_on = std::mem::replace(&mut self.is_within, is_partial);
@@ -236,7 +236,7 @@ impl Lines {
         }
         let mut put = |bytes: &[u8]| {
             let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-            shown.extend(&bytes[..count]);
+            output.extend(&bytes[..count]);
             self.left -= count as u64;
         };
         if self.wanted.timestamps && !goes_on {

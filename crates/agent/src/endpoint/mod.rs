@@ -198,9 +198,9 @@ impl<R: Runtime> Endpoint<R> {
             Arc::new(permit.ok_or_else(|| io::Error::other("too many connections from the API server"))?);
         let stop = stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (endpoint, held) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });
+            let (endpoint, context) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });
             async move {
-                let answered = endpoint.answer(request, held).await;
+                let answered = endpoint.answer(request, context).await;
                 Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text(it.code, it.why)))
             }
         });
@@ -213,7 +213,7 @@ impl<R: Runtime> Endpoint<R> {
         connection.await.map_err(io::Error::other)
     }
 
-    async fn answer(&self, request: Request<Incoming>, held: stream::Held) -> Result<Response, Refusal> {
+    async fn answer(&self, request: Request<Incoming>, context: stream::Held) -> Result<Response, Refusal> {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         let query = Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
@@ -232,30 +232,30 @@ impl<R: Runtime> Endpoint<R> {
             }
             ["metrics"] if is_read => {
                 let phases = self.node.pods.all().into_iter().map(|it| phase(&it.shown()));
-                let said = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
-                let format = ExpositionFormat::negotiate(accept(&request));
-                Ok(respond(StatusCode::OK, format.media_type(), whole(format.encode(said))))
+                let text = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
+                let format = Format::of(accept(&request));
+                Ok(respond(StatusCode::OK, format.media_type(), whole(format.write(text))))
             }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();
                 Ok(respond(StatusCode::OK, ExpositionFormat::Text.media_type(), whole(figures)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
-                let wanted = wanted_log(&query, Timestamp::now())?;
-                let said = self.logs(namespace, name, container, query.is("previous"), wanted).await?;
+                let options = wanted_log(&query, Timestamp::now())?;
+                let log = self.logs(namespace, name, container, query.is("previous"), options).await?;
                 if stream::is_web_socket(&request) {
-                    return stream::messages(request, said, held);
+                    return stream::messages(request, log, context);
                 }
-                let frames = unfold(said, |mut said| async move {
-                    let next = said.recv().await?;
-                    Some((next.map(Frame::data), said))
+                let frames = unfold(log, |mut log| async move {
+                    let next = log.recv().await?;
+                    Some((next.map(Frame::data), log))
                 });
                 Ok(respond(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
             }
             ["exec", namespace, name, container] => {
                 let container = self.running(namespace, name, container).await?;
                 let streams = stream::Streams::of(&query)?;
-                let asked = v1::ExecRequest {
+                let exec = v1::ExecRequest {
                     container_id: container,
                     cmd: query.all("command").map(str::to_owned).collect(),
                     tty: streams.tty,
@@ -263,19 +263,19 @@ impl<R: Runtime> Endpoint<R> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.node.runtime.exec(asked).await?, streams, held).await
+                stream::commands(request, &self.node.runtime.exec(exec).await?, streams, context).await
             }
             ["attach", namespace, name, container] => {
                 let container = self.running(namespace, name, container).await?;
                 let streams = stream::Streams::of(&query)?;
-                let asked = v1::AttachRequest {
+                let attach = v1::AttachRequest {
                     container_id: container,
                     tty: streams.tty,
                     stdin: streams.stdin,
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.node.runtime.attach(asked).await?, streams, held).await
+                stream::commands(request, &self.node.runtime.attach(attach).await?, streams, context).await
             }
             ["portForward", namespace, name] => {
                 let pod = self.pod(namespace, name)?;
@@ -283,17 +283,17 @@ impl<R: Runtime> Endpoint<R> {
                 let malformed = |_| Refusal::bad_request("port is not a port number");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
-                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, held).await
+                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context).await
             }
             ["podProxy", namespace, name, scheme, port, ..] => {
-                let aim = self.aim(namespace, name, scheme, port).await?;
+                let target = self.aim(namespace, name, scheme, port).await?;
                 let path = behind(request.uri(), 5);
-                proxy::pass_on(request, aim, &path, held).await
+                proxy::pass_on(request, target, &path, context).await
             }
             ["nodeProxy", scheme, port, ..] => {
-                let aim = proxy::Aim::new(self.node.config.address, scheme, port)?;
+                let target = proxy::Aim::new(self.node.config.address, scheme, port)?;
                 let path = behind(request.uri(), 3);
-                proxy::pass_on(request, aim, &path, held).await
+                proxy::pass_on(request, target, &path, context).await
             }
             _ => Err(Refusal::not_found("404 page not found")),
         }
@@ -301,9 +301,9 @@ impl<R: Runtime> Endpoint<R> {
 
     fn pod(&self, namespace: &str, name: &str) -> Result<Known, Refusal> {
         let found = self.node.pods.find(namespace, name).map(|it| it.shown());
-        let shown = found.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
-        let uid = shown.object.metadata.uid.clone().unwrap_or_default();
-        Ok(Known { uid, name: name.to_owned(), status: status(&shown) })
+        let snapshot = found.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+        let uid = snapshot.object.metadata.uid.clone().unwrap_or_default();
+        Ok(Known { uid, name: name.to_owned(), status: status(&snapshot) })
     }
 
     /// The ID of the running container of that name.
@@ -343,8 +343,8 @@ impl<R: Runtime> Endpoint<R> {
         port: &str,
     ) -> Result<proxy::Aim, Refusal> {
         let pod = self.pod(namespace, name)?;
-        let shown = self.node.pods.find(namespace, name).map(|it| it.shown());
-        let spec = shown.and_then(|it| it.object.spec.clone()).unwrap_or_default();
+        let snapshot = self.node.pods.find(namespace, name).map(|it| it.shown());
+        let spec = snapshot.and_then(|it| it.object.spec.clone()).unwrap_or_default();
         let sandbox = self.sandbox(&pod).await?;
         let address = match spec.host_network {
             Some(true) => self.node.config.address,
@@ -354,9 +354,9 @@ impl<R: Runtime> Endpoint<R> {
                 network.ip.parse().map_err(none)?
             }
         };
-        let aim = proxy::Aim::new(address, scheme, port)?;
-        proxy::may_reach(&spec, aim.address)?;
-        Ok(aim)
+        let target = proxy::Aim::new(address, scheme, port)?;
+        proxy::may_reach(&spec, target.address)?;
+        Ok(target)
     }
 
     /// Streams a container's log.
@@ -366,7 +366,7 @@ impl<R: Runtime> Endpoint<R> {
         name: &str,
         container: &str,
         previous: bool,
-        wanted: logs::Wanted,
+        options: logs::Wanted,
     ) -> Result<mpsc::Receiver<io::Result<Bytes>>, Refusal> {
         let pod = self.pod(namespace, name)?;
         let found = self.containers(&pod, container).await?;
@@ -395,7 +395,7 @@ impl<R: Runtime> Endpoint<R> {
                     Err(error) => !error.is_missing(),
                 }
             };
-            logs::send(place, wanted, is_running, to).await;
+            logs::send(place, options, is_running, to).await;
         });
         Ok(from)
     }
@@ -408,25 +408,25 @@ fn behind(uri: &Uri, segments: usize) -> String {
 }
 
 /// The pod object with the status that the agent last reported.
-fn object(shown: &Shown) -> Value {
-    let pod: &Pod = &shown.object;
+fn object(snapshot: &Shown) -> Value {
+    let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
-    object["status"] = status(shown);
+    object["status"] = status(snapshot);
     object
 }
 
 /// The status that the agent last reported; before its first report, the status from the API server.
-fn status(shown: &Shown) -> Value {
-    match &shown.status {
-        Value::Null => shown.object.tree["status"].clone(),
-        said => said.clone(),
+fn status(snapshot: &Shown) -> Value {
+    match &snapshot.status {
+        Value::Null => snapshot.object.tree["status"].clone(),
+        reported => reported.clone(),
     }
 }
 
 /// The phase that the agent last reported; before its first report, the phase from the API server.
-fn phase(shown: &Shown) -> String {
-    let stored = || shown.object.status.as_ref().and_then(|it| it.phase.clone());
-    shown.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
+fn phase(snapshot: &Shown) -> String {
+    let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
+    snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
 /// Selects the container instance whose log is requested, by the IDs in the pod's status. Upstream:

@@ -84,12 +84,12 @@ pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
 /// Forwards the request to `path` of the target and returns its response.
 pub(super) async fn pass_on(
     mut request: Request<Incoming>,
-    aim: Aim,
+    target: Aim,
     path: &str,
-    held: stream::Held,
+    context: stream::Held,
 ) -> Result<Response, Refusal> {
     let failed = |why: &dyn std::fmt::Display| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", aim.address))
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", target.address))
     };
     let uri: Uri = path.parse().map_err(|it| Refusal::bad_request(format!("{path:?}: {it}")))?;
     let upgrade = request.headers().get(UPGRADE).cloned();
@@ -100,14 +100,14 @@ pub(super) async fn pass_on(
     *forwarded.uri_mut() = uri;
     *forwarded.headers_mut() = end_to_end(parts.headers);
     let host = forwarded.headers().get(CLIENTS_HOST).cloned();
-    let host = host.or_else(|| HeaderValue::from_str(&aim.address.to_string()).ok());
+    let host = host.or_else(|| HeaderValue::from_str(&target.address.to_string()).ok());
     forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
     if let Some(upgrade) = &upgrade {
         forwarded.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         forwarded.headers_mut().insert(UPGRADE, upgrade.clone());
     }
 
-    let stream = tokio::time::timeout(DIAL_TIMEOUT, dial(aim)).await;
+    let stream = tokio::time::timeout(DIAL_TIMEOUT, dial(target)).await;
     let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
@@ -125,13 +125,13 @@ pub(super) async fn pass_on(
     parts.headers = end_to_end(parts.headers);
     parts.headers.insert(REACHED, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
-        && let Ok(own) = HeaderValue::from_str(without_address(location, aim.address))
+        && let Ok(own) = HeaderValue::from_str(without_address(location, target.address))
     {
         parts.headers.insert(LOCATION, own);
     }
     match (is_upgraded, reached) {
         (true, Some(reached)) => {
-            stream::splice(client, reached, held);
+            stream::splice(client, reached, context);
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
             parts.headers.extend(upgrade.map(|it| (UPGRADE, it)));
         }
@@ -145,13 +145,13 @@ trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
 
 /// Connects to the target. As upstream, the certificate of a pod is not verified.
-async fn dial(aim: Aim) -> std::io::Result<Box<dyn Line>> {
-    let stream = TcpStream::connect(aim.address).await?;
+async fn dial(target: Aim) -> std::io::Result<Box<dyn Line>> {
+    let stream = TcpStream::connect(target.address).await?;
     stream.set_nodelay(true)?;
-    if !aim.is_tls {
+    if !target.is_tls {
         return Ok(Box::new(stream));
     }
-    let name = ServerName::IpAddress(aim.address.ip().into());
+    let name = ServerName::IpAddress(target.address.ip().into());
     Ok(Box::new(TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?))
 }
 

@@ -135,16 +135,16 @@ pub(super) async fn commands(
     mut request: Request<Incoming>,
     url: &str,
     streams: Streams,
-    held: Held,
+    context: Held,
 ) -> Result<Response, Refusal> {
-    let wish = Wish::of(request.headers())?;
-    if !wish.speaks(COMMANDS_WITH_CLOSE) {
-        return spliced(request, &wish, url, held).await;
+    let upgrade_request = Wish::of(request.headers())?;
+    if !upgrade_request.speaks(COMMANDS_WITH_CLOSE) {
+        return spliced(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
     let (_, runtime) = upgraded(url, Method::POST, &of_runtime(COMMANDS)).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(held, async move {
+    run(context, async move {
         let (client, runtime) =
             (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         translate(client, runtime, streams).await
@@ -156,16 +156,16 @@ pub(super) async fn commands(
 pub(super) async fn ports(
     mut request: Request<Incoming>,
     url: &str,
-    held: Held,
+    context: Held,
 ) -> Result<Response, Refusal> {
-    let wish = Wish::of(request.headers())?;
-    if !wish.speaks(PORTS_IN_WEBSOCKET) {
-        return spliced(request, &wish, url, held).await;
+    let upgrade_request = Wish::of(request.headers())?;
+    if !upgrade_request.speaks(PORTS_IN_WEBSOCKET) {
+        return spliced(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
     let (_, runtime) = upgraded(url, Method::POST, &of_runtime(PORTS)).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(held, async move {
+    run(context, async move {
         let (client, runtime) =
             (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         tunnel(client, runtime).await
@@ -182,28 +182,28 @@ pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
 pub(super) fn messages(
     mut request: Request<Incoming>,
     mut log: mpsc::Receiver<io::Result<Bytes>>,
-    held: Held,
+    context: Held,
 ) -> Result<Response, Refusal> {
-    let Wish::WebSocket(wanted) = Wish::of(request.headers())? else {
+    let Wish::WebSocket(offered) = Wish::of(request.headers())? else {
         return Err(Refusal::bad_request("Upgrade request required"));
     };
-    let known = wanted.iter().find_map(|wanted| MESSAGES.into_iter().find(|it| it == wanted));
-    if known.is_none() && !wanted.iter().all(String::is_empty) {
-        let known = MESSAGES.join(" ");
+    let subprotocol = offered.iter().find_map(|offered| MESSAGES.into_iter().find(|it| it == offered));
+    if subprotocol.is_none() && !offered.iter().all(String::is_empty) {
+        let supported = MESSAGES.join(" ");
         return Err(Refusal::bad_request(format!(
-            "requested protocol(s) are not supported; supports [{known}]"
+            "requested protocol(s) are not supported; supports [{supported}]"
         )));
     }
     let accept = accept_key(request.headers())?;
     let client = hyper::upgrade::on(&mut request);
-    let message = move |bytes: Bytes| match known {
+    let message = move |bytes: Bytes| match subprotocol {
         Some(BASE64_MESSAGES) => Message::Text(BASE64.encode(&bytes).into()),
         _ => Message::Binary(bytes),
     };
-    run(held, async move {
+    run(context, async move {
         let (mut to, mut from) = web_socket(client.await.map_err(io::Error::other)?).await.split();
         // Messages from the client are ignored; only its disconnect counts.
-        let gone = async { while let Some(Ok(_)) = from.next().await {} };
+        let disconnected = async { while let Some(Ok(_)) = from.next().await {} };
         let outward = async {
             // An empty first message signals that the stream is open.
             to.send(message(Bytes::new())).await.map_err(io::Error::other)?;
@@ -213,18 +213,18 @@ pub(super) fn messages(
             to.send(normal_end()).await.map_err(io::Error::other)
         };
         let ended = tokio::select! {
-            () = gone => Ok(()),
+            () = disconnected => Ok(()),
             ended = outward => ended,
         };
         hang_up(to, from).await;
         ended
     });
-    Ok(switching_to_web_socket(&accept, known))
+    Ok(switching_to_web_socket(&accept, subprotocol))
 }
 
 /// Copies bytes between two upgraded connections until either ends.
-pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, held: Held) {
-    run(held, async move {
+pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, context: Held) {
+    run(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
         tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(other)).await.map(drop)
     });
@@ -233,11 +233,11 @@ pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, held: Held) {
 /// Splices the client to the runtime, which supports the client's protocol.
 async fn spliced(
     mut request: Request<Incoming>,
-    wish: &Wish,
+    upgrade_request: &Wish,
     url: &str,
-    held: Held,
+    context: Held,
 ) -> Result<Response, Refusal> {
-    let (method, upgrade) = match wish {
+    let (method, upgrade) = match upgrade_request {
         Wish::Spdy => (Method::POST, SPDY),
         Wish::WebSocket(_) => (Method::GET, WEBSOCKET),
     };
@@ -245,7 +245,7 @@ async fn spliced(
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
     let (answer, runtime) = upgraded(url, method, &headers).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(held, async move {
+    run(context, async move {
         let mut client = TokioIo::new(client.await.map_err(io::Error::other)?);
         tokio::io::copy_bidirectional(&mut client, &mut TokioIo::new(runtime)).await.map(drop)
     });
@@ -254,10 +254,10 @@ async fn spliced(
     Ok(switching(headers))
 }
 
-fn run(held: Held, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
+fn run(context: Held, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         tokio::select! {
-            () = held.stop.cancelled() => {}
+            () = context.stop.cancelled() => {}
             streamed = streaming => if let Err(error) = streamed {
                 tracing::debug!(%error, "a stream ended early");
             },
@@ -308,13 +308,13 @@ fn of_runtime(protocol: &'static str) -> HeaderMap {
 }
 
 fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::new();
+    let mut selected = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
         for value in headers.get_all(&name) {
-            kept.append(name.clone(), value.clone());
+            selected.append(name.clone(), value.clone());
         }
     }
-    kept
+    selected
 }
 
 fn accept_key(headers: &HeaderMap) -> Result<String, Refusal> {
@@ -375,19 +375,19 @@ where
     let (mut from_runtime, to_runtime) = tokio::io::split(runtime);
     let mut to_runtime = spdy::Writer::new(to_runtime);
     let mut channels: Vec<(u8, StreamId)> = Vec::new();
-    let wanted = [
+    let streams_by_channel = [
         (ERROR, "error", true),
         (STDIN, "stdin", streams.stdin),
         (STDOUT, "stdout", streams.stdout),
         (STDERR, "stderr", streams.stderr),
         (RESIZE, "resize", streams.tty),
     ];
-    for (channel, name, is_wanted) in wanted {
-        if is_wanted {
+    for (channel, name, is_enabled) in streams_by_channel {
+        if is_enabled {
             channels.push((channel, to_runtime.begin(&[("streamtype", name)]).await?));
         }
     }
-    let stream_of = |wanted: u8| channels.iter().find(|it| it.0 == wanted).map(|it| it.1);
+    let stream_of = |channel: u8| channels.iter().find(|it| it.0 == channel).map(|it| it.1);
     let (mut to_client, mut from_client) = client.split();
     let to_runtime = Mutex::new(to_runtime);
     let inward = async {

@@ -264,10 +264,10 @@ impl Files {
 
     /// Resolves links to the file that has the content.
     fn find(&self, name: &str) -> Result<String, String> {
-        let mut seen = HashSet::new();
+        let mut visited = HashSet::new();
         let mut at = plain(Path::new(name));
         while let Some(link) = self.links.get(&at) {
-            if !seen.insert(at.clone()) {
+            if !visited.insert(at.clone()) {
                 return Err(format!("{name} is a cyclic link"));
             }
             let beside = Path::new(&at).parent().unwrap_or(Path::new(""));

@@ -33,9 +33,9 @@ fn digest_of(pem: &str) -> Option<String> {
 }
 
 /// The certificate of the cluster CA: from the options, else as stored by an earlier join.
-pub(super) async fn find(asking: &Asking, server: &Uri) -> Result<String, JoinError> {
-    let kept = asking.dir.join("ca.crt");
-    let found = match &asking.authority {
+pub(super) async fn find(options: &Asking, server: &Uri) -> Result<String, JoinError> {
+    let stored_path = options.dir.join("ca.crt");
+    let found = match &options.authority {
         Some(Authority::Certificate(path)) => {
             let text = std::fs::read_to_string(path).map_err(failed(path))?;
             if let Err(error) = CertificateDer::from_pem_slice(text.as_bytes()) {
@@ -43,29 +43,29 @@ pub(super) async fn find(asking: &Asking, server: &Uri) -> Result<String, JoinEr
             }
             text
         }
-        Some(Authority::Digest(wanted)) => {
-            match read(&kept)?.filter(|it| digest_of(it).as_ref() == Some(wanted)) {
-                Some(kept) => kept,
-                None => shown(server, wanted).await?,
+        Some(Authority::Digest(expected)) => {
+            match read(&stored_path)?.filter(|it| digest_of(it).as_ref() == Some(expected)) {
+                Some(stored) => stored,
+                None => shown(server, expected).await?,
             }
         }
-        None => return read(&kept)?.ok_or(JoinError::NoAuthority),
+        None => return read(&stored_path)?.ok_or(JoinError::NoAuthority),
     };
-    pem::write(&kept, &found)?;
+    pem::write(&stored_path, &found)?;
     Ok(found)
 }
 
 /// Fetches the CA certificate from the chain that the server presents, verified by its fingerprint.
-async fn shown(server: &Uri, wanted: &str) -> Result<String, JoinError> {
-    let is_digest = wanted.strip_prefix("sha256:").is_some_and(|it| {
+async fn shown(server: &Uri, expected: &str) -> Result<String, JoinError> {
+    let is_digest = expected.strip_prefix("sha256:").is_some_and(|it| {
         it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
     });
     if !is_digest {
-        return Err(JoinError::Digest(wanted.to_owned()));
+        return Err(JoinError::Digest(expected.to_owned()));
     }
     let unreachable = |why: String| JoinError::Reach { server: server.to_string(), why };
     let provider = Arc::new(ring::default_provider());
-    let pinned = Arc::new(Pinned { wanted: wanted.to_owned(), provider: provider.clone() });
+    let pinned = Arc::new(Pinned { expected: expected.to_owned(), provider: provider.clone() });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|it| unreachable(it.to_string()))?
@@ -78,8 +78,8 @@ async fn shown(server: &Uri, wanted: &str) -> Result<String, JoinError> {
         let stranger = |why: String| JoinError::Stranger { server: server.to_string(), why };
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
-        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let found = shown.iter().find(|it| fingerprint(it) == wanted);
+        let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let found = presented.iter().find(|it| fingerprint(it) == expected);
         found.map(|it| written(it)).ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
     };
     tokio::time::timeout(REACH_MAX, reaching).await.map_err(|_| unreachable("no response".to_owned()))?
@@ -94,7 +94,7 @@ fn written(der: &[u8]) -> String {
 /// Accepts a server whose certificate is signed by the CA with the expected fingerprint.
 #[derive(Debug)]
 struct Pinned {
-    wanted: String,
+    expected: String,
     provider: Arc<CryptoProvider>,
 }
 
@@ -107,8 +107,8 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let shown = intermediates.iter().find(|it| fingerprint(it) == self.wanted);
-        let authority = shown.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let presented = intermediates.iter().find(|it| fingerprint(it) == self.expected);
+        let authority = presented.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())

@@ -47,8 +47,8 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeEr
     futures::future::join_all(places.iter().map(|it| end_node(it, grace))).await;
 
     // Processes that hold a mount must exit before it is unmounted.
-    let held = processes_in_cgroups(&id);
-    end(&held, Signal::KILL).await;
+    let remaining = processes_in_cgroups(&id);
+    end(&remaining, Signal::KILL).await;
     for at in [Path::new(RUN).join(&id), dir.join("nodes")] {
         if let Err(error) = table::unmount_below(&at) {
             tracing::warn!(%error, "cannot unmount everything below {}", at.display());
@@ -147,8 +147,8 @@ fn places(dir: &Path, id: &str) -> Vec<LocalNode> {
     let namespace = format!("muster-{id}-");
     let namespaces = names(Path::new("/run/netns"));
     let namespaces = namespaces.iter().filter_map(|it| it.strip_prefix(&namespace)).map(str::to_owned);
-    let known = [dir.join("nodes"), Path::new(RUN).join(id)];
-    let names: BTreeSet<String> = known.iter().flat_map(|it| names(it)).chain(namespaces).collect();
+    let dirs = [dir.join("nodes"), Path::new(RUN).join(id)];
+    let names: BTreeSet<String> = dirs.iter().flat_map(|it| names(it)).chain(namespaces).collect();
     let places = names.into_iter().filter_map(|name| {
         let number = name.strip_prefix("node-")?.parse().ok()?;
         let dir = dir.join("nodes").join(&name);

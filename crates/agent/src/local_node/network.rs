@@ -36,11 +36,11 @@ pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
 
 /// Rule: a cluster keeps its address range. A new cluster takes the first range that no route of this machine
 /// leads to, starting at one that depends on its ID.
-pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError> {
+pub(super) async fn make_hub(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
     let lock_path = Path::new(RUN).join("lock");
     let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
-    let _held = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
+    let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
         .await
         .unwrap_or_else(|it| Err(std::io::Error::other(it)))
         .map_err(failed(&lock_path))?;
@@ -49,7 +49,7 @@ pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError
     let routes = run(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
     let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
     let is_free = |range: u8| !foreign_routes.iter().any(|it| leads_into(it, range));
-    let before = fs::read_to_string(kept).ok().and_then(|it| it.trim().parse().ok());
+    let before = fs::read_to_string(range_file).ok().and_then(|it| it.trim().parse().ok());
     let range = match before.filter(|it| RANGES.contains(it) && is_free(*it)) {
         Some(range) => range,
         None => {
@@ -59,8 +59,8 @@ pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError
             all.find(|it| is_free(*it)).ok_or(LocalNodeError::NoRange)?
         }
     };
-    let mut file = File::create(kept).map_err(failed(kept))?;
-    writeln!(file, "{range}").map_err(failed(kept))?;
+    let mut file = File::create(range_file).map_err(failed(range_file))?;
+    writeln!(file, "{range}").map_err(failed(range_file))?;
 
     if !exists(&hub) {
         run(Command::new("ip").args(["link", "add", &hub, "type", "bridge"])).await?;

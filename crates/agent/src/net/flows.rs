@@ -112,12 +112,12 @@ fn read(attributes: &[u8]) -> Option<(Flow, &[u8])> {
     Some((Flow { to: of(sent, 2, 3)?, got_by: of(answered, 1, 2)? }, sent))
 }
 
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+fn find(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
         let what = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?) & !NESTED;
         let value = attributes.get(4..length)?;
-        if what == wanted {
+        if what == attribute_type {
             return Some(value);
         }
         attributes = attributes.get(length.next_multiple_of(4)..)?;

@@ -90,12 +90,12 @@ impl Routes {
         self.is_prepared = false;
     }
 
-    pub(super) async fn apply(&mut self, wanted: Wanted) -> Result<(), NetError> {
+    pub(super) async fn apply(&mut self, desired: Wanted) -> Result<(), NetError> {
         let mut commands = String::new();
-        for range in self.told.keys().filter(|it| !wanted.contains_key(it)) {
+        for range in self.told.keys().filter(|it| !desired.contains_key(it)) {
             let _ = writeln!(commands, "route del {range} proto {PROTOCOL}");
         }
-        for (range, node) in wanted.iter().filter(|(range, node)| self.told.get(range) != Some(node)) {
+        for (range, node) in desired.iter().filter(|(range, node)| self.told.get(range) != Some(node)) {
             let _ = writeln!(commands, "route replace {range} via {node} proto {PROTOCOL}");
         }
         if !commands.is_empty() {
@@ -106,7 +106,7 @@ impl Routes {
                 return done.map(drop);
             }
         }
-        self.told = wanted;
+        self.told = desired;
         Ok(())
     }
 }

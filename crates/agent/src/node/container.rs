@@ -281,13 +281,13 @@ pub(crate) fn last_words(
     has_failed: bool,
 ) -> String {
     let (name, namespace, uid) = sandbox::ids(pod);
-    let said = tail(&message_file(config, uid, container, attempt), MESSAGE_MAX).unwrap_or_default();
-    if !said.is_empty() || !has_failed {
-        return said;
+    let message = tail(&message_file(config, uid, container, attempt), MESSAGE_MAX).unwrap_or_default();
+    if !message.is_empty() || !has_failed {
+        return message;
     }
     let policy = pod.container(container).and_then(|it| it.container.termination_message_policy.as_deref());
     if policy != Some("FallbackToLogsOnError") {
-        return said;
+        return message;
     }
     let log = config.log_dir(namespace, name, uid).join(log_path(container, attempt));
     let lines_at_most = (MESSAGE_OF_LOG_LINES * 256) as u64;
@@ -311,7 +311,7 @@ fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
 
 /// The last lines of a CRI log, without time, stream and tag.
 fn end_of_log(text: &str) -> String {
-    let mut said = String::new();
+    let mut message = String::new();
     for line in text.lines().rev().take(MESSAGE_OF_LOG_LINES) {
         let mut parts = line.splitn(4, ' ');
         let (Some(_), Some("stdout" | "stderr"), Some(tag), Some(text)) =
@@ -320,16 +320,16 @@ fn end_of_log(text: &str) -> String {
             break;
         };
         let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
-        if MESSAGE_OF_LOG_MAX < said.len() + text.len() {
-            let room = MESSAGE_OF_LOG_MAX - said.len();
+        if MESSAGE_OF_LOG_MAX < message.len() + text.len() {
+            let remaining = MESSAGE_OF_LOG_MAX - message.len();
             let from =
-                (text.len() - room..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
-            said.insert_str(0, &text[from..]);
+                (text.len() - remaining..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+            message.insert_str(0, &text[from..]);
             break;
         }
-        said.insert_str(0, &text);
+        message.insert_str(0, &text);
     }
-    said
+    message
 }
 
 #[cfg(test)]

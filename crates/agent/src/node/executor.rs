@@ -167,10 +167,10 @@ impl<R: Runtime> Executor<R> {
                 Err(message) => return failed("FailedCreatePodSandBox", message),
             },
         };
-        let kept = node.config.logs_kept();
+        let markers_dir = node.config.logs_kept();
         let made = Path::new(&config.log_directory)
             .file_name()
-            .map_or(Ok(()), |name| fs::create_dir_all(&kept).and_then(|()| fs::write(kept.join(name), "")));
+            .map_or(Ok(()), |name| fs::create_dir_all(&markers_dir).and_then(|()| fs::write(markers_dir.join(name), "")));
         if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
             return failed("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
         }
@@ -450,12 +450,12 @@ impl Figures {
     /// not spent in the runtime.
     pub(super) fn note_running(
         &self,
-        seen: &RuntimeState,
+        state: &RuntimeState,
         begun: Instant,
         pod: &ObjectKey,
     ) -> Option<(Duration, Duration)> {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
-        let runs = seen.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
+        let runs = state.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
         if !runs || !has_started || self.is_told.swap(true, Ordering::Relaxed) {
             return None;

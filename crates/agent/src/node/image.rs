@@ -77,17 +77,17 @@ pub(crate) fn full_name(image: &str) -> Result<String, String> {
 pub(crate) async fn credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
-    let mut known = Vec::new();
+    let mut logins = Vec::new();
     for reference in names {
         match references.secret(namespace, &reference.name).await {
-            Ok(secret) => known.extend(of_secret(&secret)),
+            Ok(secret) => logins.extend(of_secret(&secret)),
             Err(error) => {
                 let pod = pod.metadata.name.as_deref().unwrap_or_default();
                 tracing::debug!(namespace, pod, "cannot read a pull secret: {error}");
             }
         }
     }
-    fitting(known, image)
+    fitting(logins, image)
 }
 
 /// Registry as written in the secret, and its credentials.
@@ -138,9 +138,9 @@ fn of_secret(secret: &Secret) -> Vec<Known> {
 
 /// Rule: a pull secret applies to the registry that it names, or to the repositories below its path; the longest
 /// match comes first. Upstream: `BasicDockerKeyring.Lookup`.
-fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
+fn fitting(logins: Vec<Known>, image: &str) -> Vec<AuthConfig> {
     let full = full_name(image).unwrap_or_default();
-    let mut fitting: Vec<(String, AuthConfig)> = known
+    let mut fitting: Vec<(String, AuthConfig)> = logins
         .into_iter()
         .filter_map(|(name, login)| {
             let place = place(&name);

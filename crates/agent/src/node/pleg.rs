@@ -58,8 +58,8 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
 fn owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Entry>> {
     let all = node.pods.all();
     all.into_iter().find(|it| {
-        let seen = it.shown().seen;
-        seen.containers.iter().any(|it| *it.id == *id) || seen.sandboxes.iter().any(|it| *it.id == *id)
+        let state = it.shown().seen;
+        state.containers.iter().any(|it| *it.id == *id) || state.sandboxes.iter().any(|it| *it.id == *id)
     })
 }
 
@@ -101,15 +101,15 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Resu
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
     }
     for entry in node.pods.all() {
-        let shown = entry.shown();
-        let uid = shown.object.metadata.uid.as_deref().unwrap_or_default();
-        let known: BTreeSet<(String, bool)> = shown
+        let snapshot = entry.shown();
+        let uid = snapshot.object.metadata.uid.as_deref().unwrap_or_default();
+        let known: BTreeSet<(String, bool)> = snapshot
             .seen
             .sandboxes
             .iter()
             .map(|it| (it.id.to_string(), it.is_ready))
             .chain(
-                shown
+                snapshot
                     .seen
                     .containers
                     .iter()

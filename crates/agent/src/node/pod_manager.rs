@@ -153,14 +153,14 @@ impl Entry {
     /// Sets the mirror pod of a static pod, whose status is the one that was last reported.
     pub(super) fn mirrored(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
-        let mut shown = lock(&self.shown);
-        if shown.mirror == uid {
+        let mut snapshot = lock(&self.shown);
+        if snapshot.mirror == uid {
             return;
         }
-        shown.mirror = uid;
+        snapshot.mirror = uid;
         let status = mirror.map(|it| it.tree["status"].clone()).unwrap_or_default();
-        let object = shown.object.with_status(status);
-        drop(shown);
+        let object = snapshot.object.with_status(status);
+        drop(snapshot);
         match object {
             Ok(object) => self.tell(|mail| mail.object = Some(Arc::new(object))),
             Err(error) => tracing::warn!(%error, "cannot decode the status of a mirror pod"),
@@ -193,8 +193,8 @@ impl PodManager {
         let mut found: Vec<_> = all
             .into_iter()
             .filter(|it| {
-                let shown = lock(&it.shown);
-                let (own_name, own_namespace, _) = sandbox::ids(&shown.object);
+                let snapshot = lock(&it.shown);
+                let (own_name, own_namespace, _) = sandbox::ids(&snapshot.object);
                 own_name == name && own_namespace == namespace
             })
             .collect();

@@ -69,7 +69,7 @@ impl<R: Runtime> Asked<'_, R> {
         if let Some(exec) = &probe.exec {
             return self.command(exec.command.as_deref().unwrap_or_default(), limit).await;
         }
-        let asked = async {
+        let attempt = async {
             if let Some(get) = &probe.http_get {
                 return self.get(get).await;
             }
@@ -88,7 +88,7 @@ impl<R: Runtime> Asked<'_, R> {
             }
             Err("missing probe handler".to_owned())
         };
-        match tokio::time::timeout(limit, asked).await {
+        match tokio::time::timeout(limit, attempt).await {
             Ok(answer) => answer,
             Err(_) => Ok(Answer::failed(self.late(probe, limit))),
         }
@@ -341,7 +341,7 @@ async fn exchange(
 ) -> Result<Fetched, Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = std::pin::pin!(connection);
-    let asked = async {
+    let exchange_once = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
         let location = response.headers().get(header::LOCATION);
@@ -357,10 +357,10 @@ async fn exchange(
         }
         Ok(Fetched { status, location, body })
     };
-    let asked = std::pin::pin!(asked);
-    match futures::future::select(asked, connection).await {
+    let exchange_once = std::pin::pin!(exchange_once);
+    match futures::future::select(exchange_once, connection).await {
         futures::future::Either::Left((answer, _)) => answer,
-        futures::future::Either::Right((_, asked)) => asked.await,
+        futures::future::Either::Right((_, exchange_once)) => exchange_once.await,
     }
 }
 

@@ -27,16 +27,16 @@ impl RuntimeStatusReader {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let (sandboxes, containers) =
             (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
-        let mut seen = RuntimeState { mark, ..RuntimeState::default() };
+        let mut state = RuntimeState { mark, ..RuntimeState::default() };
         for it in sandboxes {
-            seen.sandboxes.extend(self.sandbox(runtime, it).await?);
+            state.sandboxes.extend(self.sandbox(runtime, it).await?);
         }
         for it in containers {
-            seen.containers.extend(self.container(runtime, config, pod, it).await?);
+            state.containers.extend(self.container(runtime, config, pod, it).await?);
         }
-        self.containers.retain(|id, _| seen.containers.iter().any(|it| *it.id == **id));
-        self.addresses.retain(|id, _| seen.sandboxes.iter().any(|it| *it.id == **id));
-        Ok(seen)
+        self.containers.retain(|id, _| state.containers.iter().any(|it| *it.id == **id));
+        self.addresses.retain(|id, _| state.sandboxes.iter().any(|it| *it.id == **id));
+        Ok(state)
     }
 
     async fn sandbox<R: Runtime>(
@@ -94,13 +94,13 @@ impl RuntimeStatusReader {
         if !is_running && it.state != v1::ContainerState::ContainerExited as i32 {
             return Ok(Some(found));
         }
-        let is_known = |known: &Container| match known.state {
+        let is_unchanged = |cached: &Container| match cached.state {
             State::Running { .. } => is_running,
             State::Exited { .. } => !is_running,
             _ => false,
         };
-        if let Some(known) = self.containers.get(&it.id).filter(|it| is_known(it)) {
-            return Ok(Some(known.clone()));
+        if let Some(cached) = self.containers.get(&it.id).filter(|it| is_unchanged(it)) {
+            return Ok(Some(cached.clone()));
         }
         let status = match runtime.container(&it.id).await {
             Ok(status) => status,

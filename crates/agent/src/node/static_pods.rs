@@ -91,29 +91,29 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
 /// Starts the pods of new manifests and removes those without one. Returns whether a pod is_waiting for its predecessor
 /// of the same name, from an older version of the file, to end.
 fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
-    let wanted: BTreeMap<String, &Arc<ParsedPod>> = files
+    let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .known
         .values()
         .filter_map(|it| it.pod.as_ref())
         .filter_map(|it| Some((it.uid()?, it)))
         .collect();
-    let mut here: BTreeMap<ObjectKey, String> = BTreeMap::new();
+    let mut running: BTreeMap<ObjectKey, String> = BTreeMap::new();
     for entry in of_files(node) {
         let object = entry.shown().object;
         let uid = object.uid().unwrap_or_default();
-        if !wanted.contains_key(&uid) {
+        if !desired.contains_key(&uid) {
             node.pods.remove(&uid);
         }
-        here.insert(key(&object), uid);
+        running.insert(key(&object), uid);
     }
     let mut is_waiting = false;
-    for (uid, pod) in wanted {
-        match here.get(&key(pod)) {
-            Some(there) if *there == uid => {}
+    for (uid, pod) in desired {
+        match running.get(&key(pod)) {
+            Some(other) if *other == uid => {}
             Some(_) => is_waiting = true,
             None => {
                 tracing::info!(pod = %key(pod), "starting a static pod");
-                here.insert(key(pod), uid);
+                running.insert(key(pod), uid);
                 node.pods.put(node, Source::Static, pod.clone());
             }
         }

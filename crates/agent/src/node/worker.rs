@@ -128,13 +128,13 @@ impl<R: Runtime> Worker<R> {
     async fn observe(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, observer, object, pod, figures, .. } = self;
         let reading = observer.observe(&*node.runtime, &node.config, object, pod.mark());
-        let seen = figures.within(reading).await?;
-        if let Some((all, own)) = self.figures.note_running(&seen, self.begun, self.pod.key()) {
+        let state = figures.within(reading).await?;
+        if let Some((all, own)) = self.figures.note_running(&state, self.begun, self.pod.key()) {
             self.node.metrics.started(all, own);
         }
-        self.entry.show(|shown| shown.seen = seen.clone());
-        self.seen = seen.clone();
-        self.pod.update_runtime_state(seen, now());
+        self.entry.show(|snapshot| snapshot.seen = state.clone());
+        self.seen = state.clone();
+        self.pod.update_runtime_state(state, now());
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl<R: Runtime> Worker<R> {
             self.pod.update_spec(object.object.clone(), now);
             // Downward API volumes may contain the changed fields.
             self.refresh_at = self.refresh_at.map(|_| Instant::now());
-            self.entry.show(|shown| shown.object = object.clone());
+            self.entry.show(|snapshot| snapshot.object = object.clone());
             self.object = object;
         }
         if let Some(ending) = mail.ending {
@@ -183,7 +183,7 @@ impl<R: Runtime> Worker<R> {
         let has_ended = self.pod.has_ended();
         let mut has_changed = false;
         self.entry
-            .show(|shown| has_changed = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+            .show(|snapshot| has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended);
         if has_changed {
             self.node.pods.change();
         }
@@ -228,7 +228,7 @@ impl<R: Runtime> Worker<R> {
         }
         if let (Action::Report(patch), Outcome::Done) = (&action, &outcome) {
             let status = patch["status"].clone();
-            self.entry.show(|shown| shown.status = status);
+            self.entry.show(|snapshot| snapshot.status = status);
         }
         self.pod.done(&action, outcome, now());
     }

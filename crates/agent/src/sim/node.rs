@@ -73,15 +73,15 @@ impl Addresses {
     }
 
     /// Allocates the wanted address or the lowest free one. When all are allocated, the last one is shared.
-    pub(super) fn lend(&mut self, wanted: Option<Ipv4Addr>) -> Ipv4Addr {
-        let last = match (wanted, self.taken) {
-            (Some(wanted), _) => u32::from(wanted.octets()[3]),
+    pub(super) fn lend(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
+        let last = match (requested, self.taken) {
+            (Some(requested), _) => u32::from(requested.octets()[3]),
             (None, [u128::MAX, high]) => 128 + high.trailing_ones().min(126),
             (None, [low, _]) => low.trailing_ones(),
         };
         let last = u8::try_from(last).unwrap_or(u8::MAX);
         self.taken[usize::from(last >> 7)] |= 1 << (last & 127);
-        wanted.unwrap_or_else(|| pod_address(self.number, last))
+        requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
     pub(super) fn take_back(&mut self, address: Option<Ipv4Addr>) {

@@ -137,8 +137,8 @@ impl Pod {
     pub(super) fn see(&mut self, event: wire::Pod, host: Host, now: Timestamp) {
         // Events up to the last write bring no new status. A deletion or spec change just before that write does
         // matter: its event may arrive after the response.
-        let seen = Seen::of(&event);
-        if event.version() <= self.version && seen == self.seen {
+        let change = Seen::of(&event);
+        if event.version() <= self.version && change == self.seen {
             return;
         }
         if let Some(active) = self.active.as_mut().filter(|it| it.sent.is_some()) {
@@ -147,7 +147,7 @@ impl Pod {
         }
         match event.parse() {
             Ok(object) => {
-                self.seen = seen;
+                self.seen = change;
                 self.apply(object, host, now);
             }
             Err(error) => {

@@ -34,10 +34,10 @@ pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option
         Some(it) => holds(&volume.join(it), files, group)?,
         None => false,
     };
-    let kept = if is_current { current } else { Some(exchange(volume, files, group)?) };
+    let current_dir = if is_current { current } else { Some(exchange(volume, files, group)?) };
 
-    let wanted: BTreeSet<&str> = files.keys().map(|it| it.split('/').next().unwrap_or(it)).collect();
-    for name in &wanted {
+    let visible_names: BTreeSet<&str> = files.keys().map(|it| it.split('/').next().unwrap_or(it)).collect();
+    for name in &visible_names {
         show(volume, name, group)?;
     }
     for entry in fs::read_dir(volume)? {
@@ -46,10 +46,10 @@ pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option
         let Some(name) = name.to_str() else { continue };
         if entry.file_type()?.is_symlink() {
             let is_ours = fs::read_link(&path)?.starts_with(DATA);
-            if is_ours && !wanted.contains(name) {
+            if is_ours && !visible_names.contains(name) {
                 fs::remove_file(&path)?;
             }
-        } else if name.starts_with("..") && Some(Path::new(name)) != kept.as_deref() {
+        } else if name.starts_with("..") && Some(Path::new(name)) != current_dir.as_deref() {
             fs::remove_dir_all(&path)?;
         }
     }
@@ -123,7 +123,7 @@ fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::
 fn show(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     let (link, target) = (volume.join(name), Path::new(DATA).join(name));
     match fs::read_link(&link) {
-        Ok(there) if there == target => return Ok(()),
+        Ok(existing) if existing == target => return Ok(()),
         Ok(_) => fs::remove_file(&link)?,
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
         // An empty directory, created as the mount point of another volume, is replaced.

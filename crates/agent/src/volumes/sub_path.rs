@@ -97,18 +97,18 @@ fn beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno
 /// Bind-mounts an opened file at a path in the pod's directory, which no container can change. An existing mount
 /// of the same file stays.
 pub(super) fn bind(opened: &OwnedFd, target: &Path) -> io::Result<()> {
-    let wanted = fstat(opened)?;
+    let opened_stat = fstat(opened)?;
     if table::is_mounted(target)? {
-        let there = statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?;
-        if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino) {
+        let existing = statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (existing.st_dev, existing.st_ino) == (opened_stat.st_dev, opened_stat.st_ino) {
             return Ok(());
         }
         table::unmount_one(target)?;
     }
-    let is_dir = FileType::from_raw_mode(wanted.st_mode) == FileType::Directory;
+    let is_dir = FileType::from_raw_mode(opened_stat.st_mode) == FileType::Directory;
     match fs::symlink_metadata(target) {
-        Ok(there) if there.is_dir() && !is_dir => fs::remove_dir(target)?,
-        Ok(there) if !there.is_dir() && is_dir => fs::remove_file(target)?,
+        Ok(existing) if existing.is_dir() && !is_dir => fs::remove_dir(target)?,
+        Ok(existing) if !existing.is_dir() && is_dir => fs::remove_file(target)?,
         _ => {}
     }
     if is_dir {

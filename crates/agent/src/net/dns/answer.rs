@@ -49,7 +49,7 @@ pub(super) struct Half {
 
 /// Rule: a query in the cluster domain is answered from the service cache; every other query is forwarded to the
 /// node's own resolvers. `turn` rotates the order of records.
-pub(super) fn answer(known: &Known<'_>, request: &[u8], is_udp: bool, turn: usize) -> Reply {
+pub(super) fn answer(zone: &Known<'_>, request: &[u8], is_udp: bool, turn: usize) -> Reply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
         // A response needs the ID of the request.
@@ -74,7 +74,7 @@ pub(super) fn answer(known: &Known<'_>, request: &[u8], is_udp: bool, turn: usiz
         ([query], _) if matches!(query.query_type, RecordType::AXFR | RecordType::IXFR) => {
             ResponseCode::Refused
         }
-        ([query], _) => return resolve(known, query, response, max, turn),
+        ([query], _) => return resolve(zone, query, response, max, turn),
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
@@ -119,7 +119,7 @@ fn begin(request: &Message) -> Message {
     response
 }
 
-fn resolve(known: &Known<'_>, query: &Query, mut response: Message, max: usize, turn: usize) -> Reply {
+fn resolve(zone: &Known<'_>, query: &Query, mut response: Message, max: usize, turn: usize) -> Reply {
     let mut name = query.name.clone();
     for _ in 0..ALIASES_MAX {
         let labels: Vec<String> =
@@ -127,7 +127,7 @@ fn resolve(known: &Known<'_>, query: &Query, mut response: Message, max: usize, 
         let question = Question { labels: &labels, asked: asked(query.query_type) };
         // Whether a name is in the cluster domain does not depend on the cache.
         let nothing = Picture::default();
-        let answer = decide::resolve(known.picture.unwrap_or(&nothing), known.domain, question);
+        let answer = decide::resolve(zone.picture.unwrap_or(&nothing), zone.domain, question);
         match answer {
             Answer::NotOurs if response.answers.is_empty() => return Reply::Forward,
             Answer::NotOurs => {
@@ -135,24 +135,24 @@ fn resolve(known: &Known<'_>, query: &Query, mut response: Message, max: usize, 
                 ask.name = name;
                 return Reply::Complete(Box::new(Half { response, max, ask }));
             }
-            _ if known.picture.is_none() => {
+            _ if zone.picture.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
                 return Reply::Now(fit(response, max));
             }
             Answer::NoName => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
-                response.authorities.extend(authority(known.domain));
+                response.authorities.extend(authority(zone.domain));
                 return Reply::Now(fit(response, max));
             }
             Answer::Records(records) => {
                 response.metadata.authoritative = true;
                 if records.is_empty() {
-                    response.authorities.extend(authority(known.domain));
+                    response.authorities.extend(authority(zone.domain));
                 }
                 let count = records.len();
                 for at in 0..count {
-                    add(&mut response, &name, known.domain, &records[(turn + at) % count]);
+                    add(&mut response, &name, zone.domain, &records[(turn + at) % count]);
                 }
                 return Reply::Now(fit(response, max));
             }

@@ -57,9 +57,9 @@ impl Forward {
         let mut inconclusive = None;
         for resolver in self.resolvers() {
             let at = SocketAddr::new(resolver, 53);
-            let asked =
+            let response =
                 async { if is_udp { over_udp(at, request).await } else { over_tcp(at, request).await } };
-            match timeout(PATIENCE, asked).await {
+            match timeout(PATIENCE, response).await {
                 Ok(Ok(answer)) if knows(&answer) => return Some(answer),
                 Ok(Ok(answer)) => inconclusive = Some(answer),
                 Ok(Err(error)) => tracing::debug!(%resolver, %error, "a resolver failed"),
@@ -87,11 +87,11 @@ impl Forward {
     fn resolvers(&self) -> Vec<IpAddr> {
         let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
         match &*resolvers {
-            Some((read, known)) if read.elapsed() < READ_EVERY => known.clone(),
+            Some((read, addresses)) if read.elapsed() < READ_EVERY => addresses.clone(),
             _ => {
-                let known = read(&self.file, self.own);
-                *resolvers = Some((Instant::now(), known.clone()));
-                known
+                let addresses = read(&self.file, self.own);
+                *resolvers = Some((Instant::now(), addresses.clone()));
+                addresses
             }
         }
     }
@@ -99,10 +99,10 @@ impl Forward {
 
 fn read(file: &Path, own: IpAddr) -> Vec<IpAddr> {
     let of = |path: &Path| resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
-    let said = of(file);
-    match said.iter().all(IpAddr::is_loopback) {
-        true => Some(of(Path::new(BEHIND_STUB))).filter(|it| !it.is_empty()).unwrap_or(said),
-        false => said,
+    let resolvers = of(file);
+    match resolvers.iter().all(IpAddr::is_loopback) {
+        true => Some(of(Path::new(BEHIND_STUB))).filter(|it| !it.is_empty()).unwrap_or(resolvers),
+        false => resolvers,
     }
 }
 
@@ -159,8 +159,8 @@ fn renumbered(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
 /// The response with the client's ID, if it answers the question.
 fn accepted(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
-    let (said, asked) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
-    if !is_answer || answer.get(..2) != question.get(..2) || said.queries != asked.queries {
+    let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
+    if !is_answer || answer.get(..2) != question.get(..2) || response.queries != query.queries {
         return None;
     }
     let mut answer = answer.to_vec();

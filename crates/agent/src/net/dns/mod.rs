@@ -74,8 +74,8 @@ impl Names {
     fn answer(&self, request: &[u8], is_udp: bool) -> Reply {
         let is_synced = self.cache.is_synced();
         let picture = self.cache.picture();
-        let known = Known { picture: is_synced.then_some(&*picture), domain: &self.domain };
-        answer::answer(&known, request, is_udp, usize::from(chance()))
+        let zone = Known { picture: is_synced.then_some(&*picture), domain: &self.domain };
+        answer::answer(&zone, request, is_udp, usize::from(chance()))
     }
 
     /// Completes a reply, upstream if necessary. `None`: no response is sent.

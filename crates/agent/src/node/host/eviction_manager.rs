@@ -276,8 +276,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
             matches!(phase, Some("Failed" | "Succeeded"))
         };
         let admitted = self.node.pods.all().into_iter().filter(|it| it.is_admitted());
-        let shown = admitted.map(|it| it.shown());
-        Some(shown.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
+        let snapshots = admitted.map(|it| it.shown());
+        Some(snapshots.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
     fn tell(&self, about: ObjectReference, event: Event) {

@@ -40,9 +40,9 @@ fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let kept = Quantity::from_bytes(config.reclaim.thresholds.reserved(signal, capacity));
+        let threshold = Quantity::bytes(config.reclaim.thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
-        *sum = sum.plus(kept);
+        *sum = sum.plus(threshold);
     }
     reserved
 }

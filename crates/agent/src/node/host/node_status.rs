@@ -164,15 +164,15 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
     async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
         let name = &self.node.config.name;
-        let wanted: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
-        match within(self.nodes.create(&PostParams::default(), &wanted)).await {
+        let node: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
+        match within(self.nodes.create(&PostParams::default(), &node)).await {
             Ok(own) => return Ok(own),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(chain(&error)),
         }
         let own = within(self.nodes.get(name)).await.map_err(|it| chain(&it))?;
-        let shown = serde_json::to_value(&own).map_err(|it| it.to_string())?;
-        match node_status::relabel(object, &shown) {
+        let current = serde_json::to_value(&own).map_err(|it| it.to_string())?;
+        match node_status::relabel(object, &current) {
             None => Ok(own),
             Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await
@@ -282,12 +282,12 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             pressures.mark_unchanged();
             ending.mark_unchanged();
             let node = self.measured(&mut images).await;
-            let shown = own.borrow().clone();
-            if let Some(shown) = shown {
-                let shown = serde_json::to_value(&shown.status).unwrap_or_default();
-                let (status, events) = node_status::status(&node, &shown, now());
+            let current = own.borrow().clone();
+            if let Some(current) = current {
+                let current = serde_json::to_value(&current.status).unwrap_or_default();
+                let (status, events) = node_status::status(&node, &current, now());
                 let is_due = reported.is_none_or(|it| REPORT_EVERY <= it.elapsed());
-                if is_due || node_status::is_news(&status, &shown) {
+                if is_due || node_status::is_news(&status, &current) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
                     match within(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {

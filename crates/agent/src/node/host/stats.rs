@@ -204,9 +204,9 @@ impl<R: Runtime> Figures<R> {
                 first.worked
             }
         };
-        let look = self.look(before).await?;
-        let summary = look.summary.clone();
-        *last = Some(look);
+        let collected = self.look(before).await?;
+        let summary = collected.summary.clone();
+        *last = Some(collected);
         Ok(summary)
     }
 
@@ -226,7 +226,7 @@ impl<R: Runtime> Figures<R> {
             .collect();
 
         let time = now().to_rfc3339();
-        let mut look = Look { time: time.clone(), before, worked: HashMap::new() };
+        let mut collector = Look { time: time.clone(), before, worked: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
         let images = image_path.and_then(|it| Disk::of(Path::new(&it)).ok());
         let own = Disk::of(&self.config.root).ok();
@@ -258,11 +258,11 @@ impl<R: Runtime> Figures<R> {
                 let started =
                     stats.attributes.as_ref().and_then(|it| created.get(&it.id)).copied().unwrap_or(0);
                 let logs = taken(log_dir.join(name(&stats))).await;
-                containers.push(look.container(stats, started, logs, images, own));
+                containers.push(collector.container(stats, started, logs, images, own));
             }
             let linux = by_sandbox.remove(&sandbox.id);
             let volumes = taken(self.config.pod_dir(&pod_ref.uid)).await;
-            all.push(look.pod(pod_ref, &sandbox.id, sandbox.created_at, linux, containers, volumes, own));
+            all.push(collector.pod(pod_ref, &sandbox.id, sandbox.created_at, linux, containers, volumes, own));
         }
         all.sort_by(|a, b| {
             (&a.pod_ref.namespace, &a.pod_ref.name).cmp(&(&b.pod_ref.namespace, &b.pod_ref.name))
@@ -272,22 +272,22 @@ impl<R: Runtime> Figures<R> {
         let node = NodeStats {
             node_name: self.config.name.clone(),
             start_time: measure::booted().map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
-            cpu: look.cpu(String::new(), now().as_micros() * 1000, measure::cpu_nanos().unwrap_or(0), 0),
-            memory: Memory::read().ok().map(|it| look.memory_of_node(it)),
+            cpu: collector.cpu(String::new(), now().as_micros() * 1000, measure::cpu_nanos().unwrap_or(0), 0),
+            memory: Memory::read().ok().map(|it| collector.memory_of_node(it)),
             network: measure::network().map(|(default, interfaces)| NetworkStats {
                 time: time.clone(),
                 default,
                 interfaces,
             }),
-            fs: own.map(|it| look.fs(Some(it), None)),
+            fs: own.map(|it| collector.fs(Some(it), None)),
             runtime: RuntimeStats {
-                image_fs: images.map(|it| look.fs(Some(it), Some((images_used, 0)))),
-                container_fs: images.map(|it| look.fs(Some(it), Some((images_used, 0)))),
+                image_fs: images.map(|it| collector.fs(Some(it), Some((images_used, 0)))),
+                container_fs: images.map(|it| collector.fs(Some(it), Some((images_used, 0)))),
             },
             rlimit: measure::pids().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
         };
         let summary = Arc::new(Summary { node, pods: all });
-        Ok(Last { taken: Instant::now(), summary, worked: look.worked })
+        Ok(Last { taken: Instant::now(), summary, worked: collector.worked })
     }
 }
 
