@@ -158,8 +158,8 @@ impl Token {
 
 /// Whether the directory has a valid client certificate, so that no token is needed.
 pub fn is_member(dir: &Path) -> bool {
-    let kept = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
-    kept.is_some_and(|it| !it.is_over())
+    let stored = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
+    stored.is_some_and(|it| !it.is_over())
 }
 
 /// A node that has joined the cluster, with its client and certificates.
@@ -183,10 +183,10 @@ impl Member {
         }
         pem::make_dir(&options.dir)?;
         let authority_pem = authority::find(options, &server).await?;
-        let kept = Certificate::read(&options.dir.join(CLIENT_FILE))?;
-        let certificate = match kept {
-            Some(kept) if !kept.is_over() => kept,
-            kept => with_token(options, &server, &authority_pem, kept.is_some()).await?,
+        let stored = Certificate::read(&options.dir.join(CLIENT_FILE))?;
+        let certificate = match stored {
+            Some(stored) if !stored.is_over() => stored,
+            stored => with_token(options, &server, &authority_pem, stored.is_some()).await?,
         };
         let credentials = Credentials::Certificate(certificate.pem.clone());
         let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
@@ -216,17 +216,17 @@ impl Member {
     }
 
     async fn keep_client(&self) {
-        let mut kept = self.certificate.clone();
+        let mut current = self.certificate.clone();
         let mut pause = RETRY_MIN;
         loop {
-            self.until_due(Some(&kept)).await;
-            match self.renew(&kept).await {
+            self.until_due(Some(&current)).await;
+            match self.renew(&current).await {
                 Ok(new) => {
                     tracing::info!(until = %new.until, "renewed the client certificate");
-                    (kept, pause) = (new, RETRY_MIN);
+                    (current, pause) = (new, RETRY_MIN);
                 }
                 Err(error) => {
-                    let (error, until) = (chain(&error), kept.until);
+                    let (error, until) = (chain(&error), current.until);
                     tracing::warn!(error, %until, "cannot renew the client certificate, retrying");
                 }
             }
@@ -237,8 +237,8 @@ impl Member {
 
     /// Requests a new client certificate and uses it from then on. If the old one has expired, the node joins
     /// again with its token.
-    async fn renew(&self, kept: &Certificate) -> Result<Certificate, JoinError> {
-        let new = if kept.is_over() {
+    async fn renew(&self, current: &Certificate) -> Result<Certificate, JoinError> {
+        let new = if current.is_over() {
             with_token(&self.options, &self.server, &self.authority_pem, true).await?
         } else {
             let new = signed(&self.client, &self.options.name, CLIENT, &[]).await?;
@@ -251,15 +251,15 @@ impl Member {
 
     async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.options.dir.join(SERVING_FILE);
-        let mut kept = Certificate::read(&path).ok().flatten();
+        let mut current = Certificate::read(&path).ok().flatten();
         // The stored certificate may be for another address, or of a server that was replaced.
-        kept = kept.filter(|it| it.addresses == [address] && !it.is_over());
+        current = current.filter(|it| it.addresses == [address] && !it.is_over());
         let mut pause = RETRY_MIN;
-        if let Some(kept) = &kept {
-            serve(&kept.pem);
+        if let Some(current) = &current {
+            serve(&current.pem);
         }
         loop {
-            self.until_due(kept.as_ref()).await;
+            self.until_due(current.as_ref()).await;
             match self.serving(address).await {
                 Ok(new) => {
                     if let Err(error) = pem::write(&path, &new.pem) {
@@ -267,7 +267,7 @@ impl Member {
                     }
                     serve(&new.pem);
                     tracing::info!(until = %new.until, "renewed the serving certificate");
-                    (kept, pause) = (Some(new), RETRY_MIN);
+                    (current, pause) = (Some(new), RETRY_MIN);
                 }
                 Err(error) => {
                     let error = chain(&error);
@@ -287,8 +287,10 @@ impl Member {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wait = LOOK_MIN;
         loop {
-            let node =
-                nodes.get_opt(&self.options.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+            let node = nodes
+                .get_opt(&self.options.name)
+                .await
+                .map_err(|error| JoinError::Ask { hint: "", error })?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
@@ -405,9 +407,9 @@ async fn signed(
         wait = (wait * 2).min(LOOK_MAX);
         let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
-        if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
-            let why = no.message.clone().unwrap_or_else(|| no.type_.clone());
-            let is_taken = no.reason.as_deref() == Some("NodeIsReady");
+        if let Some(denial) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
+            let why = denial.message.clone().unwrap_or_else(|| denial.type_.clone());
+            let is_taken = denial.reason.as_deref() == Some("NodeIsReady");
             return Err(if is_taken { JoinError::NodeIsReady(why) } else { JoinError::Refused(why) });
         }
         if let Some(ByteString(certificate)) = status.certificate {

@@ -194,11 +194,12 @@ impl<R: Runtime> Endpoint<R> {
             ));
         }
         let permit = connections.serve(peer, handshake);
-        let place =
+        let permit =
             Arc::new(permit.ok_or_else(|| io::Error::other("too many connections from the API server"))?);
         let stop = stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (endpoint, context) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });
+            let (endpoint, context) =
+                (self.clone(), stream::Held { _place: permit.clone(), stop: stop.clone() });
             async move {
                 let answered = endpoint.answer(request, context).await;
                 Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text(it.code, it.why)))
@@ -283,7 +284,8 @@ impl<R: Runtime> Endpoint<R> {
                 let malformed = |_| Refusal::bad_request("port is not a port number");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
-                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context).await
+                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context)
+                    .await
             }
             ["podProxy", namespace, name, scheme, port, ..] => {
                 let target = self.aim(namespace, name, scheme, port).await?;
@@ -374,11 +376,11 @@ impl<R: Runtime> Endpoint<R> {
         let dir = self.node.config.log_dir(namespace, name, &pod.uid);
         let attempt = chosen.metadata.as_ref().map_or(0, |it| it.attempt);
         let no_log = || Refusal::not_found(format!("container {container:?} has no log"));
-        let place = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
+        let log_file = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
             .ok_or_else(no_log)?;
         let opened = tokio::task::spawn_blocking({
-            let place = place.clone();
-            move || place.open().map(drop)
+            let log_file = log_file.clone();
+            move || log_file.open().map(drop)
         });
         if let Ok(Err(error)) = opened.await {
             let why = format!("open the log of container {container:?} in pod {name:?}: {error}");
@@ -395,7 +397,7 @@ impl<R: Runtime> Endpoint<R> {
                     Err(error) => !error.is_missing(),
                 }
             };
-            logs::send(place, options, is_running, to).await;
+            logs::send(log_file, options, is_running, to).await;
         });
         Ok(from)
     }

@@ -42,9 +42,9 @@ pub struct Left(pub Vec<String>);
 /// Containers get their own grace period, at most `grace`.
 pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
-    let places = places(&dir, &id);
-    let was = left(&dir, &id, &places);
-    futures::future::join_all(places.iter().map(|it| end_node(it, grace))).await;
+    let nodes = places(&dir, &id);
+    let found = left(&dir, &id, &nodes);
+    futures::future::join_all(nodes.iter().map(|it| end_node(it, grace))).await;
 
     // Processes that hold a mount must exit before it is unmounted.
     let remaining = processes_in_cgroups(&id);
@@ -54,9 +54,9 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeEr
             tracing::warn!(%error, "cannot unmount everything below {}", at.display());
         }
     }
-    for place in &places {
-        if place.netns().exists() {
-            let name = place.netns_name();
+    for node in &nodes {
+        if node.netns().exists() {
+            let name = node.netns_name();
             if let Err(error) = network::run(Command::new("ip").args(["netns", "del", &name])).await {
                 tracing::warn!(name, %error, "cannot remove the network namespace");
             }
@@ -72,7 +72,7 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeEr
     {
         tracing::warn!(path = %run.display(), %error, "cannot remove the run directory");
     }
-    Ok(was)
+    Ok(found)
 }
 
 /// Lists the leftovers of the cluster without removing anything.
@@ -86,19 +86,19 @@ pub fn leftovers(data_dir: &Path) -> Result<Left, LocalNodeError> {
 /// there was nothing, or if it can be reused.
 pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
-    let places = places(&dir, &id);
-    let left = left(&dir, &id, &places);
+    let nodes = places(&dir, &id);
+    let leftovers = left(&dir, &id, &nodes);
     let is_without_files = |it: &LocalNode| {
         let runs = !it.containerd_pids().is_empty() || !it.shim_pids().is_empty();
         runs && !it.has_files()
     };
-    let is_abandoned = !dir.join(RANGE_FILE).exists() || places.iter().any(is_without_files);
-    if left.0.is_empty() || !is_abandoned {
+    let is_abandoned = !dir.join(RANGE_FILE).exists() || nodes.iter().any(is_without_files);
+    if leftovers.0.is_empty() || !is_abandoned {
         return Ok(Left::default());
     }
     // A containerd without its files cannot stop pods gracefully.
-    for place in &places {
-        end(&place.containerd_pids(), Signal::KILL).await;
+    for node in &nodes {
+        end(&node.containerd_pids(), Signal::KILL).await;
     }
     clear(data_dir, Duration::ZERO).await
 }
@@ -149,51 +149,50 @@ fn places(dir: &Path, id: &str) -> Vec<LocalNode> {
     let namespaces = namespaces.iter().filter_map(|it| it.strip_prefix(&namespace)).map(str::to_owned);
     let dirs = [dir.join("nodes"), Path::new(RUN).join(id)];
     let names: BTreeSet<String> = dirs.iter().flat_map(|it| names(it)).chain(namespaces).collect();
-    let places = names.into_iter().filter_map(|name| {
+    let nodes = names.into_iter().filter_map(|name| {
         let number = name.strip_prefix("node-")?.parse().ok()?;
         let dir = dir.join("nodes").join(&name);
         Some(LocalNode { name, number, id: id.to_owned(), range: 0, dir })
     });
-    places.collect()
+    nodes.collect()
 }
 
-fn left(dir: &Path, id: &str, places: &[LocalNode]) -> Left {
-    let mut left = Vec::new();
-    for place in places {
-        let processes =
-            place.agent_pids().into_iter().chain(place.containerd_pids()).chain(place.shim_pids());
-        left.extend(processes.map(|pid| format!("process {}", pid.as_raw_nonzero())));
-        if place.netns().exists() {
-            left.push(format!("network namespace {}", place.netns_name()));
+fn left(dir: &Path, id: &str, nodes: &[LocalNode]) -> Left {
+    let mut leftovers = Vec::new();
+    for node in nodes {
+        let processes = node.agent_pids().into_iter().chain(node.containerd_pids()).chain(node.shim_pids());
+        leftovers.extend(processes.map(|pid| format!("process {}", pid.as_raw_nonzero())));
+        if node.netns().exists() {
+            leftovers.push(format!("network namespace {}", node.netns_name()));
         }
     }
-    left.extend(processes_in_cgroups(id).iter().map(|it| format!("process {}", it.as_raw_nonzero())));
+    leftovers.extend(processes_in_cgroups(id).iter().map(|it| format!("process {}", it.as_raw_nonzero())));
     let mounts = [Path::new(RUN).join(id), dir.join("nodes")];
     let mounts = mounts.iter().filter_map(|it| table::below(it).ok()).flatten();
-    left.extend(mounts.map(|it| format!("mount {}", it.display())));
-    left.extend(cgroups(id).iter().map(|it| format!("cgroup {}", it.display())));
+    leftovers.extend(mounts.map(|it| format!("mount {}", it.display())));
+    leftovers.extend(cgroups(id).iter().map(|it| format!("cgroup {}", it.display())));
     if network::exists(&network::hub(id)) {
-        left.push(format!("bridge {}", network::hub(id)));
+        leftovers.push(format!("bridge {}", network::hub(id)));
     }
     let run = Path::new(RUN).join(id);
     if run.exists() {
-        left.push(format!("directory {}", run.display()));
+        leftovers.push(format!("directory {}", run.display()));
     }
-    Left(left)
+    Left(leftovers)
 }
 
 /// Stops the agent, the pods and the containerd of a node.
-async fn end_node(place: &LocalNode, grace: Duration) {
-    end(&place.agent_pids(), Signal::TERM).await;
-    if !place.containerd_pids().is_empty() {
+async fn end_node(node: &LocalNode, grace: Duration) {
+    end(&node.agent_pids(), Signal::TERM).await;
+    if !node.containerd_pids().is_empty() {
         // Stopping pods through the runtime also releases their IP addresses and snapshots.
-        let runtime = Cri::connect(&place.socket());
+        let runtime = Cri::connect(&node.socket());
         if tokio::time::timeout(PODS_MAX, end_pods(&runtime, grace)).await.is_err() {
-            tracing::warn!(node = place.name, "the pods did not stop in time and are killed");
+            tracing::warn!(node = node.name, "the pods did not stop in time and are killed");
         }
     }
-    end(&place.containerd_pids(), Signal::TERM).await;
-    end(&place.shim_pids(), Signal::KILL).await;
+    end(&node.containerd_pids(), Signal::TERM).await;
+    end(&node.shim_pids(), Signal::KILL).await;
 }
 
 /// Stops all containers simultaneously, so that each gets its grace period, then removes the sandboxes.

@@ -91,21 +91,21 @@ fn leads_into(route: &str, range: u8) -> bool {
 }
 
 /// Finds or creates the network of a node.
-pub(super) async fn make_node(place: &LocalNode) -> Result<(), LocalNodeError> {
-    let name = place.netns_name();
-    let netns = place.netns();
+pub(super) async fn make_node(node: &LocalNode) -> Result<(), LocalNodeError> {
+    let name = node.netns_name();
+    let netns = node.netns();
     if !table::is_mounted(&netns).map_err(failed(&netns))? {
         // A stale file without a namespace would make `ip netns add` fail.
         let _ = fs::remove_file(&netns);
         run(Command::new("ip").args(["netns", "add", &name])).await?;
     }
-    let (hub, link) = (hub(&place.id), place.link());
+    let (hub, link) = (hub(&node.id), node.link());
     if !exists(&link) {
         let add = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &name];
         run(Command::new("ip").args(add)).await?;
     }
-    let (address, gateway) = (place.address(), hub_address(place.range));
-    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", place.pods());
+    let (address, gateway) = (node.address(), hub_address(node.range));
+    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pods());
     let inside = format!(
         "link set lo up\naddr replace {address}/24 dev eth0\nlink set eth0 up\nroute replace default via {gateway}\n"
     );
@@ -115,16 +115,16 @@ pub(super) async fn make_node(place: &LocalNode) -> Result<(), LocalNodeError> {
 
 /// Rule: the default route of a node's namespace and the machine's route to its pods are restored when missing.
 /// Links are left unchanged.
-pub(super) async fn keep_routes(place: &LocalNode) -> Result<(), LocalNodeError> {
-    let name = place.netns_name();
-    let (address, gateway) = (place.address(), hub_address(place.range));
+pub(super) async fn keep_routes(node: &LocalNode) -> Result<(), LocalNodeError> {
+    let name = node.netns_name();
+    let (address, gateway) = (node.address(), hub_address(node.range));
     let inside = run(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
     if inside.trim().is_empty() {
         batch(Some(&name), &format!("route replace default via {gateway}\n")).await?;
     }
-    let outside = run(Command::new("ip").args(["-4", "-o", "route", "show", &place.pods()])).await?;
+    let outside = run(Command::new("ip").args(["-4", "-o", "route", "show", &node.pods()])).await?;
     if outside.trim().is_empty() {
-        batch(None, &format!("route replace {} via {address}\n", place.pods())).await?;
+        batch(None, &format!("route replace {} via {address}\n", node.pods())).await?;
     }
     Ok(())
 }

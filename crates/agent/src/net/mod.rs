@@ -145,7 +145,7 @@ async fn carry_out(
     routes: &mut routes::Routes,
 ) -> Result<(), NetError> {
     routes.prepare(config.cluster_dns).await?;
-    let me = Me {
+    let this_node = Me {
         name: config.name.as_str().into(),
         addresses: routes.own().to_vec(),
         dns: config.cluster_dns.and_then(|it| match it {
@@ -156,15 +156,15 @@ async fn carry_out(
         server: server.to_vec(),
         external_ips: config.external_ips.clone(),
     };
-    let (wanted, table, own) = {
+    let (desired, table, own) = {
         let picture = cache.picture();
-        let wanted = decide::routes(&picture, &config.name, routes.network());
-        let table = decide::table(&picture, &me, &wanted);
-        (wanted, table, picture.node(&config.name).cloned())
+        let desired = decide::routes(&picture, &config.name, routes.network());
+        let table = decide::table(&picture, &this_node, &desired);
+        (desired, table, picture.node(&config.name).cloned())
     };
     // All three are tried, whichever fails.
-    let done = [
-        routes.apply(wanted).await,
+    let results = [
+        routes.apply(desired).await,
         services.apply(table).await,
         match own.map(|it| it.range) {
             Some(Some(range)) => cni::write(config, range).await,
@@ -173,7 +173,7 @@ async fn carry_out(
             None => Ok(()),
         },
     ];
-    done.into_iter().collect()
+    results.into_iter().collect()
 }
 
 /// Patches the Node, which makes the API server assign a pod CIDR to a Node that has none yet.

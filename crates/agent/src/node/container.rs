@@ -322,8 +322,9 @@ fn end_of_log(text: &str) -> String {
         let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
         if MESSAGE_OF_LOG_MAX < message.len() + text.len() {
             let remaining = MESSAGE_OF_LOG_MAX - message.len();
-            let from =
-                (text.len() - remaining..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+            let from = (text.len() - remaining..text.len())
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(text.len());
             message.insert_str(0, &text[from..]);
             break;
         }

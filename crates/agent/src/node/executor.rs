@@ -168,9 +168,9 @@ impl<R: Runtime> Executor<R> {
             },
         };
         let markers_dir = node.config.logs_kept();
-        let made = Path::new(&config.log_directory)
-            .file_name()
-            .map_or(Ok(()), |name| fs::create_dir_all(&markers_dir).and_then(|()| fs::write(markers_dir.join(name), "")));
+        let made = Path::new(&config.log_directory).file_name().map_or(Ok(()), |name| {
+            fs::create_dir_all(&markers_dir).and_then(|()| fs::write(markers_dir.join(name), ""))
+        });
         if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
             return failed("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
         }

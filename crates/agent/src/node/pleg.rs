@@ -41,7 +41,7 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
                     let entry = owner(node, &id);
                     node.pods.ends(id);
                     if let Some(entry) = entry {
-                        entry.tell(|mail| mail.look = true);
+                        entry.tell(|update| update.look = true);
                     }
                 }
             }
@@ -65,7 +65,7 @@ fn owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Entry>> {
 
 fn observe_all<R: Runtime>(node: &Node<R>) {
     for entry in node.pods.all() {
-        entry.tell(|mail| mail.look = true);
+        entry.tell(|update| update.look = true);
     }
 }
 
@@ -118,7 +118,7 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Resu
             .collect();
         let actual = found.remove(uid).map(|it| it.1).unwrap_or_default();
         if actual != known {
-            entry.tell(|mail| mail.look = true);
+            entry.tell(|update| update.look = true);
         }
     }
     if !pods_are_listed || !node.membership.may_remove_orphans() {

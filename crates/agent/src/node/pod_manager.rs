@@ -131,9 +131,9 @@ impl Entry {
 
     /// Whether the pod is to end before it has started.
     pub(super) fn is_to_end(&self) -> bool {
-        let mail = lock(&self.mail);
-        let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
-        mail.is_gone || mail.ending.is_some() || is_deleted
+        let update = lock(&self.mail);
+        let is_deleted = update.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+        update.is_gone || update.ending.is_some() || is_deleted
     }
 
     /// A snapshot of the pod's current state.
@@ -147,7 +147,7 @@ impl Entry {
 
     /// Ends the pod: it is evicted or preempted, or the node shuts down.
     pub fn end(&self, ending: Ending) {
-        self.tell(|mail| mail.ending = Some(ending));
+        self.tell(|update| update.ending = Some(ending));
     }
 
     /// Sets the mirror pod of a static pod, whose status is the one that was last reported.
@@ -162,7 +162,7 @@ impl Entry {
         let object = snapshot.object.with_status(status);
         drop(snapshot);
         match object {
-            Ok(object) => self.tell(|mail| mail.object = Some(Arc::new(object))),
+            Ok(object) => self.tell(|update| update.object = Some(Arc::new(object))),
             Err(error) => tracing::warn!(%error, "cannot decode the status of a mirror pod"),
         }
     }
@@ -240,7 +240,7 @@ impl PodManager {
         if let Some(entry) = entries.get(uid) {
             match entry.source {
                 Source::Orphan => *lock(&entry.next) = Some((source, object)),
-                Source::Api | Source::Static => entry.tell(|mail| mail.object = Some(object)),
+                Source::Api | Source::Static => entry.tell(|update| update.object = Some(object)),
             }
             return;
         }
@@ -282,7 +282,7 @@ impl PodManager {
     pub fn remove(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.next) = None;
-            entry.tell(|mail| mail.is_gone = true);
+            entry.tell(|update| update.is_gone = true);
         }
     }
 
@@ -304,7 +304,7 @@ impl PodManager {
             }
             lock(&entry.next).take_if(|(source, _)| *source == Source::Api);
             if entry.source == Source::Api {
-                entry.tell(|mail| mail.is_gone = true);
+                entry.tell(|update| update.is_gone = true);
             }
         }
     }

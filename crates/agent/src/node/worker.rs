@@ -106,11 +106,11 @@ impl<R: Runtime> Worker<R> {
             let at = [wake_at, read_at, self.refresh_at].into_iter().flatten().min();
             let later = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
-                mail = self.entry.mail() => {
-                    if mail.look {
+                update = self.entry.mail() => {
+                    if update.look {
                         read_at = Some(Instant::now());
                     }
-                    self.read(mail);
+                    self.read(update);
                 }
                 Some(done) = self.actions.join_next_with_id() => {
                     let mark = self.pod.mark();
@@ -146,19 +146,19 @@ impl<R: Runtime> Worker<R> {
         ids.any(|id| self.node.pods.has_ended(id))
     }
 
-    fn read(&mut self, mail: Mail) {
+    fn read(&mut self, update: Mail) {
         let now = now();
-        if let Some(object) = mail.object {
+        if let Some(object) = update.object {
             self.pod.update_spec(object.object.clone(), now);
             // Downward API volumes may contain the changed fields.
             self.refresh_at = self.refresh_at.map(|_| Instant::now());
             self.entry.show(|snapshot| snapshot.object = object.clone());
             self.object = object;
         }
-        if let Some(ending) = mail.ending {
+        if let Some(ending) = update.ending {
             self.pod.end(ending, now);
         }
-        if mail.is_gone {
+        if update.is_gone {
             self.pod.gone(now);
         }
     }
@@ -182,8 +182,9 @@ impl<R: Runtime> Worker<R> {
         }
         let has_ended = self.pod.has_ended();
         let mut has_changed = false;
-        self.entry
-            .show(|snapshot| has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended);
+        self.entry.show(|snapshot| {
+            has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended
+        });
         if has_changed {
             self.node.pods.change();
         }

@@ -74,7 +74,7 @@ impl Fleet {
     pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
-        let mut known = HashSet::new();
+        let mut existing = HashSet::new();
         for node in list(&client, &options.fleet).await? {
             let behaviour = NodeBehaviour::read(node.annotations(), &mut |_| {});
             let name = node.name_any();
@@ -84,11 +84,11 @@ impl Fleet {
                     &node::status(&name, number, &behaviour, &node.status.conditions, now),
                 ));
             }
-            known.insert(name);
+            existing.insert(name);
         }
         for number in 1..=options.count {
             let name = format!("{}-{number}", options.prefix);
-            if !known.contains(&name) {
+            if !existing.contains(&name) {
                 calls.push(create(&options.new_node(name, number), now));
             }
         }
@@ -394,9 +394,9 @@ impl Play {
             let times = node.timers.iter_mut().chain([&mut node.reported]);
             times.flatten().for_each(|it| *it = shifted(*it, by));
         }
-        for known in self.pods.values_mut() {
-            known.timer = known.timer.map(|it| shifted(it, by));
-            known.pod.shift(by);
+        for entry in self.pods.values_mut() {
+            entry.timer = entry.timer.map(|it| shifted(it, by));
+            entry.pod.shift(by);
         }
     }
 
@@ -408,8 +408,8 @@ impl Play {
         {
             match subject {
                 Subject::Pod(uid) => {
-                    if let Some(known) = self.pods.get_mut(&uid) {
-                        known.timer = None;
+                    if let Some(entry) = self.pods.get_mut(&uid) {
+                        entry.timer = None;
                     }
                     self.step(&uid, now);
                 }
@@ -451,25 +451,25 @@ impl Play {
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_nodes);
-                let gone: Vec<_> = self.nodes.keys().filter(|it| !listed.contains(*it)).cloned().collect();
-                gone.iter().for_each(|it| self.forget_node(it));
+                let removed: Vec<_> = self.nodes.keys().filter(|it| !listed.contains(*it)).cloned().collect();
+                removed.iter().for_each(|it| self.forget_node(it));
             }
             watcher::Event::Apply(node) => self.see_node(&node, is_late),
             watcher::Event::Delete(node) => self.forget_node(node.name_any().as_str()),
         }
     }
 
-    fn see_node(&mut self, seen: &wire::Node, is_late: bool) {
+    fn see_node(&mut self, object: &wire::Node, is_late: bool) {
         let now = self.now();
-        let name: Arc<str> = seen.name_any().into();
-        let uid = seen.uid().unwrap_or_default().into_boxed_str();
+        let name: Arc<str> = object.name_any().into();
+        let uid = object.uid().unwrap_or_default().into_boxed_str();
         if self.nodes.get(&name).is_some_and(|it| it.uid != uid) {
             self.forget_node(&name);
         }
-        let behaviour = NodeBehaviour::read(seen.annotations(), &mut |error| {
+        let behaviour = NodeBehaviour::read(object.annotations(), &mut |error| {
             tracing::warn!(node = &*name, error, "ignoring an invalid annotation");
         });
-        let shown = seen.status.conditions.clone();
+        let shown = object.status.conditions.clone();
         if let Some(node) = self.nodes.get_mut(&name) {
             let before = std::mem::replace(&mut node.behaviour, behaviour);
             node.shown = shown;
@@ -477,7 +477,7 @@ impl Play {
                 self.obey(&name, now);
             }
         } else {
-            let number = node::number(seen).unwrap_or_else(|| self.adopt(&name));
+            let number = node::number(object).unwrap_or_else(|| self.adopt(&name));
             let node = Node {
                 uid,
                 number,
@@ -583,30 +583,30 @@ impl Play {
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_pods);
-                let gone: Vec<_> = self.pods.keys().filter(|it| !listed.contains(*it)).cloned().collect();
-                gone.iter().for_each(|it| self.forget_pod(it));
+                let removed: Vec<_> = self.pods.keys().filter(|it| !listed.contains(*it)).cloned().collect();
+                removed.iter().for_each(|it| self.forget_pod(it));
             }
             watcher::Event::Apply(pod) => self.see_pod(pod),
             watcher::Event::Delete(pod) => self.forget_pod(&pod.uid().unwrap_or_default()),
         }
     }
 
-    fn see_pod(&mut self, seen: wire::Pod) {
+    fn see_pod(&mut self, object: wire::Pod) {
         let now = self.now();
-        let uid: Arc<str> = match seen.metadata.uid.as_deref() {
+        let uid: Arc<str> = match object.metadata.uid.as_deref() {
             Some(uid) => uid.into(),
             None => return,
         };
-        if let Some(known) = self.pods.get_mut(&uid) {
-            let Some(node) = self.nodes.get(&known.pod.node) else { return };
-            known.pod.see(seen, node.host(self.options.pace), now);
+        if let Some(entry) = self.pods.get_mut(&uid) {
+            let Some(node) = self.nodes.get(&entry.pod.node) else { return };
+            entry.pod.see(object, node.host(self.options.pace), now);
         } else {
-            let Some(node) = seen.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
+            let Some(node) = object.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
                 return;
             };
             let host = node.host(self.options.pace);
-            let name = seen.name_any();
-            let pod = Pod::new(&seen, host, now, &mut |error| {
+            let name = object.name_any();
+            let pod = Pod::new(&object, host, now, &mut |error| {
                 tracing::warn!(pod = name, error, "ignoring an invalid part of a pod");
             });
             let Some(mut pod) = pod else { return };
@@ -620,40 +620,40 @@ impl Play {
     }
 
     fn step(&mut self, uid: &Arc<str>, now: Timestamp) {
-        let Some(known) = self.pods.get_mut(uid) else { return };
-        let Some(node) = self.nodes.get(&known.pod.node) else { return };
-        if known.busy || !node.behaviour.works() {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let Some(node) = self.nodes.get(&entry.pod.node) else { return };
+        if entry.busy || !node.behaviour.works() {
             return;
         }
-        let step = known.pod.step(node.host(self.options.pace), now);
-        if let Some(before) = known.timer.take() {
+        let step = entry.pod.step(node.host(self.options.pace), now);
+        if let Some(before) = entry.timer.take() {
             self.timers.remove(&(before, Subject::Pod(uid.clone())));
         }
         if let Some(at) = step.wake_at {
-            known.timer = Some(at);
+            entry.timer = Some(at);
             self.timers.insert((at, Subject::Pod(uid.clone())));
         }
         if let Some(call) = step.call {
-            known.busy = true;
-            let request = pod_request(&known.pod, call);
+            entry.busy = true;
+            let request = pod_request(&entry.pod, call);
             self.others.push_back(Task { about: About::Pod(uid.clone()), request });
         }
     }
 
     fn forget_pod(&mut self, uid: &str) {
-        let Some(known) = self.drop_pod(uid) else { return };
-        if let Some(node) = self.nodes.get_mut(&known.pod.node) {
+        let Some(entry) = self.drop_pod(uid) else { return };
+        if let Some(node) = self.nodes.get_mut(&entry.pod.node) {
             node.pods.remove(uid);
-            node.addresses.take_back(known.pod.address);
+            node.addresses.take_back(entry.pod.address);
         }
     }
 
     fn drop_pod(&mut self, uid: &str) -> Option<Known> {
-        let known = self.pods.remove(uid)?;
-        if let Some(at) = known.timer {
-            self.timers.remove(&(at, Subject::Pod(known.pod.uid.clone())));
+        let entry = self.pods.remove(uid)?;
+        if let Some(at) = entry.timer {
+            self.timers.remove(&(at, Subject::Pod(entry.pod.uid.clone())));
         }
-        Some(known)
+        Some(entry)
     }
 
     /// Starts the renewals of a lease that exists; nodes renew at different offsets.
@@ -675,11 +675,11 @@ impl Play {
         match (&about, came) {
             (About::PodsOf(_), Ok(Came::Pods(pods))) => pods.into_iter().for_each(|it| self.see_pod(it)),
             (About::Pod(uid), Ok(Came::Written(version))) => {
-                if let Some(known) = self.pods.get_mut(uid)
-                    && let Some(node) = self.nodes.get(&known.pod.node)
+                if let Some(entry) = self.pods.get_mut(uid)
+                    && let Some(node) = self.nodes.get(&entry.pod.node)
                 {
-                    known.busy = false;
-                    known.pod.sent(version, node.host(self.options.pace), now);
+                    entry.busy = false;
+                    entry.pod.sent(version, node.host(self.options.pace), now);
                 }
                 self.step(uid, now);
             }
@@ -698,13 +698,13 @@ impl Play {
             (About::Pod(_) | About::Report(_) | About::Vanishing(_) | About::Adoption(_), 404 | 409) => {}
             (About::Pod(uid), code) => {
                 tracing::warn!(uid = &*uid, %error, "cannot write the status of a pod, retrying");
-                let Some(known) = self.pods.get_mut(&uid) else { return };
-                let Some(node) = self.nodes.get(&known.pod.node) else { return };
-                known.busy = false;
-                known.pod.was_refused(node.host(self.options.pace), now);
+                let Some(entry) = self.pods.get_mut(&uid) else { return };
+                let Some(node) = self.nodes.get(&entry.pod.node) else { return };
+                entry.busy = false;
+                entry.pod.was_refused(node.host(self.options.pace), now);
                 let wait = if code == 0 { RETRY } else { REPORT_EVERY };
                 let at = after(now, wait);
-                if let Some(before) = known.timer.replace(at) {
+                if let Some(before) = entry.timer.replace(at) {
                     self.timers.remove(&(before, Subject::Pod(uid.clone())));
                 }
                 self.timers.insert((at, Subject::Pod(uid)));

@@ -262,7 +262,15 @@ impl<R: Runtime> Figures<R> {
             }
             let linux = by_sandbox.remove(&sandbox.id);
             let volumes = taken(self.config.pod_dir(&pod_ref.uid)).await;
-            all.push(collector.pod(pod_ref, &sandbox.id, sandbox.created_at, linux, containers, volumes, own));
+            all.push(collector.pod(
+                pod_ref,
+                &sandbox.id,
+                sandbox.created_at,
+                linux,
+                containers,
+                volumes,
+                own,
+            ));
         }
         all.sort_by(|a, b| {
             (&a.pod_ref.namespace, &a.pod_ref.name).cmp(&(&b.pod_ref.namespace, &b.pod_ref.name))
