@@ -183,7 +183,7 @@ impl<R: Runtime> Worker<R> {
         let has_ended = self.pod.has_ended();
         let mut has_changed = false;
         self.entry.show(|snapshot| {
-            has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended
+            has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended;
         });
         if has_changed {
             self.node.pods.change();
