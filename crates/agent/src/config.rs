@@ -66,8 +66,8 @@ pub struct Config {
 /// kubelet's.
 #[derive(Debug, Clone)]
 pub struct ReclaimConfig {
-    /// Resources reserved for the system, and subtracted from the node's allocatable resources.
-    pub reserved: ResourceQuantities,
+    /// Resources reserved for the system: allocatable is the capacity without them.
+    pub reserved: Amounts,
     /// Eviction thresholds, hard and soft.
     pub thresholds: Thresholds,
     /// A pressure condition ends when its threshold has not been met for this long. Upstream:

@@ -132,7 +132,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
     Ok(Some(name))
 }
 
-/// An image that was made in memory.
+/// An image that was built in memory.
 #[derive(Debug)]
 pub struct Made {
     name: String,

@@ -1,5 +1,5 @@
-//! Joins a machine to a cluster: a bootstrap token buys the first client certificate, and that certificate renews
-//! itself. Upstream: TLS bootstrapping.
+//! Joins a machine to a cluster: the machine gets its first client certificate with a bootstrap token, and renews
+//! the certificate with itself from then on. Upstream: TLS bootstrapping.
 
 mod authority;
 mod line;

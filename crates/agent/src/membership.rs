@@ -1,5 +1,5 @@
 //! The cluster that the node has joined: its UID is recorded in the node's root directory and compared with that
-//! of the API server. `engine::cluster_identity` has the rules; this module does the IO.
+//! of the API server. `engine::kubelet::cluster_identity` has the rules; this module does the IO.
 
 use std::io;
 use std::path::{Path, PathBuf};

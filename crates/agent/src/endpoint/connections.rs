@@ -51,8 +51,9 @@ impl Connections {
         })
     }
 
-    /// Rule: handshakes and served connections have separate permits. So have the API server's addresses and all
-    /// others; among those, each address has a limit. `None`: the connection is to be closed.
+    /// Rule: handshakes and served connections have separate permits. The handshakes of the API server's addresses
+    /// are limited separately from all others, which are also limited per address. `None`: the connection is to be
+    /// closed.
     pub(super) fn begin(&self, peer: IpAddr) -> Option<Handshake> {
         let is_server = self.servers().contains(&peer.to_canonical());
         let (permits, share) = match is_server {

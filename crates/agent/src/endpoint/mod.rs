@@ -59,7 +59,7 @@ pub struct Endpoint<R> {
     node: Arc<Node<R>>,
 }
 
-/// A pod of this node, as requests refer to it.
+/// UID, name and reported status of a pod that a request names.
 struct Known {
     uid: String,
     name: String,

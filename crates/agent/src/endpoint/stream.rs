@@ -366,7 +366,7 @@ fn normal_end() -> Message {
 }
 
 /// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its
-/// channel; a message on channel `CLOSE` ends the channel that it names.
+/// channel; a message on `CLOSE_CHANNEL` ends the channel that it names.
 async fn translate<C, R>(client: WebSocketStream<C>, runtime: R, streams: Streams) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,

@@ -24,7 +24,7 @@ const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.
 const SMALL_MAX: u64 = 4 << 20;
 /// Total size of the JSON files of an archive.
 const SMALL_ALL_MAX: usize = 64 << 20;
-/// Most files and links of an archive.
+/// Maximum number of files and links of an archive.
 const FILES_MAX: usize = 100_000;
 
 /// Deepest nesting of image indexes.

@@ -2,7 +2,7 @@
 //! ports and pods, and fails on its own. A cluster has one address range; everything else is named after its data
 //! directory, so that clusters do not collide and the leftovers of a killed one can be found.
 //!
-//! tools -> network -> containerd -> clear. Read in this order.
+//! prerequisites -> network -> containerd -> cleanup. Read in this order.
 
 mod clear;
 mod containerd;
@@ -25,7 +25,7 @@ pub use self::tools::{Missing, is_root, missing, missing_for_agent, wanting_for_
 use crate::image::ImageError;
 use crate::volumes::table;
 
-/// Most nodes of a cluster: each node has one /24 of the cluster's /16, with space to spare.
+/// Maximum number of nodes of a cluster: each has one /24 of the cluster's /16, with space to spare.
 pub const NODES_MAX: u16 = 200;
 
 /// File in the data directory that holds the cluster's address range.

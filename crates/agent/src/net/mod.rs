@@ -1,7 +1,7 @@
 //! The network of a node: Services, DNS, and routes to the pods of other nodes.
 //!
-//! service_cache -> services, routes, dns: three watches fill the cache, the engine computes rules, routes and DNS
-//! records from it, and this module applies them.
+//! service_cache -> service_rules, routes, dns: three watches fill the cache, the engine computes rules, routes
+//! and DNS records from it, and this module applies them.
 
 mod cni;
 mod dns;

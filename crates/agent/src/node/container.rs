@@ -35,7 +35,7 @@ const MESSAGE_MAX: u64 = 4096;
 /// Longest termination message that is taken from the log, in bytes. Upstream:
 /// `MaxContainerTerminationMessageLogLength`.
 const MESSAGE_OF_LOG_MAX: usize = 2048;
-/// Most log lines of a termination message. Upstream: `MaxContainerTerminationMessageLogLines`.
+/// Maximum number of log lines of a termination message. Upstream: `MaxContainerTerminationMessageLogLines`.
 const MESSAGE_OF_LOG_LINES: usize = 80;
 
 /// The inputs of a container's configuration.

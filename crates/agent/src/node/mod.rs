@@ -3,7 +3,7 @@
 //! `pod_manager` watches the pods of the API server, `static_pods` those from files, and `pleg` the containers of
 //! the runtime. Each pod has a `worker`, which has it admitted (`admission`), syncs it through
 //! `engine::kubelet::pod`, and runs the resulting actions in `executor`. The runtime's configuration of a pod is
-//! built in `sandbox`, `container`, `env`, `naming` and `cgroup`. `host` is the node itself.
+//! built in `sandbox`, `container`, `environment`, `naming` and `cgroup`. `host` is the node itself.
 
 mod admission;
 mod cgroup;

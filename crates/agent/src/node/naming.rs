@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use super::Config;
 use crate::runtime::v1::DnsConfig;
 
-/// Limits of resolvers. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
+/// Limits of DNS resolvers. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
 const SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCHES_CHARS_MAX: usize = 2048;

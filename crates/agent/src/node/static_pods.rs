@@ -32,7 +32,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// Largest manifest, in bytes.
 const MANIFEST_MAX: u64 = 1 << 20;
-/// Most manifests that are read.
+/// Maximum number of manifests that are read.
 const MANIFESTS_MAX: usize = 1000;
 
 /// Interval at which failed writes of mirror pods are retried.
@@ -88,8 +88,8 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests and removes those without one. Returns whether a pod is_waiting for its predecessor
-/// of the same name, from an older version of the file, to end.
+/// Starts the pods of new manifests and removes those without one. Returns whether a pod has to wait for its
+/// predecessor of the same name, from an older version of the file, to end.
 fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .known

@@ -26,8 +26,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// state.
 const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
-/// Interval at which volumes are refreshed from ConfigMaps, Secrets and the downward API after preparation; later
-/// refreshes take twice as long.
+/// Delay of the first volume refresh after preparation; later ones follow at twice this interval.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Worker<R> {

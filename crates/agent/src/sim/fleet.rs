@@ -233,7 +233,7 @@ struct Known {
     timer: Option<Timestamp>,
 }
 
-/// What a timer is for.
+/// Subject of a timer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Pod(Arc<str>),

@@ -1,4 +1,4 @@
-//! The fleet's calls over simulated time, against an API server that shows one node and one pod.
+//! API calls of a fleet over simulated time, against a fake API server with one node and one pod.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::clock::{Clock, shifted};
 use super::fleet::{Options, Play};
 
-/// Answers as an API server with one node and one pod that is being deleted, and keeps what was asked.
+/// A client of a fake API server that has one node and one terminating pod, and records the requests.
 fn client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
     let answer = move |request: Request<Body>| {
         let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -46,7 +46,7 @@ fn node() -> Value {
     })
 }
 
-/// It is asked to stop, and takes 60 s for it.
+/// A terminating pod whose container takes 60 s to stop.
 fn pod() -> Value {
     let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     let status =
@@ -62,8 +62,8 @@ fn pod() -> Value {
     })
 }
 
-/// Runs a fleet for two minutes. After 30 s the clock is set by `step`. Returns the number of lease renewals in the last 90 s, and
-/// whether the pod was removed.
+/// Runs a fleet for two minutes and changes the wall clock by `step` after 30 s. Returns the number of lease
+/// renewals in the last 90 s, and whether the pod was deleted.
 async fn renewals_after(step: SignedDuration) -> (usize, bool) {
     let (asked, set) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(SignedDuration::ZERO)));
     let (began, start) = (tokio::time::Instant::now(), "2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());

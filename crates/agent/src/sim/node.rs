@@ -1,4 +1,4 @@
-//! The Node object of a simulated node: registration and status. Pure: no clock and no calls.
+//! The Node object of a simulated node: registration and status. Pure: reads no clock and makes no calls.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,8 @@ use super::behaviour::{FLEET, NodeBehaviour, Trouble};
 use super::wire;
 use crate::architecture;
 
-/// Most simulated nodes: two bytes of an address distinguish them, and some ranges are used otherwise.
+/// Maximum number of simulated nodes: two bytes of an address distinguish them, and some ranges are used
+/// otherwise.
 pub const NODES_MAX: u16 = 40_000;
 
 /// A node to register.

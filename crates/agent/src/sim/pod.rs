@@ -1,7 +1,7 @@
-//! A simulated pod: the kubelet rules of the engine over a fake runtime. Pure: no clock and no calls.
+//! A simulated pod: the kubelet rules of the engine over a fake runtime. Pure: reads no clock and makes no calls.
 //!
 //! A pod at rest needs no state machine: it is dropped, and rebuilt from the API object and the runtime state when
-//! the object changes. That keeps thousands of pods in one process small.
+//! the object changes. That saves memory with thousands of pods in one process.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Head {
-            #[serde(deserialize_with = "meta")]
+            #[serde(deserialize_with = "deserialize_metadata")]
             metadata: ObjectMeta,
             #[serde(default)]
             spec: Spec,
@@ -61,7 +61,7 @@ pub(super) struct Condition {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Node {
-    #[serde(deserialize_with = "meta")]
+    #[serde(deserialize_with = "deserialize_metadata")]
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
     pub(super) spec: NodeSpec,
@@ -85,12 +85,12 @@ pub(super) struct NodeStatus {
 /// The response to a write.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
-    #[serde(deserialize_with = "meta")]
+    #[serde(deserialize_with = "deserialize_metadata")]
     pub(super) metadata: ObjectMeta,
 }
 
 /// Decodes metadata without `managedFields`, which are half of a pod's size.
-fn meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Meta {

@@ -2,7 +2,7 @@
 //! removed with the pod.
 //!
 //! Each volume is in the pod's own directory, laid out as the kubelet does. Reading order: payload, files,
-//! empty_dir, host_path, sub_path, table, remove.
+//! empty_dir, host_path, sub_path, mount_table, removal.
 
 mod empty_dir;
 mod files;

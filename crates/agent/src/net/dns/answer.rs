@@ -25,7 +25,7 @@ pub(super) struct Known<'a> {
     pub(super) domain: &'a str,
 }
 
-/// What to do about a request.
+/// How a request is answered.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     /// Not a query: no response.

@@ -14,15 +14,15 @@ use tokio::time::{Instant, timeout};
 
 use crate::shares::Shares;
 
-/// Queries in flight; further ones are refused.
+/// Maximum number of queries in flight; further ones are refused.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Queries in flight from one client, so that one pod cannot exhaust the limit.
+/// Maximum number of queries in flight from one client, so that one pod cannot exhaust the limit.
 const UNDER_WAY_OF_CLIENT_MAX: usize = 32;
 
 /// Time for one resolver to respond; clients retry after 5 s.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most resolvers that are tried.
+/// Maximum number of resolvers that are tried.
 const RESOLVERS_MAX: usize = 2;
 
 /// Interval at which `resolv.conf` is read again.

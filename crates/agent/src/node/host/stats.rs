@@ -22,12 +22,12 @@ use crate::volumes::{self, table};
 /// Time for which a summary is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A CPU rate needs two samples. If the previous one is older than this, two samples are taken, `WINDOW_MIN`
-/// apart.
+/// Maximum age of the previous CPU sample. If it is older, two new samples are taken, `RATE_WINDOW_MIN` apart.
 const WINDOW_MAX: Duration = Duration::from_secs(60);
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Most files that are counted in a pod's directories; a pod with more uses at least what was counted.
+/// Maximum number of files that are counted in a pod's directories; a pod with more files uses at least the
+/// counted amount.
 const FILES_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Serialize)]
