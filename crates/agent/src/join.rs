@@ -142,7 +142,7 @@ pub enum Token {
 /// Never prints the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
+        f.write_str("BootstrapToken")
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").finish_non_exhaustive()
+        f.debug_struct("ServingIdentity").finish_non_exhaustive()
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Line {
 
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("ServerConnection").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

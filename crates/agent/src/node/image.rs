@@ -116,7 +116,7 @@ struct Login {
 /// Never prints the credentials.
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Login")
+        f.write_str("RegistryCredentials")
     }
 }
 
