@@ -195,7 +195,8 @@ impl Make<'_> {
     }
 }
 
-/// Rule: a container without a seccomp profile is unconfined, unless the node has a default. Upstream: `--seccomp-default`.
+/// Rule: a container without a seccomp profile is unconfined, unless the node has a default. Upstream:
+/// `--seccomp-default`.
 fn seccomp(
     config: &Config,
     profile: Option<SeccompProfile>,
