@@ -67,7 +67,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ReclaimConfig {
     /// Resources reserved for the system: allocatable is the capacity without them.
-    pub reserved: Amounts,
+    pub reserved: ResourceQuantities,
     /// Eviction thresholds, hard and soft.
     pub thresholds: Thresholds,
     /// A pressure condition ends when its threshold has not been met for this long. Upstream:

@@ -234,8 +234,8 @@ impl<R: Runtime> Endpoint<R> {
             ["metrics"] if is_read => {
                 let phases = self.node.pods.all().into_iter().map(|it| phase(&it.shown()));
                 let text = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
-                let format = Format::of(accept(&request));
-                Ok(respond(StatusCode::OK, format.media_type(), whole(format.write(text))))
+                let format = ExpositionFormat::negotiate(accept(&request));
+                Ok(respond(StatusCode::OK, format.media_type(), whole(format.encode(text))))
             }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();

@@ -50,7 +50,7 @@ fn limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
 }
 
 /// Requests, defaulted to the limits.
-fn requests(of: Option<&ResourceRequirements>) -> Amounts {
+fn requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = limits(of);
     requests.extend(amounts(of.and_then(|it| it.requests.as_ref())));
     requests

@@ -72,7 +72,7 @@ pub struct Node<R> {
     runtime_name: OnceLock<String>,
     pulls: Semaphore,
     /// Allocatable resources of the node.
-    allocatable: Arc<Amounts>,
+    allocatable: Arc<ResourceQuantities>,
 }
 
 impl<R: Runtime> Node<R> {

@@ -314,12 +314,13 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
     let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
-    let requested = resources::at_once(
+    let requested = resources::pod_total(
         containers.iter().map(of_container),
         init.iter().map(|it| (sidecar(it), of_container(it))),
     );
-    let pod_requests: Amounts = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
-    let amount = |of: &Amounts| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
+    let pod_requests: ResourceQuantities = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
+    let amount =
+        |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
     let taker = |container: &core::Container| {
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
@@ -363,7 +364,7 @@ fn requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
 }
 
 /// Parses quantities; malformed ones are omitted.
-pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
+pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))
     };

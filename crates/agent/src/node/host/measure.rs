@@ -40,10 +40,10 @@ fn os_image(os_release: &str) -> String {
 }
 
 /// Capacity of the node.
-pub(super) fn capacity(root: &Path, pods_max: u16) -> Amounts {
-    let mut all = Amounts::from([
-        ("cpu".to_owned(), Quantity::whole(cpus())),
-        ("pods".to_owned(), Quantity::whole(pods_max.into())),
+pub(super) fn capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
+    let mut all = ResourceQuantities::from([
+        ("cpu".to_owned(), Quantity::from_units(cpus())),
+        ("pods".to_owned(), Quantity::from_units(pods_max.into())),
     ]);
     if let Ok(memory) = Memory::read() {
         all.insert("memory".to_owned(), Quantity::from_bytes(memory.total));
@@ -75,8 +75,8 @@ fn count(list: &str) -> i64 {
 }
 
 /// Huge page capacity by page size, for example `hugepages-2Mi`.
-fn huge_pages(dir: &Path) -> Amounts {
-    let Ok(sizes) = fs::read_dir(dir) else { return Amounts::new() };
+fn huge_pages(dir: &Path) -> ResourceQuantities {
+    let Ok(sizes) = fs::read_dir(dir) else { return ResourceQuantities::new() };
     let size = |entry: fs::DirEntry| {
         let name = entry.file_name();
         let kib: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;

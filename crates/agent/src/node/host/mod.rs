@@ -28,19 +28,19 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 /// Allocatable resources of the node.
-pub(super) fn allocatable(config: &Config) -> Amounts {
+pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
     let capacity = measure::capacity(&config.root, config.pods_max);
     rules::allocatable(&capacity, &reserved(config, &capacity))
 }
 
 /// System-reserved resources plus the hard eviction thresholds.
-fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
+fn reserved(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
     let mut reserved = config.reclaim.reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let threshold = Quantity::bytes(config.reclaim.thresholds.reserved(signal, capacity));
+        let threshold = Quantity::from_bytes(config.reclaim.thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(threshold);
     }

@@ -128,7 +128,7 @@ struct NodeStatusManager<'a, R> {
     node: &'a Node<R>,
     info: Info,
     /// Capacity at the start of the agent: the reported size of a filesystem fluctuates.
-    capacity: Amounts,
+    capacity: ResourceQuantities,
 }
 
 impl<R: Runtime> NodeStatusManager<'_, R> {
