@@ -1,4 +1,4 @@
-//! `muster agent`: makes this machine a node.
+//! `muster agent`: runs the node agent (kubelet and service proxy) on this machine.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -27,14 +27,15 @@ use tokio_util::sync::CancellationToken;
 use crate::sim_node::{label, taint};
 use crate::span;
 
-/// Interval of the check that the runtime has its sandbox image, and of retries after a failure.
+/// Interval at which the runtime's sandbox (pause) image is checked, and the interval of retries after a failure.
 const SANDBOX_IMAGE_EVERY: Duration = Duration::from_secs(600);
 const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
 
-/// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
+/// Run this machine as a node: join the cluster and run the pods bound to it, until Ctrl-C or SIGTERM
 ///
-/// It joins with a token once; `muster token create` on the server prints the whole command. Then it has a certificate of its own,
-/// which it renews in time. When it ends, containers run on, and the next one finds them again.
+/// The agent joins with a bootstrap token once; `muster token create` on the server prints the whole command. From then
+/// on it has its own client certificate and renews it. When the agent stops, containers keep running, and its next
+/// start takes them over.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
@@ -43,133 +44,134 @@ const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
   muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule"
 )]
 pub(crate) struct Args {
-    /// Where the API server is
+    /// URL of the API server
     #[arg(long, value_name = "URL")]
     server: String,
-    /// A bootstrap token, which other users of this machine can see in `ps`: prefer --token-file
+    /// Bootstrap token. Other users of this machine can see it in `ps`: prefer --token-file
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// A file with the bootstrap token, read to join, and again if the certificate has expired
+    /// File with the bootstrap token, read to join, and again if the certificate has expired
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What the certificate of the server's authority is known by
+    /// SHA-256 fingerprint of the cluster CA certificate
     #[arg(long, value_name = "sha256:…", conflicts_with = "ca_cert")]
     ca_hash: Option<String>,
-    /// The certificate itself
+    /// File with the cluster CA certificate
     #[arg(long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-    /// What the node is called [default: the machine's name]
+    /// Name of the node [default: the hostname]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// The container runtime
+    /// CRI socket of the container runtime
     #[arg(long, value_name = "unix://PATH", default_value = "unix:///run/containerd/containerd.sock", value_parser = socket)]
     runtime_endpoint: PathBuf,
-    /// Where the node's certificates and its pods' volumes are kept
+    /// Directory for the node's certificates and its pods' volumes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/muster")]
     root: PathBuf,
-    /// Where others reach this machine [default: the address from which it reaches the server]
+    /// IP address of the node [default: the local address used to reach the API server]
     #[arg(long, value_name = "ADDRESS")]
     node_ip: Option<IpAddr>,
-    /// Where the API server reaches the agent: logs, exec and figures
+    /// Port on which the agent serves logs, exec, port-forward and metrics to the API server
     #[arg(long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
-    /// Labels beside those that every node has
+    /// Labels for the node, in addition to the well-known ones
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Taints that it has when it is first known
+    /// Taints with which the node registers
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = taint)]
     taints: Vec<Value>,
-    /// How many pods it may have
+    /// Maximum number of pods on the node
     #[arg(long, value_name = "N", default_value_t = 110)]
     max_pods: u16,
-    /// A directory of manifests: pods that the node runs whatever the API server says
+    /// Directory of static pod manifests: the node runs these pods independently of the API server
     #[arg(long, value_name = "DIR")]
     static_pods: Option<PathBuf>,
-    /// Where pods ask for names; `none`: where the machine does
+    /// IP address of the cluster DNS; `none`: pods use the DNS servers of the machine
     #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = address_or_none)]
     cluster_dns: OptionalAddress,
-    /// What the names of Services end in
+    /// DNS domain of the cluster
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
-    /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
+    /// CIDR range of the node's pod IPs, such as 10.244.1.0/24 [default: assigned by the server]
     #[arg(long, value_name = "RANGE")]
     pod_cidr: Option<String>,
-    /// Ranges of addresses that spec.externalIPs of Services may be in, as 192.0.2.0/24; other external addresses are not
+    /// CIDR ranges allowed in spec.externalIPs of Services, such as 192.0.2.0/24; other external IPs are not
     /// programmed. The API server needs the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = range)]
     allow_external_ips: Vec<Range>,
-    /// Whom the machine itself asks for names
+    /// DNS resolver configuration of the machine
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
-    /// Where the runtime reads what the network of its pods is. Nothing is written where there is something
+    /// Directory of the CNI configuration. A configuration is written only if the directory has none
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
-    /// Give containers that name no seccomp profile the runtime's default instead of none
+    /// Use the RuntimeDefault seccomp profile for containers that do not specify one, instead of Unconfined
     #[arg(long)]
     seccomp_default: bool,
-    /// Where the node's pods are in each cgroup hierarchy
+    /// Parent cgroup of the node's pods
     #[arg(long, value_name = "PATH", default_value = "/kubepods")]
     cgroup_parent: String,
-    /// What pods see as /var/log
+    /// Directory for the logs of pods and containers
     #[arg(long, value_name = "DIR", default_value = "/var/log")]
     var_log: PathBuf,
-    /// What pods that want FROM of this machine get instead: with several nodes on it, each has its own
+    /// Mount TO in pods whose hostPath volume names FROM, for several nodes on one machine; repeatable
     #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
     own_path: Vec<(PathBuf, PathBuf)>,
     #[command(flatten)]
     reclaim: ReclaimFlags,
-    /// When asked to end, end the pods first, critical ones last, as before the machine goes down. Without it they run on
+    /// On exit, terminate the pods first, critical ones last, as in a graceful node shutdown. Without this flag they
+    /// keep running
     #[arg(long)]
     drain_on_stop: bool,
-    /// When asked to end, end the pods first, and say nothing of it: who starts it next begins them again
+    /// On exit, stop the pods first without reporting it; the next start of the agent starts them again
     #[arg(long, hide = true)]
     rest_on_stop: bool,
-    /// End when standard input does: whoever started it is gone then
+    /// Exit when standard input ends, that is, when the parent process has exited
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }
 
-/// How the node looks after itself; what is not said is as with a kubelet.
+/// Flags for eviction, image garbage collection and log rotation. The defaults are the kubelet's.
 #[derive(Debug, clap::Args)]
 struct ReclaimFlags {
-    /// What must be left, or pods are sent off, beside what a kubelet has: memory.available<200Mi,nodefs.available<5%
-    /// Said again, it adds to what was said before; 0% turns one off
+    /// Hard eviction thresholds, such as memory.available<200Mi,nodefs.available<5%, in addition to the kubelet's
+    /// defaults. Repeatable; a threshold of 0% disables a signal
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
     eviction_hard: Vec<String>,
-    /// What may be missing for a while, before pods are sent off, each with its time in the next: memory.available<10%
+    /// Soft eviction thresholds, such as memory.available<10%; each needs an --eviction-soft-grace-period
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
     eviction_soft: Vec<String>,
-    /// For how long it may: memory.available=1m
+    /// Time for which a soft eviction threshold must be crossed before pods are evicted: memory.available=1m
     #[arg(long, value_name = "SIGNAL=TIME,…", value_delimiter = ',', value_parser = signal_time)]
     eviction_soft_grace_period: Vec<(String, Duration)>,
-    /// The longest that a pod gets to end by itself that goes for a soft threshold, in seconds
+    /// Maximum termination grace period of pods evicted for a soft threshold, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     eviction_max_pod_grace_period: u32,
-    /// How much more than its threshold is to be left of what was short: memory.available=200Mi
+    /// Minimum amount to reclaim beyond the threshold in an eviction: memory.available=200Mi
     #[arg(long, value_name = "SIGNAL=AMOUNT,…")]
     eviction_minimum_reclaim: Vec<String>,
-    /// What pods do not get, for the system needs it, as cpu=100m,memory=500Mi
+    /// Resources reserved for the system and subtracted from the node's allocatable, such as cpu=100m,memory=500Mi
     #[arg(long, value_name = "NAME=AMOUNT,…", default_value = "")]
     system_reserved: String,
-    /// A pressure is over when it was not seen for so long
+    /// Time without pressure after which a pressure condition returns to False
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span::parse)]
     eviction_pressure_transition_period: Duration,
-    /// When more than this of the disk is taken, in percent, unused images go …
+    /// Disk usage in percent above which unused images are removed
     #[arg(long, value_name = "PERCENT", default_value_t = 85, overrides_with = "image_gc_high_threshold", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: u8,
-    /// … until no more than this is
+    /// Disk usage in percent down to which unused images are removed
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: u8,
-    /// An image that came later than this before is not unused yet
+    /// Minimum age of an unused image before it is removed
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span::parse)]
     minimum_image_ttl_duration: Duration,
-    /// A container's log that is larger is set aside …
+    /// Size at which a container's log file is rotated
     #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
     container_log_max_size: u64,
-    /// … of which so many are kept, with the one that is written
+    /// Maximum number of log files per container, the current one included
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
     container_log_max_files: u16,
-    /// How often it looks after all that
+    /// Interval of checks for eviction, image garbage collection and log rotation
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     housekeeping_interval: Duration,
 }
@@ -210,37 +212,37 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut asked_again = async || {
+    let mut signalled = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     };
-    // Asked to end, and to end now.
-    let (asked, stop) = (CancellationToken::new(), CancellationToken::new());
-    let asking = async {
+    // The first signal requests a graceful stop, the second one an immediate stop.
+    let (graceful_stop, stop) = (CancellationToken::new(), CancellationToken::new());
+    let signals = async {
         tokio::select! {
-            () = asked_again() => {
-                asked.cancel();
-                asked_again().await;
+            () = signalled() => {
+                graceful_stop.cancel();
+                signalled().await;
             }
-            // Whoever started it is gone, and whoever comes next finds the containers as they are.
+            // The parent process has exited: leave the containers running for the next agent.
             () = stdin_ended(), if args.until_stdin_ends => {}
         }
         stop.cancel();
-        asked.cancel();
+        graceful_stop.cancel();
         std::future::pending().await
     };
     tokio::select! {
-        ended = node(&args, &asked, stop.clone()) => ended,
-        ended = asking => ended,
+        ended = node(&args, &graceful_stop, stop.clone()) => ended,
+        ended = signals => ended,
     }
 }
 
-async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
+async fn node(args: &Args, graceful_stop: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
     let missing = local_node::missing_for_agent();
     if !missing.is_empty() {
-        bail!("no pod can run here: {}", missing.join("; "));
+        bail!("this machine cannot run pods: {}", missing.join("; "));
     }
     for it in local_node::wanting_for_agent() {
         tracing::warn!("{it}");
@@ -271,7 +273,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     };
     net::reach_server(&args.server).await;
     let member = tokio::select! {
-        () = asked.cancelled() => return Ok(()),
+        () = graceful_stop.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
     let config = Arc::new(config(args, name, address)?);
@@ -280,7 +282,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     if let Err(error) = runtime.version().await {
         tracing::warn!(
             error = format!("{:#}", anyhow::Error::from(error)),
-            "no container runtime answers at {}: the node is not ready until one does; start it, or give another \
+            "no container runtime responds at {}: the node is NotReady until one does; start it, or give another \
              --runtime-endpoint",
             config.runtime.display()
         );
@@ -289,7 +291,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
-            tracing::warn!(%error, "the certificate that the node serves with");
+            tracing::warn!(%error, "load the serving certificate of the node");
         }
     };
     let at = SocketAddr::new(config.address, config.port);
@@ -299,7 +301,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
-        asked.cancelled().await;
+        graceful_stop.cancelled().await;
         let how = match (args.drain_on_stop, args.rest_on_stop) {
             (true, _) => Some(host::End::Shutdown),
             (false, true) => Some(host::End::Rest),
@@ -331,20 +333,20 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         served
     };
     tokio::select! {
-        () = recording => bail!("nobody writes events any more"),
+        () = recording => bail!("the event recorder ended"),
         served = parts => Ok(served?),
     }
 }
 
-/// Imports the built-in sandbox image if the runtime's is missing, until `stop`: on a machine without a registry, or after images
-/// were removed.
+/// Imports the built-in sandbox image whenever the runtime's is missing, until `stop`: on a machine without a registry,
+/// or after images were removed.
 async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
     let keeping = async {
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
             let wait = match image::ensure_sandbox_image(&runtime).await {
-                Ok(taken) => {
-                    if let Some(name) = taken {
+                Ok(imported) => {
+                    if let Some(name) = imported {
                         tracing::info!(
                             "the sandbox image {name} was missing: imported the built-in one under that name"
                         );
@@ -352,8 +354,8 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                     SANDBOX_IMAGE_EVERY
                 }
                 Err(error) => {
-                    // A runtime that is not up yet is reported elsewhere.
-                    if !std::mem::replace(&mut is_told, true) {
+                    // Logged once: an unreachable runtime is reported elsewhere.
+                    if !std::mem::replace(&mut is_logged, true) {
                         let error = format!("{:#}", anyhow::Error::from(error));
                         tracing::warn!(
                             error,
@@ -398,23 +400,23 @@ fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> 
     })
 }
 
-/// Whoever started us holds the other end, and never says anything. It is read by a thread that nobody waits for: who is asked to
-/// end while the other end is open ends.
+/// Returns when standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
+/// thread reads it, so that a pending read does not keep the process from exiting.
 async fn stdin_ended() {
-    let (said, heard) = oneshot::channel();
+    let (ended, input_ended) = oneshot::channel();
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        let _ = said.send(());
+        let _ = ended.send(());
     });
-    let _ = heard.await;
+    let _ = input_ended.await;
 }
 
 fn hostname() -> anyhow::Result<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read this machine's name")?;
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the hostname")?;
     Ok(name.trim().to_lowercase())
 }
 
-/// The address from which this machine reaches the server. Nothing is sent: the system only says which it would take.
+/// The local address from which this machine reaches the server, as the kernel's routing selects it. No packet is sent.
 fn own_address(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
@@ -422,12 +424,14 @@ fn own_address(server: &str) -> anyhow::Result<IpAddr> {
     let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
     let found = std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(|mut it| it.next());
     let to = found.ok().flatten().with_context(|| {
-        format!("nobody knows the name {host}: give the server's address as --server https://ADDRESS:{port}")
+        format!(
+            "cannot resolve the name {host}: give the server's address as --server https://ADDRESS:{port}"
+        )
     })?;
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
     socket.connect(to).with_context(|| {
-        format!("this machine has no way to {}: give its own address as --node-ip", to.ip())
+        format!("this machine has no route to {}: give its own address as --node-ip", to.ip())
     })?;
     Ok(socket.local_addr()?.ip())
 }
@@ -435,14 +439,15 @@ fn own_address(server: &str) -> anyhow::Result<IpAddr> {
 pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if !Path::new(path).is_absolute() {
-        bail!("{text:?} is not unix:// and the path of a socket, as unix:///run/containerd/containerd.sock");
+        bail!(
+            "{text:?} is not unix:// and the path of a socket, such as unix:///run/containerd/containerd.sock"
+        );
     }
     Ok(path.into())
 }
 
 fn range(text: &str) -> anyhow::Result<Range> {
-    Range::parse(text)
-        .with_context(|| format!("{text:?} is not a range of IPv4 addresses such as 192.0.2.0/24"))
+    Range::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
 fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
@@ -450,13 +455,13 @@ fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
         Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {
             Ok((from.into(), to.into()))
         }
-        _ => bail!("{text:?} is not FROM=TO, both from the root"),
+        _ => bail!("{text:?} is not FROM=TO with two absolute paths"),
     }
 }
 
 fn signal_time(text: &str) -> anyhow::Result<(String, Duration)> {
     let Some((signal, time)) = text.split_once('=') else {
-        bail!("{text:?} is not SIGNAL=TIME, as memory.available=1m");
+        bail!("{text:?} is not SIGNAL=TIME, such as memory.available=1m");
     };
     Ok((signal.trim().to_owned(), span::parse(time.trim())?))
 }

@@ -1,4 +1,4 @@
-//! `muster backup` and `muster restore`: the store as one file.
+//! `muster backup` and `muster restore`: copy the store to a file and back.
 
 use std::path::PathBuf;
 
@@ -8,42 +8,42 @@ use crate::data_dir::lock;
 use crate::encrypt;
 use crate::logging::print;
 
-/// Copy the cluster's state to a file, also while a server serves it
+/// Back up the cluster's state to a file, also while the server is running
 ///
-/// The copy is the state at one moment. It is checked before it gets its name, and holds all objects, Secrets too, which are encrypted
-/// if they are in the data directory: only its owner may read it. Certificates and keys are other files of the data directory, and are
-/// not in it: the key file is needed to restore encrypted Secrets.
+/// The backup is a consistent snapshot of all objects, Secrets included. Secrets are encrypted in it if they are
+/// encrypted in the data directory. The file is verified before it gets its final name, and only its owner may read it.
+/// Certificates and keys of the data directory are not included: to restore encrypted Secrets, keep the key file too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   muster backup --data-dir /var/lib/muster /backups/muster-$(date +%F).db")]
 pub(crate) struct BackupArgs {
-    /// The data directory of the server
+    /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
-    /// The file to write; it must not be there yet
+    /// Backup file to create; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// Put a backup in the place of the cluster's state
+/// Replace the cluster's state with a backup
 ///
-/// The server must be stopped. What was in its place is kept beside it as muster.db.replaced. Revisions go on far after
-/// those of the backup, so every client that watches is told to list again when it comes back.
+/// The server must be stopped. The previous state is kept as muster.db.replaced. The resourceVersion continues far
+/// above that of the backup, so clients that resume a watch get 410 Gone and list again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster restore --data-dir /var/lib/muster /backups/muster-2026-11-15.db
   muster restore --data-dir /var/lib/muster --replace /backups/muster-2026-11-15.db")]
 pub(crate) struct RestoreArgs {
-    /// The data directory of the server
+    /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
-    /// The file with the keys, if Secrets are encrypted [default: DIR/encryption.key]
+    /// Key file, if Secrets are encrypted [default: DIR/encryption.key]
     #[arg(long, value_name = "FILE")]
     encryption_key_file: Option<PathBuf>,
-    /// Restore although the data directory has a state already
+    /// Restore even if the data directory already holds a state
     #[arg(long)]
     replace: bool,
-    /// What `muster backup` wrote
+    /// Backup file written by `muster backup`
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -65,14 +65,14 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     let _lock = lock(&args.data_dir)?;
     if muster_server::has_store(&args.data_dir) && !args.replace {
         bail!(
-            "{} has a state already: add --replace, and it is kept beside the new one",
+            "{} already holds a state: add --replace to replace it; it is kept as muster.db.replaced",
             args.data_dir.display()
         );
     }
     let keys = encrypt::keys(&args.data_dir, args.encryption_key_file.as_deref())?;
     let revision = muster_server::restore(&args.data_dir, &args.file, keys.as_ref())?;
     print(format_args!(
-        "restored {} to {}; it goes on at revision {revision}: clients that watched before must list again",
+        "restored {} to {}; it continues at revision {revision}, and clients must list again",
         args.file.display(),
         args.data_dir.display()
     ));

@@ -17,11 +17,11 @@ const NAMESPACE: &str = "kube-system";
 const REVOKED: &str = "muster-revoked-credentials";
 const ISSUED: &str = "muster-issued-certificates-";
 
-/// How long an entry stays after the end of its credential: the server accepts a token for a minute after its end, and its
-/// clock may differ from that of this machine.
+/// Time that an entry is kept after its credential has expired: the server accepts an expired token for another minute,
+/// and its clock may differ from that of this machine.
 const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
-/// Attempts to write the list of revoked credentials when writes conflict.
+/// Maximum number of attempts to update the revocation list when writes conflict.
 const ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
@@ -38,8 +38,9 @@ enum Command {
 
 /// List the client certificates that the server issued and that have not expired
 ///
-/// These are the certificates of administrators, one for each start of the server, and those of nodes and users that were
-/// signed on request. Certificates from before the server kept records are not listed; revoke those with --file.
+/// The server issues an administrator certificate at each start, and certificates of nodes and users through the
+/// CertificateSigningRequest API. Certificates issued before the server kept records are not listed; revoke them with
+/// --file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster cert list
@@ -49,33 +50,35 @@ struct List {
     administrator: Administrator,
 }
 
-/// Revoke client certificates: the next request with one of them is refused
+/// Revoke client certificates: the next request that uses one is rejected
 ///
-/// Watches and streams that were begun with such a certificate end within a minute. A revoked certificate cannot be made
-/// valid again; get a new one instead. A node needs a new bootstrap token for that, and the agent's pki directory removed.
+/// Watches and streams that use a revoked certificate end within a minute. Revocation is final. To let a node rejoin,
+/// remove the agent's pki directory and give the agent a new bootstrap token.
 ///
-/// --subject also revokes certificates and signing requests of the next five seconds, in which the user could still have
-/// requested some.
+/// --subject also revokes certificates that the user obtains, and rejects signing requests that the user makes, in the
+/// next
+/// five seconds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster cert revoke 4f3a09c2b1                 by serial number, as `muster cert list` prints it
   muster cert revoke --subject system:node:n7   all certificates of a node
-  muster cert revoke --subject kubernetes-admin all administrators' certificates but the one in use
-  muster cert revoke --file stolen.crt          by the certificate itself")]
+  muster cert revoke --subject kubernetes-admin all administrator certificates except the one in use
+  muster cert revoke --file stolen.crt          the certificate in a PEM file")]
 struct Revoke {
-    /// Serial numbers in hexadecimal digits, with or without colons
+    /// Serial numbers in hexadecimal, with or without colons
     #[arg(value_name = "SERIAL", required_unless_present_any = ["subject", "file"])]
     serials: Vec<String>,
-    /// All certificates of this user that were issued so far, recorded or not, but for the one that this command uses
+    /// Revoke all certificates issued to this user so far, recorded or not, except the one that this command uses
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
-    /// The certificate in this PEM file
+    /// Revoke the certificate in this PEM file
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     administrator: Administrator,
 }
 
+/// A client certificate as the server recorded it when it was issued.
 struct Record {
     serial: String,
     subject: String,
@@ -141,18 +144,18 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         let entry =
             written.get(&muster_server::revoked_subject_key(subject)).context("read the new entry")?;
         let is_kept = |it: &Record| Some(&it.serial) == connected.serial.as_ref();
-        let of = || recorded.iter().filter(|it| it.subject == *subject);
-        let count = of().filter(|it| !is_kept(it)).count();
-        let but = if of().any(is_kept) { ", but for the one in use" } else { "" };
+        let of_subject = || recorded.iter().filter(|it| it.subject == *subject);
+        let count = of_subject().filter(|it| !is_kept(it)).count();
+        let except = if of_subject().any(is_kept) { ", except the one in use" } else { "" };
         print(format_args!(
-            "revoked all certificates of {subject:?} issued up to {}{but} ({count} recorded)",
+            "revoked all certificates of {subject:?} issued up to {}{except} ({count} recorded)",
             field(entry, "issuedUntil")
         ));
     }
     Ok(())
 }
 
-/// Since when a recorded certificate is revoked, by its serial number or by its user.
+/// The time at which a recorded certificate was revoked, by its serial number or by its user.
 fn revoked_at(revoked: &BTreeMap<String, String>, it: &Record) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
         return Some(field(entry, "revokedAt"));
@@ -164,13 +167,13 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &Record) -> Option<String>
     (!is_valid).then(|| field(entry, "revokedAt"))
 }
 
-/// Whether the credential of an entry has expired, so that the entry is of no use. One without an end is kept.
+/// Whether the credential of an entry expired more than [`KEPT_AFTER_END`] ago. A credential without expiry never does.
 fn is_over(entry: &str, now: Timestamp) -> bool {
     let until = field(entry, "notAfter").parse::<Timestamp>();
     until.is_ok_and(|it| it < now - KEPT_AFTER_END)
 }
 
-/// Adds entries to the list of revoked credentials, and drops those that have expired. Returns the list as it is stored.
+/// Adds entries to the revocation list, removes expired entries, and returns the stored list.
 pub(crate) async fn add(
     client: &Client,
     entries: BTreeMap<String, Value>,
@@ -192,18 +195,18 @@ pub(crate) async fn add(
         match written {
             Ok(map) => return Ok(map.data.unwrap_or_default()),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error).context("write the list of revoked credentials"),
+            Err(error) => return Err(error).context("update the revocation list"),
         }
     }
-    bail!("write the list of revoked credentials: too many write conflicts; try again")
+    bail!("update the revocation list: too many write conflicts; try again")
 }
 
 async fn revoked(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    maps.get_opt(REVOKED).await.context("read the list of revoked credentials")
+    maps.get_opt(REVOKED).await.context("read the revocation list")
 }
 
-/// The recorded certificates that have not expired, by subject and then by time.
+/// The recorded certificates that have not expired, sorted by subject and time of issue.
 async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
@@ -232,18 +235,18 @@ async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
     Ok(all)
 }
 
-/// A text field of a JSON record; empty if it is missing.
+/// A string field of a JSON record, or the empty string if the field is missing.
 fn field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
 }
 
-/// As the server spells it: lower-case hexadecimal digits without leading zeros.
+/// Normalizes a serial number to the server's form: lower-case hexadecimal digits without leading zeros.
 fn serial(text: &str) -> anyhow::Result<String> {
     let digits: String = text.chars().filter(|it| *it != ':').collect::<String>().to_lowercase();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0').to_owned();
     if digits.is_empty() || 64 < digits.len() || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
-        bail!("{text:?} is no serial number: give hexadecimal digits, as `muster cert list` prints them");
+        bail!("{text:?} is not a serial number: give hexadecimal digits, as `muster cert list` prints them");
     }
     Ok(digits)
 }

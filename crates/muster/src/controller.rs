@@ -1,4 +1,4 @@
-//! `muster controller`: the controllers alone, beside anyone's API server.
+//! `muster controller`: the DaemonSet controller for any Kubernetes API server.
 
 mod probe;
 
@@ -20,23 +20,24 @@ use crate::parts::Parts;
 use crate::span;
 use probe::Probe;
 
-/// Run the DaemonSet controller beside any API server, until Ctrl-C or SIGTERM
+/// Run the DaemonSet controller against any Kubernetes API server, until Ctrl-C or SIGTERM
 ///
-/// It takes the place of the DaemonSet controller in kube-controller-manager, which must be off: start that one with
-/// `--controllers=*,-daemonset-controller`. Two replicas or more share a Lease, and one of them acts.
+/// It replaces the DaemonSet controller of kube-controller-manager, which must be disabled: start
+/// kube-controller-manager with `--controllers=*,-daemonset-controller`. With two or more replicas, leader election
+/// selects the one that acts.
 ///
-/// The first signal ends it in order: no new plans, the calls under way finish, the lease is given back. The second one ends it
-/// at once.
+/// The first signal shuts it down gracefully: no new reconciles, requests in flight finish, the Lease is released. The
+/// second signal ends the process immediately.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
-  muster controller                                in a pod, or as $KUBECONFIG or ~/.kube/config say
+  muster controller                                in a pod, or with $KUBECONFIG or ~/.kube/config
   muster controller --kubeconfig admin.conf --context prod
-  muster controller --leader-elect=false           the only replica: it acts at once
+  muster controller --leader-elect=false           a single replica, without leader election
   muster controller --namespace logging --namespace metrics
   muster controller --metrics-addr 0.0.0.0:8080 --log-format json
-  muster controller release                        before upstream's controller takes over again"
+  muster controller release                        before returning to kube-controller-manager"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -54,80 +55,83 @@ enum Command {
 struct Run {
     #[command(flatten)]
     cluster: Cluster,
-    /// Only look after the DaemonSets in this namespace; may be given several times [default: all of them]
+    /// Reconcile only DaemonSets in this namespace; repeatable [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
-    /// Who tells a pod its node: the cluster's scheduler, or the controller itself
+    /// How pods get their node: `scheduler` leaves the binding to the cluster's scheduler, `direct` sets spec.nodeName
     #[arg(long, value_name = "WHO", default_value = "scheduler", value_parser = ["scheduler", "direct"])]
     binding: String,
-    /// DaemonSets that are worked on side by side
+    /// Maximum number of DaemonSets that are reconciled concurrently
     #[arg(long, value_name = "N", default_value_t = muster_control::WORKERS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
-    /// Most pods of a DaemonSet that are created, or deleted, before the next look at it
+    /// Maximum number of pods of one DaemonSet that are created, or deleted, in one reconcile
     #[arg(long, value_name = "N", default_value_t = Settings::default().burst as u16, value_parser = clap::value_parser!(u16).range(1..))]
     burst: u16,
-    /// Write the conditions Available, Progressing and Degraded into the status
+    /// Write the conditions Available, Progressing and Degraded to the DaemonSet status
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     conditions: bool,
-    /// Calls to the API server in a second, on average; 0 means as many as it takes
+    /// Maximum average rate of requests to the API server, per second; 0: unlimited
     #[arg(long, value_name = "N", default_value_t = RateLimits::QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     kube_api_qps: u32,
-    /// Calls that may be made at once after a quiet time
+    /// Maximum burst of requests to the API server above --kube-api-qps
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     kube_api_burst: u32,
-    /// Calls to the API server under way at once, over all DaemonSets
+    /// Maximum number of concurrent requests to the API server, over all DaemonSets
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_calls: u16,
     #[command(flatten)]
     lease: LeaseArgs,
-    /// ApplyMode long a lease holds that nobody renews
+    /// Time after its last renewal for which the Lease counts as held
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span::parse)]
     leader_elect_lease_duration: Duration,
-    /// ApplyMode long a leader acts that cannot renew
+    /// Time for which the leader keeps acting without renewing the Lease
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     leader_elect_renew_deadline: Duration,
-    /// ApplyMode often the lease is renewed, or tried for
+    /// Interval at which the leader renews the Lease and the other replicas try to acquire it
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span::parse)]
     leader_elect_retry_period: Duration,
-    /// Act only while holding a Lease; every other replica waits
+    /// Use leader election: act only while holding the Lease
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     leader_elect: bool,
-    /// Where /metrics, /healthz, /readyz and, for `muster explain`, /debug/explain are served, in plain HTTP; port 0 takes any free one, and `off` serves none
+    /// Address for /metrics, /healthz, /readyz and (for `muster explain`) /debug/explain, in plain HTTP; port 0 selects
+    /// a free port, `off` disables them
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = metrics_addr)]
     metrics_addr: MetricsAddr,
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
-    /// error, warn, info, debug or trace; or by module, as in `warn,muster_control=debug`
+    /// Log level: error, warn, info, debug or trace; or by module, as in `warn,muster_control=debug`
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
 }
 
-/// Which API server, and as whom.
+/// Flags that select the API server and the credentials.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cluster {
-    /// A kubeconfig [default: $KUBECONFIG, ~/.kube/config, or what a pod is given]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
-/// Which Lease.
+/// Flags that select the Lease for leader election.
 #[derive(Debug, clap::Args)]
 struct LeaseArgs {
-    /// The name of the Lease
+    /// Name of the Lease for leader election
     #[arg(long, value_name = "NAME", default_value = "muster-controller")]
     leader_elect_resource_name: String,
-    /// The namespace of the Lease [default: the pod's own; outside a pod kube-system, and any for `release`]
+    /// Namespace of the Lease [default: that of the pod; outside a pod kube-system, for `release` all namespaces]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
 }
 
-/// Take the conditions that this controller wrote out of every DaemonSet's status
+/// Remove this controller's conditions from the status of every DaemonSet, before returning to kube-controller-manager
 ///
-/// Upstream's controller writes none, and would leave them standing with what was true at the end. Nothing else is changed. To be
-/// run once every replica of `muster controller` has ended, and before upstream's controller is started.
+/// The DaemonSet controller of kube-controller-manager writes no conditions and would leave stale ones. Nothing else is
+/// changed. Run this after all replicas of `muster controller` have stopped, and before kube-controller-manager's
+/// controller is started.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster controller release
@@ -137,7 +141,7 @@ struct Release {
     cluster: Cluster,
     #[command(flatten)]
     lease: LeaseArgs,
-    /// Even while a replica still leads
+    /// Run even if a replica still holds the Lease
     #[arg(long)]
     force: bool,
 }
@@ -149,13 +153,13 @@ fn metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
     match text {
         "off" => Ok(MetricsAddr(None)),
         _ => Ok(MetricsAddr(Some(
-            text.parse().context("an address and a port, such as 0.0.0.0:8080, or `off`")?,
+            text.parse().context("expected an address and a port, such as 0.0.0.0:8080, or `off`")?,
         ))),
     }
 }
 
 impl Args {
-    /// ApplyMode and what it logs.
+    /// The log format and level.
     pub(crate) fn logs(&self) -> (Format, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),
@@ -173,10 +177,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 impl Run {
     async fn run(self) -> anyhow::Result<()> {
-        // Asked for before anything is started, so that a Ctrl-C is never lost.
+        // Registered before anything is started, so that no signal is lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut asked = async || {
+        let mut signalled = async || {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -184,20 +188,20 @@ impl Run {
         };
         let config = self.cluster.config().await?;
         let options = self.options(&config)?;
-        let inquiries = ExplainQueries::default();
-        let controller = Controller::new(muster_control::client(config)?, options).answers(inquiries.clone());
+        let queries = ExplainQueries::default();
+        let controller = Controller::new(muster_control::client(config)?, options).answers(queries.clone());
         let mut parts = Parts::default();
         if let Some(at) = self.metrics_addr.0 {
             let probe = Arc::new(Probe::bind(at).await?);
-            tracing::info!(addr = %probe.at()?, "metrics and health are served");
+            tracing::info!(addr = %probe.at()?, "serving metrics and health checks");
             let (monitor, stop) = (controller.monitor(), parts.stop());
             parts.keep("metrics server", move || {
-                let (probe, monitor, inquiries, stop) =
-                    (probe.clone(), monitor.clone(), inquiries.clone(), stop.clone());
+                let (probe, monitor, queries, stop) =
+                    (probe.clone(), monitor.clone(), queries.clone(), stop.clone());
                 async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = probe.serve(monitor, inquiries) => {}
+                        () = probe.serve(monitor, queries) => {}
                     }
                     Ok(())
                 }
@@ -205,14 +209,14 @@ impl Run {
         }
         let stop = CancellationToken::new();
         let stopping = async {
-            asked().await;
-            tracing::info!("asked to stop");
+            signalled().await;
+            tracing::info!("shutting down");
             stop.cancel();
-            asked().await;
+            signalled().await;
         };
         let ended = tokio::select! {
             ended = controller.run(stop.clone()) => ended.map_err(anyhow::Error::from),
-            () = stopping => bail!("asked to stop a second time: what was under way is left as it is"),
+            () = stopping => bail!("second signal: exiting without waiting for requests in flight"),
         };
         parts.end().await;
         ended
@@ -245,7 +249,7 @@ impl Release {
     async fn run(self) -> anyhow::Result<()> {
         let config = self.cluster.config().await?;
         let lease = self.lease.lease(&config, Terms::default())?;
-        // From outside the cluster nobody knows in which namespace the replicas run.
+        // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
         let namespace = self.lease.namespace(&config).map(|_| lease.namespace.as_str());
         let leases = (!self.force).then_some((namespace, lease.name.as_str()));
         let client = muster_control::client(config)?;
@@ -260,7 +264,7 @@ impl Release {
 }
 
 impl LeaseArgs {
-    /// The one that was named, or the pod's own.
+    /// The namespace of the flag, or else that of the pod in which this process runs.
     fn namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         let own = || in_a_pod.then(|| config.default_namespace.clone());
@@ -281,7 +285,7 @@ impl LeaseArgs {
     }
 }
 
-/// The machine's name, or the pod's: for people, the random rest of an identity is what counts.
+/// The hostname, which in a pod is the pod's name. It makes the Lease holder readable; a UUID makes it unique.
 fn hostname() -> String {
     let named =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
@@ -300,7 +304,7 @@ impl Cluster {
             None if self.context.is_some() => Ok(Config::from_kubeconfig(&options).await?),
             None => Config::infer()
                 .await
-                .context("no cluster is named: give --kubeconfig, or set KUBECONFIG, or run in a pod"),
+                .context("no cluster is configured: give --kubeconfig, or set KUBECONFIG, or run in a pod"),
         }
     }
 }

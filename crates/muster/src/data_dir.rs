@@ -1,4 +1,4 @@
-//! The data directory: whose it is, and that one process has it.
+//! The data directory: its lock, owner and mode; and `muster down`.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -12,7 +12,7 @@ use muster_files::Found;
 
 use crate::logging::{print, print_error};
 
-/// A directory that has one of these has been ours before.
+/// A non-empty directory is accepted as a data directory if it contains one of these files.
 const OURS: [&str; 10] = [
     "lock",
     "cluster",
@@ -26,13 +26,13 @@ const OURS: [&str; 10] = [
     "images",
 ];
 
-/// A file system has it for itself.
+/// Directory that the file system itself creates.
 const NOBODYS: &str = "lost+found";
 
-/// Interval of the check that the path of the lock file still names the locked file.
+/// Interval at which the lock file is checked: its path must still be the locked file.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The lock on a data directory, until it is dropped.
+/// Exclusive lock on a data directory; released on drop.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -40,13 +40,14 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Returns when the lock file was removed or replaced: from then on a second process could lock the directory.
+    /// Waits until the lock file is removed or replaced, and returns an error: a second process could now lock the
+    /// directory.
     pub(crate) async fn lost(&self) -> anyhow::Error {
         while self.is_held() {
             tokio::time::sleep(CHECK_EVERY).await;
         }
         anyhow!(
-            "{} was removed or replaced while it was held, so this process ends: start it again",
+            "{} was removed or replaced while this process held it, so the process exits: start it again",
             self.path.display()
         )
     }
@@ -62,8 +63,9 @@ impl Lock {
     }
 }
 
-/// Rule: one process has a data directory at a time, for two would write the same files; it is empty or has been ours before, so
-/// that our files are not mixed with others; and only its owner, who runs the process, may read or write it.
+/// Rule: one process at a time uses a data directory, since two would write the same files. The directory must be empty
+/// or an earlier data directory, so that files of other programs are not mixed in. Only its owner, who runs the
+/// process, may access it.
 pub(crate) fn lock(dir: &Path) -> anyhow::Result<Lock> {
     muster_files::create_private_dir(dir).map_err(|error| cannot_use(dir, &error))?;
     let entries = fs::read_dir(dir).map_err(|error| cannot_use(dir, &error))?;
@@ -75,14 +77,14 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<Lock> {
         Found::Private => {}
         Found::Repaired { mode } if mode & 0o022 != 0 => tracing::warn!(
             dir = %dir.display(),
-            "others could write the data directory (mode {mode:04o}): its mode is 0700 now. Keys in it may have been exchanged"
+            "other users could write to the data directory (mode {mode:04o}); its mode is 0700 now. They may have replaced keys"
         ),
-        // What is in it was still readable by its owner only.
+        // Other users could not write, and the files are readable by their owner only.
         Found::Repaired { mode } => {
             tracing::info!(dir = %dir.display(), "the mode of the data directory is 0700 now, it was {mode:04o}");
         }
         Found::Foreign { owner } => bail!(
-            "{} belongs to another user (UID {owner}), who could exchange its keys: change its owner, or choose another --data-dir",
+            "{} belongs to another user (UID {owner}), who could replace its keys: change its owner, or choose another --data-dir",
             dir.display()
         ),
     }
@@ -98,20 +100,23 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<Lock> {
         }
         Err(TryLockError::Error(error)) => return Err(cannot_use(dir, &error)),
     }
-    // For whoever comes while we run; nobody else reads it.
-    let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    noted.map_err(|error| cannot_use(dir, &error))?;
+    // The PID is for the error message of a second process.
+    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(|error| cannot_use(dir, &error))?;
     muster_files::remove_temporary(dir).map_err(|error| cannot_use(dir, &error))?;
     Ok(Lock { file, path: dir.join("lock") })
 }
 
-/// Clear up after a `muster up` that was killed
+/// Remove the containers and node processes of a `muster up` that was killed
 ///
-/// Its containers run on until then. They go, and with them all that its nodes had of this machine: containerds, network
-/// namespaces, bridges, mounts and cgroups. The data directory stays, and the next `muster up` goes on with it.
+/// The real nodes of a killed `muster up` keep running. This command stops their containers and removes their
+/// containerds, network namespaces, bridges, mounts and cgroups. The data directory is kept, and the next `muster up`
+/// continues with it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  sudo muster down --data-dir /var/lib/muster")]
 pub(crate) struct DownArgs {
-    /// The data directory of the `muster up`
+    /// Data directory of the killed `muster up`
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
 }
@@ -127,8 +132,8 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
             clear(dir).await?;
             let dir = dir.display();
             print(format_args!(
-                "nothing runs on {dir}. Its data stays: `muster up --data-dir {dir}` goes on with it, and to forget the cluster \
-                 remove the directory"
+                "nothing is running on {dir}. `muster up --data-dir {dir}` continues with its data; to delete the cluster, remove \
+                 the directory"
             ));
             Ok(())
         }
@@ -143,19 +148,19 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// For a data directory that was removed. Mounts, namespaces and cgroups of its nodes are found by its path.
+/// `muster down` for a data directory that was deleted: finds mounts, namespaces and cgroups of its nodes by the path.
 async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
     if local_node::leftovers(dir)?.0.is_empty() {
-        bail!("no muster has been up on {}: choose another --data-dir", dir.display());
+        bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
     }
     if let Some(up) = local_node::user_of(dir)? {
         bail!(
-            "muster (process {up}) is still running on {}, which was removed: stop it with SIGTERM",
+            "muster (process {up}) is still running on {}, which was deleted: stop it with SIGTERM",
             dir.display()
         );
     }
     clear(dir).await?;
-    print(format_args!("removed what the deleted data directory {} had left", dir.display()));
+    print(format_args!("removed all leftovers of the deleted data directory {}", dir.display()));
     Ok(())
 }
 
@@ -163,16 +168,16 @@ async fn clear(dir: &Path) -> anyhow::Result<()> {
     let pods = local_node::pods(dir).await;
     if 0 < pods {
         let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-        print_error(format_args!("muster: ending {pods}, up to {} s", local_node::GRACE.as_secs()));
+        print_error(format_args!("muster: stopping {pods}, up to {} s", local_node::GRACE.as_secs()));
     }
-    // Without its files a containerd cannot end pods in an orderly way.
+    // A containerd whose files were deleted cannot stop pods gracefully.
     let abandoned = local_node::clear_abandoned(dir).await?;
-    let was = local_node::clear(dir, local_node::GRACE).await?;
+    let removed = local_node::clear(dir, local_node::GRACE).await?;
     let left = local_node::leftovers(dir)?;
     if !left.0.is_empty() {
-        bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
+        bail!("could not be removed (try as root): {}", left.0.join(", "));
     }
-    for it in abandoned.0.iter().chain(&was.0) {
+    for it in abandoned.0.iter().chain(&removed.0) {
         print(format_args!("removed: {it}"));
     }
     Ok(())
@@ -182,7 +187,7 @@ fn open(dir: &Path) -> io::Result<File> {
     muster_files::open_private(&dir.join("lock"))
 }
 
-/// Which process has the lock, if it says so.
+/// The process that holds the lock, as ` (process PID)` for an error message, or the empty string.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
@@ -199,13 +204,13 @@ fn cannot_use(dir: &Path, error: &io::Error) -> anyhow::Error {
             anyhow!("no permission to use {dir}: become its owner, or choose another --data-dir")
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            anyhow!("{dir} is on a file system that cannot be written: choose another --data-dir")
+            anyhow!("{dir} is on a read-only file system: choose another --data-dir")
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            anyhow!("there is no room left for {dir}: make some, or choose another --data-dir")
+            anyhow!("no disk space left for {dir}: free some, or choose another --data-dir")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            anyhow!("{dir} is not a directory, or lies in what is none: choose another --data-dir")
+            anyhow!("{dir} or one of its parents is not a directory: choose another --data-dir")
         }
         _ => anyhow!("cannot use {dir} as the data directory: {error}. Choose another --data-dir"),
     }
@@ -229,9 +234,9 @@ mod tests {
         let said = reasons.map(|it| cannot_use(Path::new("d"), &it.into()).to_string());
         expect![[r#"
             no permission to use d: become its owner, or choose another --data-dir
-            d is on a file system that cannot be written: choose another --data-dir
-            there is no room left for d: make some, or choose another --data-dir
-            d is not a directory, or lies in what is none: choose another --data-dir
+            d is on a read-only file system: choose another --data-dir
+            no disk space left for d: free some, or choose another --data-dir
+            d or one of its parents is not a directory: choose another --data-dir
             cannot use d as the data directory: other error. Choose another --data-dir"#]]
         .assert_eq(&said.join("\n"));
     }

@@ -1,4 +1,4 @@
-//! `muster explain`: why a DaemonSet runs where it does.
+//! `muster explain`: why a DaemonSet has a pod on a node, or has none.
 
 use anyhow::{Context as _, bail};
 use kube::Client;
@@ -6,35 +6,36 @@ use kube::Client;
 use crate::controller::Cluster;
 use crate::logging::print;
 
-/// Say for every node whether a DaemonSet runs there, should, and why not
+/// Explain for every node whether a DaemonSet's pod runs there, whether it should, and why not
 ///
-/// It reads the DaemonSet, its pods and revisions, and all nodes, and looks at them with the rules of the controller: which
-/// taint, which label, which term of the affinity, which port or resource keeps a pod away, and what a rollout waits for. Any
-/// Kubernetes cluster will do, and the right to read is enough. Nothing is changed.
+/// Reads the DaemonSet, its pods and revisions, and all nodes, and applies the controller's own rules to them: which
+/// taint, label, affinity term, port or resource keeps a pod away, and what a rollout is waiting for. Works with any
+/// Kubernetes cluster, needs read access only, and changes nothing.
 ///
-/// What only the running controller knows (the waits after failed pods, its own writes under way, when it looks again) is asked
-/// from it: through the API server of `muster up`, or where --controller says. Else it is not known from outside.
+/// In-memory state of the running controller (backoff of failed pods, writes in flight, time of the next reconcile) is
+/// queried through the API server of `muster up`, or at the URL of --controller. It is left out if neither is
+/// available.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster explain ds/fluent-bit -n logging               a summary, and the nodes by reason
-  muster explain ds/fluent-bit -n logging --node n7     all there is to say of one node
-  muster explain ds/fluent-bit -n logging -o wide       every node in a line of its own
+  muster explain ds/fluent-bit -n logging               a summary, and the nodes grouped by reason
+  muster explain ds/fluent-bit -n logging --node n7     details about one node
+  muster explain ds/fluent-bit -n logging -o wide       one line per node
   muster explain ds/fluent-bit -n logging -o json | jq '.nodes[] | select(.shouldRun and .state != \"upToDate\")'
   muster explain ds/fluent-bit -n logging --controller http://127.0.0.1:8080")]
 pub(crate) struct Args {
     /// The DaemonSet: ds/NAME, daemonset/NAME, or `ds NAME`
     #[arg(value_name = "ds/NAME", required = true, num_args = 1..=2)]
     set: Vec<String>,
-    /// Its namespace [default: that of the kubeconfig's context, or `default`]
+    /// Namespace of the DaemonSet [default: that of the kubeconfig's context, or `default`]
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
-    /// Only this node, and all that can be said of it
+    /// Show only this node, in detail
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// table groups the nodes by reason, wide has a line for each, json is for programs
+    /// Output format: table (nodes grouped by reason), wide (one line per node) or json
     #[arg(long, short, value_name = "FORMAT", default_value = "table", value_parser = ["table", "wide", "json"])]
     output: String,
-    /// Where `muster controller` serves its metrics, such as http://127.0.0.1:8080; a port-forward will do
+    /// URL of the metrics address of `muster controller`, for example of a port-forward: http://127.0.0.1:8080
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
     #[command(flatten)]
@@ -52,22 +53,22 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     }
     let server = config.cluster_url.to_string();
     let client = Client::try_from(config)?;
-    let said = muster_control::explain(&client, &namespace, name, args.controller.as_deref()).await;
-    let said = said.with_context(|| format!("at {server}"))?;
+    let explained = muster_control::explain(&client, &namespace, name, args.controller.as_deref()).await;
+    let explained = explained.with_context(|| format!("at {server}"))?;
     let node = args.node.as_deref();
-    if let Some(node) = node.filter(|node| said.nodes.iter().all(|it| it.is.node.as_ref() != *node)) {
+    if let Some(node) = node.filter(|node| explained.nodes.iter().all(|it| it.is.node.as_ref() != *node)) {
         bail!("there is no node {node}, and no pod of {namespace}/{name} on it");
     }
     match (args.output.as_str(), node) {
-        ("json", node) => print(format_args!("{:#}", said.to_json(node))),
-        (_, Some(node)) => print(said.of_node(node).unwrap_or_default()),
-        ("wide", None) => print(said.wide()),
-        _ => print(said),
+        ("json", node) => print(format_args!("{:#}", explained.to_json(node))),
+        (_, Some(node)) => print(explained.of_node(node).unwrap_or_default()),
+        ("wide", None) => print(explained.wide()),
+        _ => print(explained),
     }
     Ok(())
 }
 
-/// The name in `ds/NAME`, `ds NAME` or `NAME`.
+/// Parses the name of a DaemonSet from `ds/NAME`, `ds NAME` or `NAME`.
 pub(crate) fn set_name(words: &[String]) -> anyhow::Result<&str> {
     let (kind, name) = match words {
         [word] => word.split_once('/').map_or((None, word.as_str()), |(kind, name)| (Some(kind), name)),

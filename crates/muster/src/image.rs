@@ -1,4 +1,4 @@
-//! `muster image`: images without a registry.
+//! `muster image`: imports container images from archives into the nodes' container runtimes, and lists them.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -24,45 +24,48 @@ enum Command {
     List(List),
 }
 
-/// Import images from archives: what `docker save` writes, or an OCI layout in a tar, gzipped or not
+/// Import images from archives of `docker save`, or from OCI layouts in a tar archive, gzipped or not
 ///
-/// Without --runtime-endpoint all nodes of the `muster up` get them that runs on the data directory. Archives in DIR/images are
-/// imported whenever a node starts.
+/// By default the images are imported on all real nodes of the running `muster up`; --runtime-endpoint selects one
+/// container runtime instead. Archives in DIR/images are imported whenever a node of `muster up` starts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docker save my/agent:1.4 | gzip > agent.tar.gz; muster image import agent.tar.gz
   muster image import agent.tar --runtime-endpoint unix:///run/containerd/containerd.sock")]
 struct Import {
-    /// The archives
+    /// Archives to import
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What the image is called, whatever the archive says
+    /// Name for the image, instead of the names in the archive
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// Show the images that nodes have
+/// List the images on the nodes
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster image list
+  muster image list --runtime-endpoint unix:///run/containerd/containerd.sock")]
 struct List {
     #[command(flatten)]
     whose: Whose,
 }
 
-/// Whose images.
+/// Flags that select the container runtimes.
 #[derive(Debug, clap::Args)]
 struct Whose {
-    /// The data directory of the `muster up`
+    /// Data directory of the running `muster up`
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
-    /// A runtime of this machine's instead: containerd's socket
+    /// Socket of a container runtime on this machine, instead of the nodes of `muster up`
     #[arg(long, value_name = "unix://PATH", value_parser = socket)]
     runtime_endpoint: Option<PathBuf>,
 }
 
 impl Whose {
-    /// The runtimes, each with the name of its node.
+    /// The selected container runtimes, each with the name of its node.
     fn runtimes(&self) -> anyhow::Result<Vec<(String, Cri)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
@@ -70,13 +73,13 @@ impl Whose {
             None => local_node::sockets(&self.data_dir).unwrap_or_default(),
         };
         if sockets.is_empty() {
-            // Whose processes run is hidden from others.
+            // Without permission to read the data directory, the nodes cannot be found.
             if self.data_dir.is_dir() && std::fs::read_dir(self.data_dir.join("nodes")).is_err_and(is_hidden)
             {
                 bail!("no permission to use {dir}: become its owner, or choose another --data-dir");
             }
             bail!(
-                "no nodes of a `muster up` run on {dir}: choose another --data-dir, or give a --runtime-endpoint"
+                "no real nodes are running for {dir}: choose another --data-dir, or give a --runtime-endpoint"
             );
         }
         for (_, socket) in &sockets {
@@ -118,7 +121,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for each name that an image has: tags, or where it has none, digests.
+/// One output line for each tag of an image, or for each digest if it has no tags.
 fn lines(node: &str, image: &v1::Image) -> Vec<String> {
     let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();

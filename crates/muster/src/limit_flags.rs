@@ -10,31 +10,31 @@ use crate::span;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct LimitFlags {
-    /// Maximum number of concurrent read requests; further ones wait in the queue of their user
+    /// Maximum number of concurrent read requests; further requests wait in a fair queue per user
     #[arg(long, value_name = "N", default_value = "400")]
     max_requests_inflight: NonZeroUsize,
-    /// Maximum number of concurrent write requests; further ones wait in the queue of their user
+    /// Maximum number of concurrent write requests; further requests wait in a fair queue per user
     #[arg(long, value_name = "N", default_value = "200")]
     max_mutating_requests_inflight: NonZeroUsize,
-    /// Time a request waits in the queue before it is answered with 429
+    /// Time after which a queued request is rejected with 429
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     request_queue_timeout: Duration,
-    /// Time after which a request is answered with 504; watches, logs, exec and proxies are exempt
+    /// Time after which a request times out with 504; watches, logs, exec and proxies are exempt
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     request_timeout: Duration,
-    /// Time without progress after which a request whose body is incomplete is answered with 408
+    /// Time without received data after which a request with an incomplete body is rejected with 408
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     request_body_timeout: Duration,
-    /// Time after which a response that the client does not read is dropped
+    /// Time after which the connection of a client that does not read its response is closed
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     response_timeout: Duration,
-    /// Interval at which the credentials and permissions of running watches, logs, exec and port-forwards are checked again
+    /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     reauthorization_interval: Duration,
     /// Maximum number of concurrent watches; one user has at most a tenth of the default
     #[arg(long, value_name = "N", default_value = "50000")]
     max_watches: NonZeroUsize,
-    /// Maximum number of concurrent connections, as far as the limit on open files allows
+    /// Maximum number of concurrent connections; the limit on open files may lower it
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
 }

@@ -32,18 +32,18 @@ pub(crate) use output::{announce, flush, overwrite_error, print, print_error, st
 pub(crate) enum Format {
     #[default]
     Text,
-    /// One object for each line
+    /// One JSON object per line
     Json,
 }
 
-/// `level` is one level, or a list such as `warn,muster_control=debug`. RUST_LOG overrides it.
+/// Starts logging. `level` is one level, or a list such as `warn,muster_control=debug`; RUST_LOG overrides it.
 pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
         _ => {
             let filter = EnvFilter::builder().parse(level);
-            let filter = filter.with_context(|| format!("{level:?} is no log level"))?;
-            // A client that sends an IP address as the server's name (Ruby's does) is expected: the library warns of each connection.
+            let filter = filter.with_context(|| format!("{level:?} is not a log level"))?;
+            // rustls warns about each client that sends an IP address as SNI, as Ruby's Kubernetes client does.
             if level.contains(QUIET) { filter } else { filter.add_directive(quiet()) }
         }
     };
@@ -73,22 +73,23 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The default hook writes to standard error itself, and blocks where that blocks.
+/// Replaces the default panic hook, which writes to standard error directly and can block there.
 fn panic_hook(report: fn(&PanicHookInfo<'_>)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        // A panic of the main thread ends the process.
+        // A panic in the main thread ends the process.
         flush();
     }));
 }
 
+/// The log target of rustls that is limited to errors.
 const QUIET: &str = "rustls::msgs::handshake";
 
 fn quiet() -> Directive {
     format!("{QUIET}=error").parse().expect("a target and a level")
 }
 
-/// Formats an event as `F` does, unless it repeats a recent one.
+/// Formats a log event with `F`, unless it repeats a recent one.
 struct Limited<F> {
     format: F,
     repeats: Mutex<Repeats>,
@@ -126,7 +127,7 @@ where
     }
 }
 
-/// ApplyMode a format adds a count to a finished line.
+/// Appends the count of suppressed repetitions to a formatted log line.
 trait Suffix {
     fn append(line: &mut String, name: &str, words: &str, count: u64);
 }
@@ -145,6 +146,7 @@ impl Suffix for Json {
     }
 }
 
+/// Formats a log event as one JSON object.
 struct Json;
 
 impl<S, N> FormatEvent<S, N> for Json
@@ -161,7 +163,7 @@ where
         let metadata = event.metadata();
         let mut line = Line(Map::new());
         event.record(&mut line);
-        // Last, so that no field of an event can take their place.
+        // These come last, so that event fields of the same name cannot replace them.
         line.put("time", Timestamp::now().to_string());
         line.put("level", metadata.level().as_str());
         line.put("target", metadata.target());
@@ -169,6 +171,7 @@ where
     }
 }
 
+/// The fields of one log event.
 struct Line(Map<String, Value>);
 
 impl Line {

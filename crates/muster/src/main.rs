@@ -1,4 +1,4 @@
-//! Muster puts one pod on every node that should have one, and keeps it there.
+//! The `muster` command: parses the command line and runs one subcommand.
 
 mod agent;
 mod backup;
@@ -29,15 +29,18 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-/// A fleet in motion is a stream of small objects, read and let go of: the system's own allocator took a sixth of the time.
+/// jemalloc: decoding many small API objects spent a sixth of the CPU time in the system allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How long the end of the process waits for blocking calls.
+/// Time that the process waits for blocking calls when it exits.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Puts one pod on every node that should have one, and keeps it there")]
+#[command(
+    version,
+    about = "Kubernetes DaemonSets in one binary: API server, scheduler, controllers and node agent"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,7 +52,7 @@ enum Command {
     Down(data_dir::DownArgs),
     Server(server::Args),
     Agent(Box<agent::Args>),
-    /// Images without a registry
+    /// Import container images from archives, without a registry, and list them
     Image(image::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
@@ -57,9 +60,9 @@ enum Command {
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Encrypt(encrypt::Args),
-    /// Client certificates: list and revoke them
+    /// List and revoke client certificates
     Cert(cert::Args),
-    /// Tokens: make one for a new node, list and revoke them
+    /// Create bootstrap tokens for new nodes; list and revoke tokens
     Token(token::Args),
     SimNodes(sim_nodes::Args),
     SimNode(sim_node::Args),
@@ -81,7 +84,7 @@ fn main() -> ExitCode {
     let done = match runtime(&cli.command) {
         Ok(runtime) => {
             let done = runtime.block_on(run(cli.command));
-            // Blocking calls, such as those on a disk that does not answer, are not waited for any longer.
+            // A blocking call on a disk that does not respond must not keep the process from exiting.
             runtime.shutdown_timeout(END_MAX);
             done
         }
@@ -114,15 +117,16 @@ async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// A server answers many at once. The controller waits for one, and to hand each answer from thread to thread would cost
-/// it more than to read it. An agent is to cost its machine little.
+/// Builds the Tokio runtime: multi-threaded for the server, which handles many requests concurrently. Single-threaded
+/// for the controller, where moving responses between threads costs more than decoding them, and for the agent, which
+/// is to use few resources of its node.
 fn runtime(command: &Command) -> io::Result<Runtime> {
     let mut builder = match command {
         Command::Controller(_) | Command::Agent(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     if let Command::Agent(_) = command {
-        // What waits for the disk is done within a moment: a thread that is kept for the next time keeps its memory too.
+        // Blocking disk calls are short. An idle thread would keep its memory.
         builder.thread_keep_alive(Duration::from_secs(1));
     }
     builder.enable_all().build()
@@ -134,11 +138,11 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints help, the version, or what is wrong with the arguments.
+/// Prints the help text, the version, or the command line error, and returns the exit code.
 fn usage(error: &clap::Error) -> ExitCode {
     let is_error = error.use_stderr();
     if if is_error { io::stderr().is_terminal() } else { io::stdout().is_terminal() } {
-        // In colour, where the terminal has it.
+        // clap prints in colour if the terminal supports it.
         let _ = error.print();
     } else if is_error {
         logging::print_error(error.render());

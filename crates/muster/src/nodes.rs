@@ -1,5 +1,5 @@
-//! The real nodes of `muster up`: for each a containerd and a `muster agent`, both in the node's own network namespace, and both
-//! kept running. They join as they would from another machine.
+//! The real nodes of `muster up`. Each node has its own network namespace, and in it a containerd and a `muster agent`,
+//! both supervised. The agents join the cluster as they would from another machine.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -21,28 +21,28 @@ use tokio_util::sync::CancellationToken;
 use crate::parts::Parts;
 use crate::token;
 
-/// How long the token is good for that new nodes join with.
+/// Lifetime of the bootstrap token for new nodes.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// How long an agent may take to end when its pods have.
+/// Time for an agent to exit after its pods have terminated.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
-/// Interval of the check of the routes in the nodes' network namespaces.
+/// Interval at which the routes in the nodes' network namespaces are checked.
 const ROUTES_EVERY: Duration = Duration::from_secs(30);
 
-/// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
-/// them, and only its end does.
+/// Hard eviction thresholds of these nodes. They share the machine's disk, which is often nearly full, so upstream's
+/// percentage thresholds would evict pods without need.
 const SHARED_DISK: &str =
     "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
-/// The nodes, and the token that is taken back when all have joined.
+/// The started nodes, with the bootstrap token that is revoked when all of them have joined.
 pub(crate) struct Nodes {
     token: Option<String>,
     token_file: PathBuf,
 }
 
 impl Nodes {
-    /// Starts so many nodes, for the server at that port, with these further flags for each agent.
+    /// Starts `count` nodes that join the server at `port`; `further` are additional flags for each agent.
     pub(crate) async fn start(
         machine: &LocalCluster,
         count: u16,
@@ -60,12 +60,12 @@ impl Nodes {
         let token_file = data_dir.join("nodes").join("token");
         let mut token = None;
         if places.iter().any(|it| !join::is_member(&it.root().join("pki"))) {
-            let made = token::create(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
-            muster_files::write_private(&token_file, made.as_bytes())
+            let created = token::create(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
+            muster_files::write_private(&token_file, created.as_bytes())
                 .with_context(|| format!("write {}", token_file.display()))?;
-            token = Some(made);
+            token = Some(created);
         }
-        let program = std::env::current_exe().context("find the program that runs")?;
+        let program = std::env::current_exe().context("find the path of this executable")?;
         let server = format!("https://{}", SocketAddr::new(machine.address().into(), port));
         for place in places {
             let (images, stop) = (machine.images(), parts.stop());
@@ -74,7 +74,7 @@ impl Nodes {
                 let (place, images, stop) = (kept.clone(), images.clone(), stop.clone());
                 async move {
                     tokio::select! {
-                        // It runs on until the node is cleared away: pods are to be ended with it.
+                        // containerd keeps running until the node is removed: it is needed to stop the pods.
                         () = stop.cancelled() => Ok(()),
                         ended = containerd(&place, &images) => ended,
                     }
@@ -103,7 +103,7 @@ impl Nodes {
         Ok(Self { token, token_file })
     }
 
-    /// Nobody else is to join with what the nodes joined with.
+    /// Revokes the bootstrap token after the nodes have joined.
     pub(crate) async fn have_joined(&self, administrator: &Client) -> anyhow::Result<()> {
         let _ = std::fs::remove_file(&self.token_file);
         match &self.token {
@@ -113,7 +113,7 @@ impl Nodes {
     }
 }
 
-/// Restores routes that are lost when a link goes down, or that a network manager of the machine removes.
+/// Restores routes that were lost when a link went down or that a network manager of the machine removed.
 async fn keep_routes(place: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTES_EVERY).await;
@@ -128,10 +128,10 @@ async fn containerd(place: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = place.containerd().await?;
     import_all(place, &containerd.runtime, images).await;
     containerd.ended().await;
-    bail!("ended, and its containers run on")
+    bail!("exited; its containers keep running")
 }
 
-/// An archive that cannot be imported keeps nobody else's pods from running.
+/// Imports all image archives of a directory. An archive that cannot be imported is logged and skipped.
 async fn import_all(place: &LocalNode, runtime: &Cri, images: &Path) {
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
     let is_archive = |it: &PathBuf| {
@@ -190,7 +190,8 @@ fn spawn(program: &Path, place: &LocalNode, arguments: &[OsString]) -> anyhow::R
     };
     let mut netns = OsString::from("--net=");
     netns.push(place.netns());
-    // A group of its own: Ctrl-C is for us, and we tell it. It ends when we do, for it hears the end of its input.
+    // The agent has its own process group, so that Ctrl-C signals only this process, which then stops the agent. If
+    // this process is killed, the agent's standard input ends and the agent exits.
     let mut command = Command::new("nsenter");
     command.arg(netns).arg(program).args(arguments).process_group(0);
     let spawned = command.stdin(Stdio::piped()).stdout(log()).stderr(log()).spawn();
@@ -203,10 +204,10 @@ async fn agent_ends(
     stop: CancellationToken,
     hurry: CancellationToken,
 ) -> anyhow::Result<()> {
-    // Out of it, for whoever waits for a child closes its input; and its end means that we were killed.
+    // `wait` closes the child's standard input, and the agent exits when its input ends: keep it open here.
     let input = agent.stdin.take();
     tokio::select! {
-        ended = agent.wait() => bail!("ended ({}), and its containers run on", ended?),
+        ended = agent.wait() => bail!("exited ({}); its containers keep running", ended?),
         () = stop.cancelled() => {}
     }
     place.ask_agent_to_end();

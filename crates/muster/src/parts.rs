@@ -1,5 +1,5 @@
-//! The parts of the process: the server, and what runs beside it. Each of those has a name, asks the server as itself, and
-//! is started anew if it ends although nobody asked it to.
+//! Supervision of the tasks of one process: the API server, and the controllers and nodes that run beside it. Each task
+//! has a name and, as a client of the server, its own identity. A task that ends unexpectedly is restarted.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,26 +16,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::span;
 
-/// ApplyMode long the parts beside the server may take to finish what they are doing before it stops too.
+/// Time for the supervised tasks to finish before the server is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The server gives its answers five seconds to end; whatever hangs longer is left behind.
+/// Time for the server to stop. The server itself waits five seconds for responses in flight.
 const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A loop that runs beside every server of ours, until it is told to stop.
+/// A controller that runs in the server's process.
 pub(crate) struct Loop {
     pub(crate) name: &'static str,
     pub(crate) who: BuiltinUser,
     pub(crate) run: fn(kube::Client, &Choices, CancellationToken) -> Running,
 }
 
-/// What may be chosen of the loops.
+/// Flags of the built-in controllers.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Choices {
-    /// A node that is not heard of for so long is lost: nobody knows how it is
+    /// Time without a heartbeat after which a node is marked Ready=Unknown
     #[arg(long, value_name = "TIME", default_value = "50s", value_parser = span::parse)]
     node_monitor_grace_period: Duration,
-    /// The same for a node that has never said how it is
+    /// Time after which a new node that has never sent a heartbeat is marked Ready=Unknown
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     node_startup_grace_period: Duration,
 }
@@ -52,7 +52,7 @@ impl Choices {
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// All of them: whoever adds one adds it here.
+/// All built-in controllers, in alphabetical order.
 pub(crate) const LOOPS: &[Loop] = &[
     Loop {
         name: "disruption",
@@ -81,56 +81,57 @@ pub(crate) const LOOPS: &[Loop] = &[
     },
 ];
 
-/// Stands for every loop where they are left out.
+/// Value of `--without` that disables all built-in controllers.
 const ALL: &str = "all";
 
-/// A part that ended is started anew after this, and after twice as long each time that it ends soon again.
+/// Initial and maximum delay before a supervised task is restarted; the delay doubles with each restart.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
 const RESTART_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// The names of the loops, for the command line.
+/// Command line parser that accepts the names of built-in controllers, and `all`.
 pub(crate) fn names() -> PossibleValuesParser {
     LOOPS.iter().map(|it| it.name).chain([ALL]).collect::<Vec<_>>().into()
 }
 
-/// The loops that remain without these.
+/// The built-in controllers that are not disabled.
 pub(crate) fn loops(without: &[String]) -> impl Iterator<Item = &'static Loop> {
     LOOPS.iter().filter(|it| !without.iter().any(|out| out == it.name || out == ALL))
 }
 
-/// The parts that run now.
+/// The running tasks of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     stop: CancellationToken,
-    /// They are to stop at once, whatever they are doing.
+    /// Cancelled to make the tasks stop immediately, without finishing work in progress.
     hurry: CancellationToken,
     server_stop: CancellationToken,
     server: JoinSet<anyhow::Result<()>>,
     others: JoinSet<()>,
-    /// The others' names.
+    /// Names of the tasks in `others`, for log messages.
     names: HashMap<Id, String>,
-    /// ApplyMode long they may take to finish, if that is longer than usual.
+    /// Time for the tasks to finish, if longer than [`STOP_TIMEOUT`].
     grace: Duration,
 }
 
 impl Parts {
-    /// The parts beside the server are told here to stop.
+    /// Token that is cancelled when the supervised tasks must stop.
     pub(crate) fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// And here not to finish anything.
+    /// Token that is cancelled when the tasks must stop immediately, without finishing work in progress.
     pub(crate) fn hurry(&self) -> CancellationToken {
         self.hurry.clone()
     }
 
-    /// Without the server there is nothing: the process ends with it.
-    pub(crate) fn serve(&mut self, server: ApiServer) {
+    /// Starts the API server. It is not restarted: the process ends when the server ends.
+    pub(crate) fn serve(&mut self, server: Server) {
         let serving = server.serve(self.server_stop.clone());
         self.server.spawn(async move { Ok(serving.await?) });
     }
 
-    /// A part beside the server, which learns all it knows from it: it is started anew whenever it ends.
+    /// Starts a supervised task, which is restarted whenever it ends. The task holds no state of its own beyond what it
+    /// reads from the API server.
     pub(crate) fn keep<F>(&mut self, name: impl Into<String>, start: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -141,12 +142,12 @@ impl Parts {
         self.names.insert(id, name);
     }
 
-    /// Some part may need so long to finish what it is doing.
+    /// Extends the time for tasks to finish to at least `grace`.
     pub(crate) fn wait_for(&mut self, grace: Duration) {
         self.grace = self.grace.max(grace);
     }
 
-    /// Waits until the server ends, and says why.
+    /// Waits until the server ends and returns the reason.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
         match self.server.join_next().await {
             Some(Ok(Err(error))) => error,
@@ -155,7 +156,7 @@ impl Parts {
         }
     }
 
-    /// Ends them all: the server last, so that the others can finish what they are doing.
+    /// Stops all tasks: the server last, so that the others can finish their requests.
     pub(crate) async fn end(mut self) {
         self.stop.cancel();
         let others = async {
@@ -166,17 +167,18 @@ impl Parts {
         if tokio::time::timeout(STOP_TIMEOUT.max(self.grace), others).await.is_err() {
             let mut names: Vec<_> = self.names.into_values().collect();
             names.sort_unstable();
-            tracing::warn!("did not end in time: {}", names.join(", "));
+            tracing::warn!("tasks did not stop in time: {}", names.join(", "));
         }
         self.server_stop.cancel();
         let server = async { while self.server.join_next().await.is_some() {} };
         if tokio::time::timeout(SERVER_STOP_TIMEOUT, server).await.is_err() {
-            tracing::warn!("the server did not end in time");
+            tracing::warn!("the server did not stop in time");
         }
     }
 }
 
-/// Rule: a part that ends, fails or panics, even before it runs, is logged and restarted, until `stop`.
+/// Rule: a task that ends, fails or panics, even while it is created, is logged and restarted until `stop` is
+/// cancelled.
 async fn keep<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -184,7 +186,7 @@ where
     let mut after = RESTART_AFTER;
     loop {
         let began = Instant::now();
-        // A task of its own, so that a panic ends nothing else.
+        // A separate Tokio task: a panic in it does not affect the others.
         let mut running = JoinSet::new();
         let ended = match catch_unwind(AssertUnwindSafe(&mut start)) {
             Ok(part) => {
@@ -204,7 +206,7 @@ where
         if RESTART_AFTER_MAX < began.elapsed() {
             after = RESTART_AFTER;
         }
-        tracing::error!("the {name} {why}; it is restarted in {} ms", after.as_millis());
+        tracing::error!("the {name} {why}; restarting it in {} ms", after.as_millis());
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(after) => {}
@@ -213,9 +215,9 @@ where
     }
 }
 
-/// What a part said when it panicked.
+/// The panic message of a task.
 fn said(error: JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else { return "it was cancelled".to_owned() };
+    let Ok(panic) = error.try_into_panic() else { return "the task was cancelled".to_owned() };
     message(&*panic)
 }
 

@@ -1,4 +1,4 @@
-//! `muster plan`: what a file would do, before it is applied.
+//! `muster plan`: previews the rollout that applying a manifest would cause.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use crate::controller::Cluster;
 use crate::logging::print;
 
-/// Say what applying a file would do: which nodes gain and lose a pod, and in which order a rollout would go
+/// Preview what applying a manifest would do: which nodes gain or lose a pod, and the order of the rollout
 ///
-/// The file is sent to the API server as a dry run, so that defaults and checks are the cluster's own, as `kubectl apply` would
-/// send it. The answer takes the place of the DaemonSet in a picture of the cluster, and the controller's rules are let loose on
-/// it. Any Kubernetes cluster will do; the right to read, and to create and patch DaemonSets, is enough. Nothing is changed.
+/// Sends the manifest to the API server as a dry run, as `kubectl apply` would, so that defaulting and validation are
+/// the cluster's own. Then runs the controller's rules in memory on a snapshot of the cluster with the resulting
+/// DaemonSet. Works with any Kubernetes cluster; needs permission to read, and to create and patch DaemonSets. Changes
+/// nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster plan -f fluent-bit.yaml                   what `kubectl apply -f fluent-bit.yaml` would do
@@ -23,28 +24,28 @@ use crate::logging::print;
   kustomize build . | muster plan -f -             from a pipe; other kinds are skipped
   muster plan -f fluent-bit.yaml -o json | jq '.plans[].rollout.batches'
 
-Exit codes: 0 it was said, 1 the file or the cluster refused, 2 the command line was wrong.")]
+Exit codes: 0 success, 1 the manifest is invalid or the API server rejected it, 2 invalid command line.")]
 pub(crate) struct Args {
-    /// A file of YAML or JSON, with one document or several; - reads standard input; may be given several times
+    /// YAML or JSON file with one or more documents; - reads standard input; repeatable
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The namespace of what does not say its own [default: that of the kubeconfig's context, or `default`]
+    /// Namespace of objects without one [default: that of the kubeconfig's context, or `default`]
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
-    /// As `kubectl apply --server-side` would have it
+    /// Preview `kubectl apply --server-side` instead of `kubectl apply`
     #[arg(long)]
     server_side: bool,
-    /// With --server-side: fields that others have set are taken over
+    /// With --server-side: take ownership of fields that other managers own
     #[arg(long, requires = "server_side")]
     force_conflicts: bool,
-    /// text is for people, json for programs
+    /// Output format: text or json
     #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     output: String,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// As much as an API server takes of one object, times a few hundred.
+/// Maximum size of an input: several dozen times what an API server accepts for one object.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
@@ -65,14 +66,14 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         bail!("no DaemonSet found{}", skipped(&others));
     }
     let client = Client::try_from(config)?;
-    let how = if args.server_side {
+    let mode = if args.server_side {
         ApplyMode::ServerSide { force: args.force_conflicts }
     } else {
         ApplyMode::ClientSide
     };
     let mut forecasts: Vec<Forecast> = Vec::new();
     for set in &sets {
-        let forecast = muster_control::plan(&client, set, how).await;
+        let forecast = muster_control::plan(&client, set, mode).await;
         forecasts.push(forecast.with_context(|| format!("DaemonSet {set}"))?);
     }
     if args.output == "json" {
@@ -80,8 +81,8 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         print(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
         return Ok(());
     }
-    let said: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
-    print(said.join("\n"));
+    let texts: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
+    print(texts.join("\n"));
     if !others.is_empty() {
         print(format_args!("\nOnly DaemonSets are planned{}.", skipped(&others)));
     }
@@ -125,7 +126,7 @@ fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 fn what(object: &Value) -> String {
-    let kind = object["kind"].as_str().unwrap_or("something without a kind");
+    let kind = object["kind"].as_str().unwrap_or("an object without a kind");
     match object["metadata"]["name"].as_str() {
         Some(name) => format!("{kind} {name}"),
         None => kind.to_owned(),

@@ -8,16 +8,16 @@ pub(crate) struct Flags {
     /// optionally a version, as in baseline:v1.34
     #[arg(long, value_name = "LEVEL", default_value = "privileged")]
     pod_security_default: PodSecurityLevelVersion,
-    /// Pod Security level to audit in namespaces without an audit label
+    /// Pod Security level for audit annotations in namespaces without an audit label
     #[arg(long, value_name = "LEVEL", default_value = "privileged")]
     pod_security_default_audit: PodSecurityLevelVersion,
-    /// Pod Security level to warn about in namespaces without a warn label [default: that of --pod-security-default]
+    /// Pod Security level for warnings in namespaces without a warn label [default: that of --pod-security-default]
     #[arg(long, value_name = "LEVEL")]
     pod_security_default_warn: Option<PodSecurityLevelVersion>,
-    /// Namespaces that are exempt from Pod Security, whatever their labels
+    /// Namespaces that are exempt from Pod Security, regardless of their labels
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     pod_security_exempt_namespaces: Vec<String>,
-    /// Users that are exempt from Pod Security; a controller creates pods in its own name
+    /// Users that are exempt from Pod Security; pods of a controller are created by the controller's user
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     pod_security_exempt_users: Vec<String>,
     /// Runtime classes whose pods are exempt from Pod Security

@@ -1,22 +1,23 @@
-//! `muster server`: the API server, and what keeps its house.
+//! `muster server`: the API server and the built-in controllers, without the DaemonSet controller and without nodes.
 
 use crate::logging;
 use crate::parts;
 use crate::serving::Serving;
 
-/// Run the API server, until Ctrl-C or SIGTERM
+/// Run the API server and its built-in controllers, until Ctrl-C or SIGTERM
 ///
-/// It keeps its state in the data directory, and says `ready` once clients may come. Beside it run the loops that every
-/// cluster has; DaemonSets are for `muster controller`, and nodes come from outside.
+/// The state is stored in the data directory. The line `ready: …` is printed once the server accepts requests. The
+/// scheduler, garbage collector, node lifecycle, endpoints and disruption controllers run in the same process. `muster
+/// controller` runs the DaemonSet controller, and `muster agent` adds nodes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster server    on this machine only, on port 6443
+  muster server                  listen on 127.0.0.1:6443
   muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443
-  muster server --without all    the API and nothing beside it")]
+  muster server --without all    the API server only, without controllers")]
 pub(crate) struct Args {
     #[command(flatten)]
     serving: Serving,
-    /// Leave these loops out, where others do their work (kube-controller-manager, kube-scheduler)
+    /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
     #[arg(long, value_name = "LOOP", value_delimiter = ',', value_parser = parts::names())]
     without: Vec<String>,
 }

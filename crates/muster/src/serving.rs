@@ -1,4 +1,4 @@
-//! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
+//! Flags and lifecycle shared by `muster up` and `muster server`: data directory, listen address, start and shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,44 +19,46 @@ use crate::limit_flags::LimitFlags;
 use crate::parts::{self, Choices, Parts};
 use crate::{pod_security, span};
 
-/// Minimum: the objects that every cluster has, and a few large ones.
+/// Minimum of `--store-bytes-max`: room for the bootstrap objects and a few large ones.
 const STORE_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
-    /// Where the cluster's state, the certificates and the kubeconfig are kept
+    /// Directory for the cluster's state, certificates and kubeconfig
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
-    /// Where the API server listens; port 0 takes any free one
+    /// Address and port on which the API server listens; port 0 selects a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
-    /// Where to write the administrator's kubeconfig [default: DIR/kubeconfig]
+    /// File to which the administrator's kubeconfig is written [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Tell every request to this file, one line of JSON each, without bodies
+    /// Audit log: append one JSON line per request to this file, without bodies
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// The addresses of pods: each node that joins and brings none is given 256 of them
+    /// CIDR range of pod IPs; each node that joins without its own --pod-cidr is assigned a /24 of it
     #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
     cluster_cidr: String,
-    /// Ranges of addresses that spec.externalIPs of Services may be in; none by default. Agents need the same flag
+    /// CIDR ranges allowed in spec.externalIPs of Services; none by default. Agents need the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',')]
     allow_external_ips: Vec<String>,
-    /// How long the certificates of nodes, and others that are asked for, are good at most
+    /// Maximum lifetime of certificates signed through the CertificateSigningRequest API, node certificates included
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
-    /// Begin an empty cluster where the database of the old one is lost or damaged. Nodes of `muster up` then end all pods; other
-    /// nodes keep theirs, and join the new cluster once the file `cluster` in their --root is removed and the agent is restarted
+    /// Start an empty cluster if the old database is lost or damaged. Nodes of `muster up` then stop all pods. Other
+    /// nodes keep their pods, and join the new cluster after the file `cluster` in their --root is removed and the
+    /// agent is restarted
     #[arg(long)]
     new_cluster: bool,
-    /// Encrypt Secrets at rest with the first key of this file; `muster encrypt` makes one [default: DIR/encryption.key if it is there]
+    /// Encrypt Secrets at rest with the first key in this file; `muster encrypt` creates one [default:
+    /// DIR/encryption.key if it exists]
     #[arg(long, value_name = "FILE")]
     encryption_key_file: Option<PathBuf>,
-    /// Bytes that all objects may have together, as 512Mi or 2Gi; the last tenth is for nodes, leases, kube-system and system:masters,
-    /// and one namespace may use half
+    /// Maximum total size of all objects, such as 512Mi or 2Gi. The last tenth is reserved for nodes, leases,
+    /// kube-system and system:masters; one namespace may use at most half
     #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = size)]
     store_bytes_max: usize,
-    /// Maximum lifetime of service account tokens; without it, tokens that are not bound to an object are valid for a day
+    /// Maximum lifetime of service account tokens [default: one day for tokens that are not bound to an object]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     service_account_max_token_expiration: Option<Duration>,
     #[command(flatten)]
@@ -88,18 +90,18 @@ impl Serving {
         }
     }
 
-    /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
-    /// another signal comes. What is left to do then is done while nobody else can have the data directory.
+    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks; a second signal
+    /// stops them immediately. Calls `announce_stop` after the first signal, and `finish` while the lock is still held.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
-        tell: impl AsyncFnOnce(),
+        announce_stop: impl AsyncFnOnce(),
         finish: impl AsyncFnOnce(Pace) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        // Asked for before anything is started, so that a Ctrl-C is never lost.
+        // Registered before anything is started, so that no signal is lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut asked = async || {
+        let mut signalled = async || {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -116,23 +118,23 @@ impl Serving {
             }
         };
         let ended = tokio::select! {
-            () = asked() => Ok(()),
+            () = signalled() => Ok(()),
             ended = working => ended,
         };
         let (hurry, has_failed) = (parts.hurry(), ended.is_err());
         let ending = async {
             if has_failed {
-                // Whoever comes next finds the containers as they are.
+                // After a failure the containers keep running for the next start.
                 parts.hurry().cancel();
             } else {
-                tell().await;
+                announce_stop().await;
             }
             parts.end().await;
         };
         tokio::pin!(ending);
         let pace = tokio::select! {
             () = &mut ending => Pace::Orderly,
-            () = asked() => {
+            () = signalled() => {
                 hurry.cancel();
                 ending.await;
                 Pace::AtOnce
@@ -143,9 +145,9 @@ impl Serving {
         ended.and(finished)
     }
 
-    /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
-    /// the nodes bring with them.
-    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
+    /// Opens the store, binds the listen address and configures the server from the flags. With `machine`, the server
+    /// also listens on the bridge of the local nodes and uses their pod CIDR, whose ranges the nodes choose themselves.
+    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<Server> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
             new_cluster: self.new_cluster,
@@ -173,8 +175,8 @@ impl Serving {
         Ok(server)
     }
 
-    /// Starts the server and the loops beside it, and writes the administrator's kubeconfig. Gives the line that the
-    /// administrator's shell needs.
+    /// Starts the server and the built-in controllers, and writes the administrator's kubeconfig. Returns the
+    /// `export KUBECONFIG=…` line for the administrator's shell.
     pub(crate) fn serve(
         &self,
         server: ApiServer,
@@ -185,17 +187,14 @@ impl Serving {
         let path = std::path::absolute(&path)?;
         let kubeconfig = server.kubeconfig(BuiltinUser::Admin)?;
         let written = write_private(&path, kubeconfig.as_bytes()).or_else(|error| {
-            // The kubeconfig of the last start has room for this one.
+            // On a full disk, the blocks of the previous kubeconfig can hold the new one.
             let is_full = error.kind() == io::ErrorKind::StorageFull;
             let is_overwritten = is_full && overwrite_private(&path, kubeconfig.as_bytes()).is_ok();
             if is_overwritten { Ok(()) } else { Err(error) }
         });
         written.map_err(|error| match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                anyhow!(
-                    "the disk is full: there is no room left to write {}. Make room, and try again",
-                    path.display()
-                )
+                anyhow!("the disk is full: cannot write {}. Free disk space, and try again", path.display())
             }
             _ => {
                 let what = format!("choose another --kubeconfig: {} cannot be written", path.display());
@@ -217,7 +216,7 @@ impl Serving {
     }
 }
 
-/// A number of bytes, with a binary suffix or none.
+/// Parses a number of bytes, with an optional binary suffix such as `Mi`.
 fn size(text: &str) -> Result<usize, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("", 0)];
     let (number, shift) =
@@ -225,34 +224,35 @@ fn size(text: &str) -> Result<usize, String> {
     let bytes = number.parse::<usize>().ok().and_then(|it| it.checked_mul(1 << shift));
     bytes
         .filter(|it| STORE_BYTES_MIN <= *it)
-        .ok_or_else(|| "a number of bytes from 16Mi on, such as 512Mi or 2Gi".to_owned())
+        .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
 }
 
-/// How it ends.
+/// How the process is being shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
+    /// After one signal: tasks finish their work.
     Orderly,
-    /// Whoever asked for it asked twice.
+    /// After a second signal: tasks stop immediately.
     AtOnce,
-    /// Nobody asked: it could not start, or broke down.
+    /// Without a signal: the start failed, or the server failed later.
     Failed,
 }
 
-/// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the
-/// wire, and nothing is tried again behind the part's back.
-pub(crate) fn client(server: &ApiServer, who: BuiltinUser, name: &str) -> kube::Client {
+/// A kube client for one component of this process, with the identity `who` and a user agent of `muster-NAME`. Requests
+/// go directly to the server in this process, without a network connection and without retries.
+pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
     let client = server.loopback_client(who);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
-    let ask = move |mut request: Request<kube::client::Body>| {
+    let send = move |mut request: Request<kube::client::Body>| {
         request.headers_mut().insert(USER_AGENT, agent.clone());
         let client = client.clone();
         async move { client.send(request).await }
     };
-    kube::Client::new(tower::service_fn(ask), "default")
+    kube::Client::new(tower::service_fn(send), "default")
 }
 
-/// Quoted where a shell would not take it as it is.
+/// The path as a shell word, quoted if necessary.
 fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-+:@%,".contains(it);

@@ -1,4 +1,5 @@
-//! `muster sim-node`: simulated nodes are made, told to fail, and taken away, while whoever plays them runs on.
+//! `muster sim-node`: adds and removes simulated nodes and makes them fail, while the process that simulates them keeps
+//! running.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,14 +15,15 @@ use crate::logging::print;
 use crate::sim_nodes::{Cluster, FLEET_OF_UP};
 use crate::span;
 
-/// Between two tries to evict a pod that its budget protects. As kubectl.
+/// Interval between attempts to evict a pod that a PodDisruptionBudget protects, as in kubectl.
 const EVICT_AGAIN: Duration = Duration::from_secs(5);
+/// Interval at which `drain` lists the remaining pods.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Make simulated nodes, tell them to fail, and take them away
+/// Add, fail, drain and remove simulated nodes
 ///
-/// They are told by annotations, so kubectl can do the same: `muster sim-node fail sim-1 --how silent` is
-/// `kubectl annotate node sim-1 sim.muster.dev/fail=silent`. docs/simulated-nodes.md lists all of them.
+/// Failures are set by annotations, so kubectl can do the same: `muster sim-node fail sim-1 --how silent` is
+/// `kubectl annotate node sim-1 sim.muster.dev/fail=silent`. docs/simulated-nodes.md lists all annotations.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster sim-node list
@@ -39,65 +41,74 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show the simulated nodes, and what they were told
+    /// List the simulated nodes and their injected failures
     List,
     Add(Add),
-    /// Delete nodes; their pods go with them
+    /// Delete nodes together with their pods
     Remove {
+        /// Nodes to delete
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<String>,
     },
     Fail(Fail),
-    /// Take back whatever nodes were told with `fail`, and let pods in again
+    /// End the injected failures of nodes, and uncordon them
     Recover {
+        /// Nodes to recover
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<String>,
     },
     Drain(Drain),
 }
 
-/// Add nodes to a fleet that somebody plays
+/// Add nodes to a running fleet of simulated nodes
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// How many
+    /// Number of nodes to add
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "name")]
     count: u16,
-    /// What the node is called [default: the next of its fleet]
+    /// Name of the node [default: the next free name of its fleet]
     #[arg(long, value_name = "NODE")]
     name: Option<String>,
-    /// A label beside those that every node has; may be given more than once
+    /// Label for the nodes, in addition to the well-known ones; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// A taint; may be given more than once
+    /// Taint for the nodes; repeatable
     #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", value_parser = taint)]
     taints: Vec<Value>,
-    /// Whose they are: the --name-prefix of `muster sim-nodes`
+    /// Fleet to add to: the --name-prefix of `muster sim-nodes`, or `up` for `muster up`
     #[arg(long, value_name = "FLEET", default_value = FLEET_OF_UP)]
     fleet: String,
 }
 
-/// Tell nodes to fail, until they are told to recover
+/// Make nodes fail, until `muster sim-node recover`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "  not-ready             Ready is False, and it starts and stops nothing
+#[command(after_help = "Failures:
+  not-ready             Ready is False, and the node starts and stops no containers
   memory-pressure, disk-pressure, pid-pressure, network-unavailable
-                        the condition of that name
-  silent                no heartbeats and no reports: it is thought lost after a while
-  vanish                its Node object is deleted; `add --name NODE` brings it back
-  slow-start            containers take half a minute to start")]
+                        the condition of that name is True
+  silent                no heartbeats and no status updates: the node becomes Ready=Unknown
+  vanish                the Node object is deleted; `add --name NODE` creates it again
+  slow-start            containers take half a minute to start
+
+Examples:
+  muster sim-node fail sim-1 --how silent
+  muster sim-node fail sim-1 sim-2 --how memory-pressure --how slow-start")]
 struct Fail {
+    /// Nodes that fail
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
-    /// In which way; may be given more than once
+    /// Kind of failure, see below; repeatable
     #[arg(long, value_name = "HOW", required = true, value_parser = Trouble::parse)]
     how: Vec<Trouble>,
 }
 
-/// Let no new pod in, and evict all but those of DaemonSets, as `kubectl drain --ignore-daemonsets` does
+/// Cordon a node and evict its pods, except those of DaemonSets, as `kubectl drain --ignore-daemonsets` does
 #[derive(Debug, clap::Args)]
 struct Drain {
+    /// Node to drain
     #[arg(value_name = "NODE")]
     node: String,
-    /// Give up after so long: 30s, 5m
+    /// Time after which to give up: 30s, 5m [default: none]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     timeout: Option<Duration>,
 }
@@ -132,7 +143,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 let recovered =
                     json!({"metadata": {"annotations": {FAIL: null}}, "spec": {"unschedulable": null}});
                 patch(&client, &name, recovered).await?;
-                print(format_args!("{name}: recovers"));
+                print(format_args!("{name}: recovered"));
             }
             Ok(())
         }
@@ -143,16 +154,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 async fn list(client: &Client) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET)).await.context("list the nodes")?;
-    print(format_args!("{:<24} {:<12} {:<10} TOLD", "NODE", "FLEET", "READY"));
+    print(format_args!("{:<24} {:<12} {:<10} FAILURES", "NODE", "FLEET", "READY"));
     for node in nodes {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|it| it.type_ == "Ready").map_or("Unknown", |it| &it.status);
         let fleet = node.labels().get(FLEET).map_or("", |it| it);
-        let mut told = node.annotations().get(FAIL).cloned().unwrap_or_default();
+        let mut failures = node.annotations().get(FAIL).cloned().unwrap_or_default();
         if node.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or_default() {
-            told = if told.is_empty() { "cordoned".into() } else { format!("{told}, cordoned") };
+            failures = if failures.is_empty() { "cordoned".into() } else { format!("{failures}, cordoned") };
         }
-        print(format_args!("{:<24} {fleet:<12} {ready:<10} {told}", node.name_any()));
+        print(format_args!("{:<24} {fleet:<12} {ready:<10} {failures}", node.name_any()));
     }
     Ok(())
 }
@@ -164,12 +175,12 @@ async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
     for _ in 0..add.count {
         loop {
             let Some(number) = numbers.next() else {
-                bail!("there are no more than {} simulated nodes", sim::NODES_MAX)
+                bail!("a cluster can have at most {} simulated nodes", sim::NODES_MAX)
             };
             let name = add.name.clone().unwrap_or_else(|| format!("{prefix}-{number}"));
             let (fleet, labels, taints) = (add.fleet.clone(), labels.clone(), add.taints.clone());
             match sim::add(client, &New { name: name.clone(), number, fleet, labels, taints }).await {
-                // Somebody else's node has the name.
+                // A node of another origin has this name: try the next number.
                 Err(kube::Error::Api(refused)) if refused.code == 409 && add.name.is_none() => {}
                 done => {
                     done.with_context(|| format!("create the node {name:?}"))?;
@@ -182,14 +193,15 @@ async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The others would not hear.
+/// Fails unless the node exists and is simulated.
 async fn simulated(client: &Client, name: &str) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     match nodes.get_opt(name).await.with_context(|| format!("read the node {name:?}"))? {
         Some(node) if node.labels().contains_key(FLEET) => Ok(()),
-        Some(_) => bail!("the node {name:?} is not a simulated one: it has no label {FLEET}"),
+        Some(_) => bail!("the node {name:?} is not a simulated node: it has no label {FLEET}"),
         None => bail!(
-            "there is no node {name:?}: `muster sim-node list` shows them all, and `muster sim-node add --name {name}` makes it"
+            "there is no node {name:?}: `muster sim-node list` lists all simulated nodes, and `muster sim-node add --name {name}` \
+             creates it"
         ),
     }
 }
@@ -197,7 +209,7 @@ async fn simulated(client: &Client, name: &str) -> anyhow::Result<()> {
 async fn patch(client: &Client, name: &str, patch: Value) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map(drop).with_context(|| format!("change the node {name:?}"))
+    patched.map(drop).with_context(|| format!("patch the node {name:?}"))
 }
 
 async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
@@ -208,40 +220,40 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
     let began = Instant::now();
     let pods: Api<Pod> = Api::all(client.clone());
     let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
-    let mut again_at = BTreeMap::new();
+    let mut retry_at = BTreeMap::new();
     loop {
         let pods = pods.list(&here).await.context("list the pods of the node")?;
-        let left: Vec<&Pod> = pods.iter().filter(|it| goes(it)).collect();
-        if left.is_empty() {
+        let remaining: Vec<&Pod> = pods.iter().filter(|it| goes(it)).collect();
+        if remaining.is_empty() {
             print(format_args!("{name}: drained"));
             return Ok(());
         }
-        for pod in &left {
-            let due = again_at.get(&pod.uid()).is_none_or(|it: &Instant| *it <= Instant::now());
-            if pod.metadata.deletion_timestamp.is_some() || !due {
+        for pod in &remaining {
+            let is_due = retry_at.get(&pod.uid()).is_none_or(|it: &Instant| *it <= Instant::now());
+            if pod.metadata.deletion_timestamp.is_some() || !is_due {
                 continue;
             }
-            again_at.insert(pod.uid(), Instant::now() + EVICT_AGAIN);
+            retry_at.insert(pod.uid(), Instant::now() + EVICT_AGAIN);
             let (namespace, pod) = (pod.namespace().unwrap_or_default(), pod.name_any());
             let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
             match api.evict(&pod, &EvictParams::default()).await {
                 Ok(_) => print(format_args!("{namespace}/{pod}: evicted")),
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 Err(kube::Error::Api(refused)) if refused.code == 429 => {
-                    print(format_args!("{namespace}/{pod}: stays for now: {}", refused.message));
+                    print(format_args!("{namespace}/{pod}: not evicted yet: {}", refused.message));
                 }
                 Err(error) => return Err(error).with_context(|| format!("evict the pod {namespace}/{pod}")),
             }
         }
         if drain.timeout.is_some_and(|it| it < began.elapsed()) {
-            let left: Vec<_> = left.iter().map(|it| it.name_any()).collect();
-            bail!("the node {name:?} is cordoned, but still has {}", left.join(", "));
+            let remaining: Vec<_> = remaining.iter().map(|it| it.name_any()).collect();
+            bail!("the node {name:?} is cordoned, but still has {}", remaining.join(", "));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-/// A DaemonSet would bring its pod back at once, and a mirror is nobody's to evict.
+/// Whether `drain` evicts a pod: not pods of DaemonSets, which would be recreated immediately, and not mirror pods.
 fn goes(pod: &Pod) -> bool {
     let of_daemons =
         pod.owner_references().iter().any(|it| it.controller == Some(true) && it.kind == "DaemonSet");
@@ -259,7 +271,7 @@ pub(crate) fn taint(text: &str) -> anyhow::Result<Value> {
     let parts = text.rsplit_once(':').filter(|(key, _)| !key.is_empty());
     let Some((key, effect)) = parts else { bail!("{text:?} is not KEY=VALUE:EFFECT or KEY:EFFECT") };
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        bail!("the effect {effect:?} of the taint is none of NoSchedule, PreferNoSchedule and NoExecute");
+        bail!("the taint effect {effect:?} is not NoSchedule, PreferNoSchedule or NoExecute");
     }
     let (key, value) = key.split_once('=').unwrap_or((key, ""));
     Ok(json!({"key": key, "value": value, "effect": effect}))

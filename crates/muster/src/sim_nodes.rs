@@ -12,19 +12,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::logging;
 use crate::parts::Parts;
 
-/// The nodes that `muster up` plays.
+/// Name of the fleet of simulated nodes that `muster up` runs.
 pub(crate) const FLEET_OF_UP: &str = "up";
 
-/// How simulated nodes behave, unless they or their pods are told otherwise.
+/// Flags for the default behaviour of simulated nodes; annotations on nodes and pods override it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimFlags {
-    /// How long a simulated container takes to start: 0, 300ms, 5s
+    /// Time that a simulated container takes to start: 0, 300ms, 5s
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
     sim_start_delay: Duration,
-    /// How long it takes to stop, if its grace period lasts so long
+    /// Time that a simulated container takes to stop, at most the pod's termination grace period
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
     sim_stop_delay: Duration,
-    /// Spread new simulated nodes over so many zones, by the label topology.kubernetes.io/zone
+    /// Number of zones over which new simulated nodes are spread (label topology.kubernetes.io/zone); 0: no label
     #[arg(long, value_name = "N", default_value_t = 0)]
     sim_zones: u16,
 }
@@ -41,12 +41,12 @@ impl SimFlags {
     }
 }
 
-/// Play simulated nodes for any Kubernetes API server, until Ctrl-C
+/// Run simulated nodes against any Kubernetes API server, until Ctrl-C
 ///
-/// They register, send heartbeats, and report pods as a kubelet does, but run nothing. `muster sim-node` tells them to fail.
-/// The same --name-prefix goes on with nodes that were kept.
+/// Simulated nodes register, send heartbeats and report pod status as a kubelet does, but run no containers.
+/// `muster sim-node fail` makes them fail. Run again with the same --name-prefix to take over nodes left by --keep.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Rights that it needs, as an administrator has them:
+#[command(after_help = "Required RBAC permissions (an administrator has them):
   nodes: create delete list patch watch      nodes/status, pods/status: patch
   pods: delete list watch                    leases.coordination.k8s.io: create patch
 
@@ -57,13 +57,13 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: Cluster,
-    /// How many
+    /// Number of nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(NODES_MAX)))]
     count: u16,
-    /// They are called PREFIX-1, PREFIX-2, …
+    /// Prefix of the node names: PREFIX-1, PREFIX-2, …
     #[arg(long, value_name = "PREFIX", default_value = "sim", value_parser = prefix)]
     name_prefix: String,
-    /// Leave the nodes at the end instead of deleting them
+    /// Keep the Node objects on exit instead of deleting them
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a fleet, which may be registered already, as a supervised part: if it ends or panics, it is registered again and goes on.
+/// Runs a fleet as a supervised task. If the fleet ends or panics, its nodes are registered again.
 pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mut registered: Option<Fleet>) {
     let stop = parts.stop();
     parts.keep("simulated nodes", move || {
@@ -106,7 +106,7 @@ pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mu
             let running = async {
                 let fleet = match registered {
                     Some(fleet) => fleet,
-                    None => Fleet::register(client, options).await.context("register them")?,
+                    None => Fleet::register(client, options).await.context("register the simulated nodes")?,
                 };
                 fleet.run(stop.clone()).await;
                 Ok(())
@@ -119,7 +119,7 @@ pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mu
     });
 }
 
-/// It is the value of a label too.
+/// Parses a node name prefix. The prefix is also a label value.
 fn prefix(text: &str) -> anyhow::Result<String> {
     let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
     if text.is_empty()
@@ -128,18 +128,18 @@ fn prefix(text: &str) -> anyhow::Result<String> {
         || text.ends_with('-')
         || !text.chars().all(is_word)
     {
-        bail!("a prefix is a word of lower case letters, digits and dashes, with at most 50 of them");
+        bail!("a prefix has 1 to 50 lower-case letters, digits and dashes, and no dash at either end");
     }
     Ok(text.to_owned())
 }
 
-/// Which cluster a command is about.
+/// Flags that select the cluster of the simulated nodes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cluster {
-    /// The cluster's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
+    /// Kubeconfig of the cluster [default: $KUBECONFIG, or DIR/kubeconfig]
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
-    /// The data directory of `muster up`, if it runs on this machine
+    /// Data directory of `muster up`, if it runs on this machine
     #[arg(long, value_name = "DIR", default_value = ".muster", global = true)]
     data_dir: PathBuf,
 }

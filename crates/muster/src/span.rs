@@ -1,10 +1,10 @@
-//! Spans of time, as flags have them.
+//! Durations as flag values.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// `500ms`, `30s`, `15m`, `24h`, `7d`.
+/// Parses a positive duration: `500ms`, `30s`, `15m`, `24h`, `7d`.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Duration> {
     let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
     let unit_ms = match unit {
@@ -13,11 +13,11 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Duration> {
         "m" => 60 * 1000,
         "h" => 60 * 60 * 1000,
         "d" => 24 * 60 * 60 * 1000,
-        _ => bail!("{text:?} is not a time such as 500ms, 30s, 15m, 24h or 7d"),
+        _ => bail!("{text:?} is not a duration such as 500ms, 30s, 15m, 24h or 7d"),
     };
     let number: u32 = number.parse().with_context(|| format!("{text:?} has no number"))?;
     if number == 0 {
-        bail!("{text:?} is no time at all");
+        bail!("{text:?} is not a positive duration");
     }
     Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
@@ -39,10 +39,10 @@ mod tests {
             Ok(900s)
             Ok(86400s)
             Ok(604800s)
-            Err("\"0s\" is no time at all")
-            Err("\"15\" is not a time such as 500ms, 30s, 15m, 24h or 7d")
+            Err("\"0s\" is not a positive duration")
+            Err("\"15\" is not a duration such as 500ms, 30s, 15m, 24h or 7d")
             Err("\"h\" has no number")
-            Err("\"\" is not a time such as 500ms, 30s, 15m, 24h or 7d")"#]]
+            Err("\"\" is not a duration such as 500ms, 30s, 15m, 24h or 7d")"#]]
         .assert_eq(&said.join("\n"));
     }
 }

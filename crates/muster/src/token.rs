@@ -1,4 +1,4 @@
-//! `muster token`: bootstrap tokens, with which new nodes join, and the revocation of tokens.
+//! `muster token`: creates bootstrap tokens for new nodes, and lists and revokes tokens.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -40,30 +40,30 @@ enum Command {
     Revoke(Revoke),
 }
 
-/// Which credentials the command uses.
+/// Flags that select the administrator's credentials.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Administrator {
-    /// The administrator's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
+    /// Kubeconfig of the administrator [default: $KUBECONFIG, or DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The data directory of the server, if it runs on this machine
+    /// Data directory of the server, if it runs on this machine
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
 }
 
-/// A client of the server, with the certificates of its kubeconfig.
+/// An API client with the administrator's credentials, and the certificates of the kubeconfig.
 pub(crate) struct Connected {
     pub(crate) client: Client,
-    /// The certificate of the server's authority.
+    /// The cluster CA certificate, in DER.
     authority: Option<Vec<u8>>,
-    /// The serial number of the certificate that the command uses.
+    /// The serial number of the client certificate in use.
     pub(crate) serial: Option<String>,
 }
 
-/// Make a bootstrap token and print it, and the command with which a new node joins
+/// Create a bootstrap token, and print it with the command with which a new node joins
 ///
-/// The bearer of the token may request a certificate for a node until the token expires, but not for a node that is Ready. The token
-/// is stored as a Secret in kube-system; `muster token revoke` revokes it.
+/// Until it expires, the token can be used to request a node certificate, except for a node that is Ready. The token is
+/// stored as a Secret in kube-system; `muster token revoke` revokes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token create
@@ -72,21 +72,21 @@ pub(crate) struct Connected {
 struct Create {
     #[command(flatten)]
     administrator: Administrator,
-    /// How long the token is good for: 30s, 15m, 24h, 7d
+    /// Lifetime of the token: 30s, 15m, 24h, 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span::parse)]
     ttl: Duration,
-    /// The only node that may join with it [default: any]
+    /// Name of the only node that may join with the token [default: any node]
     #[arg(long = "for", value_name = "NODE", default_value = "")]
     node: String,
-    /// A note for whoever looks at the Secret later
+    /// Description stored in the Secret and shown by `muster token list`
     #[arg(long, value_name = "TEXT", default_value = "")]
     description: String,
 }
 
 /// List bootstrap tokens and the Secrets that hold service account tokens
 ///
-/// Tokens of pods, and those of `kubectl create token`, are not stored and so not listed. They expire with their pod, Secret or
-/// service account, and can be revoked by their own text.
+/// Tokens of pods, and those of `kubectl create token`, are not stored and therefore not listed. They become invalid
+/// with their pod, Secret or service account, and can be revoked by passing the token itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token list
@@ -96,11 +96,11 @@ struct List {
     administrator: Administrator,
 }
 
-/// Revoke a token: the next request with it is refused
+/// Revoke a token: the next request that uses it is rejected
 ///
-/// A bootstrap token is named by its ID, the Secret of a service account token by NAMESPACE/NAME: both Secrets are deleted.
-/// All tokens that are bound to the Secret of a service account token are added to the list of revoked credentials first.
-/// Any other service account token is passed as it is, best on standard input, and is added to the list of revoked credentials.
+/// Name a bootstrap token by its ID, and the Secret of a service account token by NAMESPACE/NAME: the Secret is
+/// deleted. Tokens bound to the Secret of a service account token are added to the revocation list first. Pass any
+/// other service account token itself, preferably on standard input: it is added to the revocation list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token revoke bx2k7d              a bootstrap token, by the part before its dot
@@ -157,19 +157,19 @@ async fn print_new(args: Create) -> anyhow::Result<()> {
             ));
             if server.parse::<SocketAddr>().is_ok_and(|it| local_node::is_hub(it.ip())) {
                 print_error(format_args!(
-                    "{server} is of this machine only: for another one give an address of this machine's that it reaches, and start \
-                     `muster up` with --listen 0.0.0.0:PORT"
+                    "{server} is reachable from this machine only: for a node on another machine, start `muster up` with \
+                     --listen 0.0.0.0:PORT, and give an address of this machine that the node can reach"
                 ));
             }
         }
         None => print_error(
-            "The server listens to its own machine only: for others start it with --listen 0.0.0.0:6443, or an address of its own",
+            "The server listens on a loopback address only: for nodes on other machines, start it with --listen 0.0.0.0:6443",
         ),
     }
     Ok(())
 }
 
-/// Where others reach the server: what it says of itself to pods.
+/// The address and port of the API server as published in the EndpointSlice `kubernetes`.
 async fn reachable(client: &Client) -> Option<String> {
     let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
@@ -200,7 +200,7 @@ async fn create_for(client: &Client, ttl: Duration, description: &str, node: &st
     if !node.is_empty() {
         object["stringData"]["node"] = json!(node);
     }
-    let object: Secret = serde_json::from_value(object).context("make the Secret")?;
+    let object: Secret = serde_json::from_value(object).context("build the Secret")?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &object).await.context("store the token")?;
     Ok(format!("{id}.{secret}"))
@@ -214,15 +214,15 @@ async fn list(args: List) -> anyhow::Result<()> {
         let of_kind = ListParams::default().fields(&format!("type={kind}"));
         for secret in secrets.list(&of_kind).await.context("read the Secrets")?.items {
             let data = secret.data.clone().unwrap_or_default();
-            let said = |name: &str| {
+            let value = |name: &str| {
                 let text = data.get(name).map(|it| String::from_utf8_lossy(&it.0).into_owned());
                 text.filter(|it| !it.is_empty()).unwrap_or_else(|| "-".to_owned())
             };
             let (name, namespace) =
                 (secret.metadata.name.unwrap_or_default(), secret.metadata.namespace.unwrap_or_default());
             rows.push(if kind == BOOTSTRAP {
-                let node = data.get("node").map_or_else(|| "any node".to_owned(), |_| said("node"));
-                [said("token-id"), "bootstrap".to_owned(), node, said("expiration"), said("description")]
+                let node = data.get("node").map_or_else(|| "any node".to_owned(), |_| value("node"));
+                [value("token-id"), "bootstrap".to_owned(), node, value("expiration"), value("description")]
             } else {
                 let annotations = secret.metadata.annotations.unwrap_or_default();
                 let account =
@@ -264,7 +264,8 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
                 if secret.type_.as_deref() != Some(OF_ACCOUNT) {
                     bail!("the Secret {namespace}/{name} holds no service account token");
                 }
-                // A finalizer may keep the Secret, and the server accepts the tokens of a deleted object for a minute.
+                // A finalizer may delay the deletion, and the server accepts tokens of a deleted object for another
+                // minute.
                 let uid = secret.metadata.uid.context("the Secret has no UID")?;
                 let revoke_until = |until: &str| {
                     let subject = format!("Secret {namespace}/{name}");
@@ -274,9 +275,9 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
                 revoke_until("").await?;
                 let of_uid = DeleteParams { preconditions: Some(of_uid(&uid)), ..DeleteParams::default() };
                 secrets.delete(&name, &of_uid).await.with_context(|| {
-                    format!("its token is revoked, but the Secret {namespace}/{name} is not deleted")
+                    format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
-                // From now on the deletion revokes the token, and the entry may be dropped.
+                // The deletion invalidates the token from now on, so the entry may expire.
                 revoke_until(&now_text()).await?;
                 print(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
@@ -294,7 +295,7 @@ fn of_uid(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
 
-/// How the command line names a token.
+/// A token as the command line identifies it.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     Bootstrap(String),
@@ -302,7 +303,7 @@ enum Named {
         namespace: String,
         name: String,
     },
-    /// Claims of a service account token. Its signature is not verified.
+    /// Claims of a service account token, whose signature is not verified.
     Account {
         id: String,
         subject: String,
@@ -344,7 +345,7 @@ pub(crate) async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
-    deleted.map(drop).context("take the token back")
+    deleted.map(drop).context("delete the bootstrap token")
 }
 
 pub(crate) fn now_text() -> String {
@@ -355,7 +356,7 @@ fn text_of(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Rows with their columns aligned.
+/// Formats rows as text with aligned columns.
 pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|it| it[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
@@ -368,12 +369,11 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
     text
 }
 
-/// Random letters and digits. The 27 that make no words are enough: 16 of them are 76 bits.
+/// Random letters and digits from an alphabet of 27 without vowels, as Kubernetes uses; 16 characters have 76 bits.
 fn word(length: usize) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
-    // Bytes beyond the last whole multiple of 27 would make some letters likelier than others, and so would the six bits
-    // of a UUID that are always the same.
+    // Rejection sampling: bytes from 243 (9 × 27) on, and the bytes of a UUID with fixed bits, would bias the result.
     let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
     fair.map(|(_, byte)| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).take(length).collect()
 }

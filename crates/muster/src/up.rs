@@ -1,5 +1,5 @@
-//! `muster up`: everything on this machine. The server, the controllers and the simulated nodes are one process; a real node is a
-//! containerd and an agent.
+//! `muster up`: a whole cluster on this machine. The server, the controllers and the simulated nodes run in this
+//! process. Each real node is a containerd and an agent, as separate processes.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -29,10 +29,10 @@ use crate::parts::Parts;
 use crate::serving::{Pace, Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags, keep_fleet};
 
-/// A node has this taint until it is seen to be ready.
+/// Taint that a node has until the node lifecycle controller sees it Ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Namespace of the leases that nodes renew.
+/// Namespace of the node Leases.
 const LEASES: &str = "kube-node-lease";
 
 /// Number of simulated nodes if neither --nodes nor --sim-nodes is given and no real node can run.
@@ -45,29 +45,29 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Delay before reasons are printed.
 const WHY_AFTER: Duration = Duration::from_secs(5);
-/// Maximal number of nodes whose reasons are printed in one line.
+/// Maximum number of nodes whose reasons are printed in one line.
 const WAITS_MAX: usize = 3;
-/// Maximal length of one reason in characters.
+/// Maximum length of one reason in characters.
 const WHY_MAX: usize = 300;
 
-/// Run an API server, the controllers and nodes on this machine, until Ctrl-C
+/// Run a cluster on this machine (API server, controllers and nodes), until Ctrl-C
 ///
-/// Real nodes run containers, each with a containerd and a network of its own; that needs root. Simulated ones run nothing. The
-/// cluster's state is kept in the data directory: the next `muster up` goes on where this one ended. After a kill -9 containers
-/// run on, and the next `muster up` finds them again; `muster down` clears up.
+/// Real nodes run containers, each with its own containerd and network namespace, and need root. Simulated nodes run no
+/// containers. The cluster's state is stored in the data directory, and the next `muster up` continues with it. After a
+/// kill -9 the containers keep running: the next `muster up` takes them over, and `muster down` removes them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster up                                     one real node if that can be, else three simulated ones
-  muster up --nodes 2 --sim-nodes 50            two that run containers, and fifty that do not
-  muster up --sim-nodes 3 --data-dir /tmp/m     kept elsewhere")]
+  muster up                                     one real node if possible, otherwise three simulated nodes
+  muster up --nodes 2 --sim-nodes 50            two nodes that run containers, and fifty simulated nodes
+  muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory")]
 pub(crate) struct Args {
-    /// Real nodes, on containerd: 200 at most; 0 waits for machines that join
+    /// Number of real nodes, which run containers with containerd: at most 200; 0 if other machines are to join
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(local_node::NODES_MAX)))]
     nodes: Option<u16>,
-    /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
+    /// Number of simulated nodes, which report pods as running without containers (see docs/simulated-nodes.md)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: Option<u16>,
-    /// A flag for the agents of the real nodes, as --agent-flag=--max-pods=50; may be given more than once
+    /// Flag to pass to the agents of the real nodes, as in --agent-flag=--max-pods=50; repeatable
     #[arg(long = "agent-flag", value_name = "FLAG", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
     #[command(flatten)]
@@ -79,16 +79,19 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let counts = Counts::of(&args)?;
     let data_dir = args.serving.data_dir();
-    let tell = async || {
+    let print_wait = async || {
         let pods = if counts.real == 0 { 0 } else { local_node::pods(data_dir).await };
         if 0 < pods {
             let grace = host::Grace::default();
             let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
             let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-            print_error(format_args!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once"));
+            print_error(format_args!(
+                "muster: stopping {pods}, up to {seconds} s; press Ctrl-C again to kill them immediately"
+            ));
         }
     };
-    // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
+    // If the start fails, or the server fails later, containers of an earlier `muster up` keep running. What this
+    // process has created is removed only if there was nothing before and the start failed.
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
     let start = async |parts: &mut Parts| {
         was_bare.set(local_node::leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
@@ -103,10 +106,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         (_, Pace::Orderly) => clear(data_dir, local_node::GRACE).await,
         (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
     };
-    args.serving.run(start, tell, finish).await
+    args.serving.run(start, print_wait, finish).await
 }
 
-/// ApplyMode many nodes there will be, of each sort.
+/// Number of real and of simulated nodes.
 struct Counts {
     real: u16,
     simulated: u16,
@@ -119,13 +122,13 @@ impl Counts {
             (None, None) => Ok(match missing {
                 None => {
                     print_error(
-                        "muster: neither --nodes nor --sim-nodes is given: there will be one node, on containerd",
+                        "muster: neither --nodes nor --sim-nodes is given: starting one real node with containerd",
                     );
                     Self { real: 1, simulated: 0 }
                 }
                 Some(missing) => {
                     print_error(format_args!(
-                        "muster: neither --nodes nor --sim-nodes is given: there will be {SIM_NODES} simulated nodes ({missing})"
+                        "muster: neither --nodes nor --sim-nodes is given: starting {SIM_NODES} simulated nodes ({missing})"
                     ));
                     Self { real: 0, simulated: SIM_NODES }
                 }
@@ -133,7 +136,7 @@ impl Counts {
             (real, simulated) => {
                 let (real, simulated) = (real.unwrap_or(0), simulated.unwrap_or(0));
                 match missing {
-                    Some(missing) if 0 < real => bail!("{missing}; --sim-nodes N needs nothing"),
+                    Some(missing) if 0 < real => bail!("{missing}; --sim-nodes N has no such requirements"),
                     _ => Ok(Self { real, simulated }),
                 }
             }
@@ -144,17 +147,17 @@ impl Counts {
         usize::from(self.real) + usize::from(self.simulated)
     }
 
-    /// The names of all of them.
+    /// The names of all nodes.
     fn names(&self) -> BTreeSet<String> {
         let real = (1..=self.real).map(|it| format!("node-{it}"));
         real.chain((1..=self.simulated).map(|it| format!("sim-{it}"))).collect()
     }
 
-    /// As the line says it that all wait for.
+    /// The summary of the nodes for the `ready:` line.
     fn in_words(&self, troubled: usize) -> String {
-        let but = if troubled == 0 { String::new() } else { format!(", {troubled} of them told to fail") };
+        let failing = if troubled == 0 { String::new() } else { format!(", {troubled} of them set to fail") };
         let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let simulated = counted(self.simulated, "simulated node") + &but;
+        let simulated = counted(self.simulated, "simulated node") + &failing;
         let real = counted(self.real, "node");
         match (self.real, self.simulated) {
             (0, 0) => "no nodes".to_owned(),
@@ -165,12 +168,12 @@ impl Counts {
     }
 }
 
-/// Takes away what the nodes had of this machine.
+/// Removes the containers, processes, network namespaces and mounts of the real nodes from this machine.
 async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
     local_node::clear(data_dir, grace).await?;
     let left = local_node::leftovers(data_dir)?;
     if !left.0.is_empty() {
-        bail!("this is left, although it was to go: {}. `muster down` tries again", left.0.join(", "));
+        bail!("could not be removed: {}. `muster down` tries again", left.0.join(", "));
     }
     Ok(())
 }
@@ -184,7 +187,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
             let abandoned = local_node::clear_abandoned(dir).await?;
             for it in &abandoned.0 {
                 print_error(format_args!(
-                    "muster: removed what an earlier cluster in {} left: {it}",
+                    "muster: removed a leftover of an earlier cluster in {}: {it}",
                     dir.display()
                 ));
             }
@@ -192,12 +195,12 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         }
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
-    let port = server.listen_address().port();
-    let inquiries = ExplainQueries::default();
-    let asked = inquiries.clone();
-    server.set_explain_provider(move |namespace, name| {
-        let asked = asked.clone();
-        async move { asked.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
+    let port = server.address().port();
+    let explain_queries = ExplainQueries::default();
+    let queries = explain_queries.clone();
+    server.explained_by(move |namespace, name| {
+        let queries = queries.clone();
+        async move { queries.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
     });
     let controller = client(&server, BuiltinUser::Controller, "controller");
     let simulated = client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
@@ -210,7 +213,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());
-        let controlling = controlling.answers(inquiries.clone()).run(stop.clone());
+        let controlling = controlling.answers(explain_queries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
 
@@ -227,8 +230,9 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
             if args.serving.is_new_cluster() {
                 for index in 1..=counts.real {
                     let root = machine.node(index).root();
-                    Membership::forget(&root)
-                        .with_context(|| format!("forget the old cluster in {}", root.display()))?;
+                    Membership::forget(&root).with_context(|| {
+                        format!("remove the identity of the old cluster in {}", root.display())
+                    })?;
                 }
             }
             Some(Nodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
@@ -244,8 +248,8 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until all nodes are Ready and without the taint, except simulated nodes that are told to fail. Returns the number of
-/// these.
+/// Waits until all nodes are Ready and without the not-ready taint. Simulated nodes with the fail annotation are not
+/// waited for; returns their number.
 async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path) -> anyhow::Result<usize> {
     let names = counts.names();
     let mut progress = Progress::new(counts.all());
@@ -286,8 +290,8 @@ async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path)
 fn not_registered(name: &str, data_dir: &Path) -> String {
     let log = data_dir.join("nodes").join(name).join("agent.log");
     match name.starts_with("node-") {
-        true => format!("it has not registered yet; its agent's log is {}", log.display()),
-        false => "it has not registered yet".to_owned(),
+        true => format!("not registered yet; the agent's log is {}", log.display()),
+        false => "not registered yet".to_owned(),
     }
 }
 
@@ -298,12 +302,12 @@ fn why_not_ready(node: &Node) -> String {
             let message = it.message.as_deref().or(it.reason.as_deref()).unwrap_or("no reason given");
             message.chars().take(WHY_MAX).collect()
         }
-        Some(_) => format!("its taint {NOT_READY} is not removed yet"),
-        None => "it has no condition Ready yet".to_owned(),
+        Some(_) => format!("the taint {NOT_READY} is not removed yet"),
+        None => "no Ready condition yet".to_owned(),
     }
 }
 
-/// When each node last renewed its lease.
+/// The renew time of each node's Lease, by node name.
 type Renewals = BTreeMap<String, Option<MicroTime>>;
 
 async fn renewals(client: &kube::Client) -> anyhow::Result<Renewals> {
@@ -312,9 +316,9 @@ async fn renewals(client: &kube::Client) -> anyhow::Result<Renewals> {
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
 
-/// Waits until every agent has renewed its lease, which `before` has from before the agents were started. Ready is not enough: a
-/// node may still be Ready from an earlier `muster up` that was killed. Leases are compared with each other and not with the clock,
-/// which may be set back.
+/// Waits until every agent has renewed its node's Lease. Ready is not enough: a node may still be Ready from an earlier
+/// `muster up` that was killed. Renew times are compared with `before`, read before the agents were started, and not
+/// with the clock, which may be set back.
 async fn agents_are_heard(
     client: &kube::Client,
     count: u16,
@@ -326,7 +330,7 @@ async fn agents_are_heard(
     for number in 1..=count {
         let name = format!("node-{number}");
         let log = data_dir.join("nodes").join(&name).join("agent.log");
-        let why = format!("its lease is not renewed; its agent's log is {}", log.display());
+        let why = format!("its lease is not renewed yet; the agent's log is {}", log.display());
         let waiting = BTreeMap::from([(name.clone(), why)]);
         loop {
             let lease = leases.get_opt(&name).await.with_context(|| format!("read the lease of {name}"))?;
@@ -348,8 +352,8 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
-/// Prints how many nodes are Ready, and after [`WHY_AFTER`] why the others are not. On a terminal the line is overwritten, and
-/// removed at the end.
+/// Prints how many nodes are Ready, and after [`WHY_AFTER`] also why the others are not. On a terminal the line is
+/// overwritten in place, and removed at the end.
 struct Progress {
     count: usize,
     is_terminal: bool,
@@ -430,8 +434,8 @@ mod tests {
         ];
         expect![[r#"
 
-            ; waiting for node-1: container runtime network not ready; node-2: it has not registered yet; its agent's log is d/nodes/node-2/agent.log
-            ; waiting for a: its taint node.kubernetes.io/not-ready is not removed yet; b: it has no condition Ready yet; c: container runtime network not ready; and 1 more"#]]
+            ; waiting for node-1: container runtime network not ready; node-2: not registered yet; the agent's log is d/nodes/node-2/agent.log
+            ; waiting for a: the taint node.kubernetes.io/not-ready is not removed yet; b: no Ready condition yet; c: container runtime network not ready; and 1 more"#]]
         .assert_eq(&said.join("\n"));
     }
 }

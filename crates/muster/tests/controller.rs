@@ -58,11 +58,11 @@ async fn one_replica_acts_and_the_next_takes_over() {
     let (code, said) = b.ended();
     assert_eq!(code, Some(0), "{said}");
     expect![[r#"
-        asked to stop
+        shutting down
         stopping: no new plans, those under way are finished
         released the lease
         stopped leading"#]]
-    .assert_eq(&messages(&said, "asked to stop"));
+    .assert_eq(&messages(&said, "shutting down"));
     cluster.add_node("n3").await;
     cluster.until("n1 web\nn2 web\nn3 web", async || cluster.pods().await).await;
     assert_eq!(cluster.transitions().await, 2);
@@ -98,11 +98,11 @@ async fn a_second_signal_ends_it_at_once() {
     // Now the lease cannot be given back, and that is waited for.
     signal(&cluster.server, "-STOP");
     controller.signal("-TERM");
-    cluster.until("true", async || controller.log().contains("asked to stop").to_string()).await;
+    cluster.until("true", async || controller.log().contains("shutting down").to_string()).await;
     controller.signal("-TERM");
     let (code, said) = controller.ended();
     assert_eq!(code, Some(1));
-    let last = "muster: asked to stop a second time: what was under way is left as it is\n";
+    let last = "muster: second signal: exiting without waiting for requests in flight\n";
     assert!(said.ends_with(last), "{said}");
 }
 
@@ -249,7 +249,7 @@ fn what_makes_no_sense_is_refused() {
     expect![[r#"
         [1] muster: the lease duration 10s must be a second longer than the renew deadline 10s: a write must end in between
         [1] muster: "a b" is not a valid name of a Lease or namespace
-        [1] muster: "=!" is no log level: invalid filter directive
+        [1] muster: "=!" is not a log level: invalid filter directive
         [2] error: invalid value '8080' for '--metrics-addr <ADDR:PORT>': an address and a port, such as 0.0.0.0:8080, or `off`
 
         For more information, try '--help'.
@@ -424,7 +424,7 @@ impl Replica {
     /// Where it says that metrics are served.
     fn address(&self) -> Option<String> {
         let log = self.log();
-        let line = log.lines().find(|it| it.contains("metrics and health are served"))?;
+        let line = log.lines().find(|it| it.contains("serving metrics and health checks"))?;
         Some(serde_json::from_str::<Value>(line).ok()?["addr"].as_str()?.to_owned())
     }
 

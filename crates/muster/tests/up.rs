@@ -166,9 +166,9 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
     check("new", &["--sim-nodes", "many"]);
     let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&taken, "TAKEN");
     expect![[r#"
-        file : 1 muster: DIR/file is not a directory, or lies in what is none: choose another --data-dir
+        file : 1 muster: DIR/file or one of its parents is not a directory: choose another --data-dir
 
-        file/below : 1 muster: DIR/file/below is not a directory, or lies in what is none: choose another --data-dir
+        file/below : 1 muster: DIR/file/below or one of its parents is not a directory: choose another --data-dir
 
         home : 1 muster: DIR/home has files in it that are not muster's: choose another --data-dir
 
@@ -221,7 +221,7 @@ fn a_data_directory_has_one_process() {
     check(&["down"], None);
     let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&pid, "PID");
     expect![[r#"
-        down: 1 muster: no muster has been up on DIR: choose another --data-dir
+        down: 1 muster: DIR is not the data directory of a `muster up`: choose another --data-dir
 
         up --sim-nodes 0 --listen 127.0.0.1:0: 1 muster: another muster (process PID) is running on DIR: stop that one, or choose another --data-dir
 
@@ -231,7 +231,7 @@ fn a_data_directory_has_one_process() {
 
         down: 1 muster: muster (process PID) is still running on DIR: stop it with Ctrl-C or SIGTERM
 
-        down: 0 nothing runs on DIR. Its data stays: `muster up --data-dir DIR` goes on with it, and to forget the cluster remove the directory
+        down: 0 nothing is running on DIR. `muster up --data-dir DIR` continues with its data; to delete the cluster, remove the directory
 
     "#]].assert_eq(&told);
 }
@@ -252,7 +252,7 @@ fn it_says_how_many_nodes_there_will_be_if_nobody_does() {
     assert!(missing.contains("containerd"), "{missing}");
     expect![[r#"
         ready: 3 simulated nodes; export KUBECONFIG=DIR/kubeconfig
-        0 muster: neither --nodes nor --sim-nodes is given: there will be 3 simulated nodes"#]]
+        0 muster: neither --nodes nor --sim-nodes is given: starting 3 simulated nodes"#]]
     .assert_eq(&told.replace(root.0.to_str().unwrap(), "DIR"));
 }
 

@@ -17,15 +17,16 @@ use muster_control::{ExplainQueries, Monitor, QueryError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A scraper, the node's probes, and somebody who looks.
+/// Maximum number of connections: enough for a metrics scraper, the kubelet's probes and a few users.
 const CONNECTIONS_MAX: usize = 32;
 
-/// Whoever takes longer to ask, or to read, is not waited for.
+/// Maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After an error, such as no file being left to open.
+/// Delay after a failed accept, for example when no file descriptors are left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// The listener for metrics, health checks and explain queries.
 pub(crate) struct Probe(TcpListener);
 
 impl Probe {
@@ -41,28 +42,28 @@ impl Probe {
         Ok(self.0.local_addr()?)
     }
 
-    /// Answers for as long as it is waited for.
-    pub(crate) async fn serve(&self, monitor: Arc<Monitor>, inquiries: ExplainQueries) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    /// Serves connections until the future is dropped.
+    pub(crate) async fn serve(&self, monitor: Arc<Monitor>, queries: ExplainQueries) {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let place = places.clone().acquire_owned().await.expect("it is never closed");
+            let permit = permits.clone().acquire_owned().await.expect("it is never closed");
             let stream = match self.0.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection for metrics was not taken");
+                    tracing::warn!(%error, "accept a connection for metrics");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
             };
-            let (monitor, inquiries) = (monitor.clone(), inquiries.clone());
+            let (monitor, queries) = (monitor.clone(), queries.clone());
             tokio::spawn(async move {
                 let answering = service_fn(move |request: Request<Incoming>| {
-                    let (monitor, inquiries) = (monitor.clone(), inquiries.clone());
+                    let (monitor, queries) = (monitor.clone(), queries.clone());
                     async move {
                         let uri = request.uri();
                         if request.method() == Method::GET && uri.path() == ExplainQueries::PATH {
                             let query = uri.query().unwrap_or_default();
-                            return Ok::<_, Infallible>(explained(inquiries.answer(query).await));
+                            return Ok::<_, Infallible>(explained(queries.answer(query).await));
                         }
                         let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok());
                         Ok(answer(&monitor, request.method(), uri.path(), accept.unwrap_or_default()))
@@ -71,9 +72,9 @@ impl Probe {
                 let serving = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .serve_connection(TokioIo::new(stream), answering);
-                // A client that goes away is no news.
+                // A client that disconnects is not an error.
                 let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving).await;
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -90,17 +91,21 @@ fn explained(known: Result<String, QueryError>) -> Response<Full<Bytes>> {
 }
 
 fn answer(monitor: &Monitor, method: &Method, path: &str, accept: &str) -> Response<Full<Bytes>> {
-    let said = |is_good: bool, bad: &str| match is_good {
+    let health = |is_healthy: bool, problem: &str| match is_healthy {
         true => (StatusCode::OK, "text/plain", "ok".to_owned()),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", bad.to_owned()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", problem.to_owned()),
     };
     let (code, media_type, text) = match (method, path) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             let (media_type, text) = monitor.metrics(accept);
             (StatusCode::OK, media_type, text)
         }
-        (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => said(monitor.is_alive(), "the loop hangs"),
-        (&Method::GET | &Method::HEAD, "/readyz") => said(monitor.is_ready(), "the cluster is not known yet"),
+        (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => {
+            health(monitor.is_alive(), "the control loop is stuck")
+        }
+        (&Method::GET | &Method::HEAD, "/readyz") => {
+            health(monitor.is_ready(), "the initial lists are not complete")
+        }
         (_, "/metrics" | "/healthz" | "/livez" | "/readyz" | ExplainQueries::PATH) => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET".to_owned())
         }

@@ -1,8 +1,9 @@
 //! Writes to standard error and standard output.
 //!
-//! Rule: standard error never blocks or ends a process, also when it is a full disk, a closed pipe, or a pipe that is not read. Log
-//! lines and messages go through one bounded queue to a thread that writes them. A line that cannot be queued or written is dropped;
-//! when writing works again, the first dropped line is written and the others are counted.
+//! Rule: writing to standard error never blocks or ends the process, even if it is a file on a full disk, a closed
+//! pipe, or a pipe that is not read. Log lines and messages pass through one bounded queue to a writer thread. A line
+//! that cannot be queued or written is dropped. When writing succeeds again, the first dropped line and the number of
+//! the others are written.
 //!
 //! Rule: a standard output that cannot be written does not end a command before its work is done, see [`print`].
 
@@ -16,14 +17,14 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue in lines, and the maximal length of a log line: 8 MiB together.
+/// Capacity of the queue in lines, and maximum length of a log line: 8 MiB in total.
 const LINES_MAX: usize = 1024;
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Interval of retries after a failed write, while nothing else is logged.
+/// Interval between retries after a failed write, while nothing else is logged.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How long the end of the process waits for lines that are still queued, and how often it tries to enter a full queue.
+/// Maximum wait for queued lines when the process exits, and the interval between attempts to enter a full queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const FLUSH_RETRY: Duration = Duration::from_millis(10);
 
@@ -32,22 +33,22 @@ static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 
-/// The sending side of the queue.
+/// Sender of the queue to the thread that writes standard error.
 #[derive(Debug, Clone)]
 pub(super) struct Output(SyncSender<Message>);
 
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// Answered when everything before it has been written or dropped.
+    /// Acknowledged when all earlier lines have been written or dropped.
     Flush(SyncSender<()>),
 }
 
-/// Lines that could not be queued.
+/// Number of lines that could not be queued.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 impl Output {
-    /// Starts the writing thread. Without a thread, lines are dropped.
+    /// Starts the writer thread once. If it cannot be started, lines are dropped.
     pub(super) fn start() -> Self {
         let started = || {
             let (sender, messages) = sync_channel(LINES_MAX);
@@ -65,7 +66,7 @@ impl Output {
     }
 }
 
-/// Waits until all queued lines are written or dropped, but no longer than [`FLUSH_TIMEOUT`].
+/// Waits until all queued lines are written or dropped, at most [`FLUSH_TIMEOUT`].
 pub(crate) fn flush() {
     let Some(output) = OUTPUT.get() else { return };
     let deadline = Instant::now() + FLUSH_TIMEOUT;
@@ -81,8 +82,8 @@ pub(crate) fn flush() {
     let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Prints lines to standard output, for a command that ends when its work is done. An error is kept for [`stdout_result`], and
-/// nothing is printed after it.
+/// Prints lines to standard output, for commands that exit when their work is done. After the first error, which
+/// [`stdout_result`] returns, nothing more is printed.
 pub(crate) fn print(text: impl Display) {
     if STDOUT_ERROR.get().is_none()
         && let Err(error) = write_stdout(&lines(text))
@@ -91,7 +92,7 @@ pub(crate) fn print(text: impl Display) {
     }
 }
 
-/// The error of [`print`], if it had one. A closed pipe is no error: the reader has all that it wanted, as `head` does.
+/// The first error of [`print`]. A closed pipe is not an error: a reader such as `head` has read enough.
 pub(crate) fn stdout_result() -> anyhow::Result<()> {
     match STDOUT_ERROR.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -101,8 +102,8 @@ pub(crate) fn stdout_result() -> anyhow::Result<()> {
     }
 }
 
-/// Prints the line that says that a long-running process is ready. The process goes on if standard output fails, and also, after
-/// [`FLUSH_TIMEOUT`], if it blocks.
+/// Prints the `ready:` line of a long-running process. Errors are ignored, and a standard output that blocks is waited
+/// for at most [`FLUSH_TIMEOUT`].
 pub(crate) fn announce(line: impl Display) {
     let line = lines(line);
     let (done, written) = sync_channel(1);
@@ -115,7 +116,7 @@ pub(crate) fn announce(line: impl Display) {
     }
 }
 
-/// Prints lines to standard error, through the queue of the log: call [`flush`] before the process ends.
+/// Prints lines to standard error through the log queue. Call [`flush`] before the process exits.
 pub(crate) fn print_error(text: impl Display) {
     Output::start().send(lines(text).into_bytes());
 }
@@ -162,7 +163,7 @@ impl Write for &Output {
     }
 }
 
-/// The beginning of a line that is too long, as UTF-8.
+/// Truncates a line to [`LINE_BYTES_MAX`] at a UTF-8 character boundary.
 fn cut(line: &[u8]) -> Vec<u8> {
     let mut kept = String::from_utf8_lossy(&line[..LINE_BYTES_MAX]).trim_end_matches('\u{fffd}').to_owned();
     kept += "…\n";
@@ -194,7 +195,7 @@ fn write_all(messages: &Receiver<Message>, out: &mut impl Write, dropped: &Atomi
 
 /// Lines that could not be written since the last successful write.
 struct Backlog<'a> {
-    /// Kept because it usually names the cause; later lines mostly repeat it.
+    /// The first such line, which usually names the cause.
     first: Option<Vec<u8>>,
     dropped: &'a AtomicU64,
 }
@@ -212,7 +213,7 @@ impl Backlog<'_> {
         }
     }
 
-    /// Writes the first line and the number of the others, and returns whether nothing is left.
+    /// Writes the first line and the number of the others. Returns whether all of it was written.
     fn write(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {

@@ -1,4 +1,4 @@
-//! Suppression of repeated warnings: a lasting fault makes every heartbeat, connection or retry fail with the same message.
+//! Suppression of repeated warnings: during an outage every heartbeat, connection or retry fails with the same message.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -10,24 +10,25 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// The same message about the same object is printed once in this time.
+/// Time in which the same message with the same fields is printed only once.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Different messages (about other objects, or with other errors) that one call site prints within [`EVERY`].
+/// Maximum number of distinct messages (other objects or other errors) that one call site prints within [`EVERY`].
 const SITE_MAX: usize = 20;
 
+/// Whether to print a log event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Suppress,
     Print {
-        /// How often this message was suppressed since it was last printed.
+        /// Number of times that this message was suppressed since it was last printed.
         repeated: u64,
-        /// Other messages of the call site that were suppressed.
+        /// Number of other suppressed messages of the call site.
         similar: u64,
     },
 }
 
-/// What was printed recently, by call site.
+/// Recently printed messages by call site.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     sites: HashMap<Identifier, Site>,
@@ -35,9 +36,9 @@ pub(super) struct Repeats {
 
 #[derive(Debug, Default)]
 struct Site {
-    /// At most [`SITE_MAX`], by the hash of the message and its fields.
+    /// At most [`SITE_MAX`] messages, by the hash of message and fields.
     printed: HashMap<u64, Printed>,
-    /// Suppressed because there were too many.
+    /// Number of messages suppressed because the call site printed too many distinct ones.
     suppressed: u64,
 }
 
@@ -47,8 +48,8 @@ struct Printed {
     repeated: u64,
 }
 
-/// Rule: a warning or error is printed at most once in 30 s with the same call site, message and fields, and a call site prints at
-/// most 20 different ones in that time. Other levels are not limited: they are off by default.
+/// Rule: a warning or error with the same call site, message and fields is printed at most once in 30 s, and a call
+/// site prints at most 20 distinct messages in that time. Other levels are not limited: they are off by default.
 pub(super) fn verdict(repeats: &Mutex<Repeats>, event: &Event<'_>, now: Instant) -> Verdict {
     if Level::WARN < *event.metadata().level() {
         return Verdict::Print { repeated: 0, similar: 0 };
@@ -88,7 +89,7 @@ impl Site {
     }
 }
 
-/// A hash of the names and values of all fields, the message among them.
+/// Hasher over the names and values of all fields of a log event, the message included.
 struct Key(DefaultHasher);
 
 impl Visit for Key {

@@ -109,10 +109,10 @@ async fn a_backup_is_restored_and_watchers_list_again() {
     let refused = run("restore", &dir, &[&file]);
     assert_eq!(
         refused,
-        (false, "muster: DIR has a state already: add --replace, and it is kept beside the new one\n".into())
+        (false, "muster: DIR already holds a state: add --replace to replace it; it is kept as muster.db.replaced\n".into())
     );
     let said = run("restore", &dir, &[Path::new("--replace"), &file]);
-    assert!(said.0 && said.1.contains("clients that watched before must list again"), "{said:?}");
+    assert!(said.0 && said.1.contains("clients must list again"), "{said:?}");
 
     let server = Server::start(&dir);
     let maps = server.maps().await;

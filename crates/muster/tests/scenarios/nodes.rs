@@ -110,7 +110,7 @@ async fn a_node_fails_in_every_way_and_recovers() {
     bed.patch_node("sim-3", vanish).await;
     becomes(expect!["gone"], async || trouble(&bed, "sim-3").await).await;
     expect![[r#"
-        muster: there is no node "sim-3": `muster sim-node list` shows them all, and `muster sim-node add --name sim-3` makes it
+        muster: there is no node "sim-3": `muster sim-node list` lists all simulated nodes, and `muster sim-node add --name sim-3` creates it
     "#]]
     .assert_eq(&sim_node(&bed, &["recover", "sim-3"]).await);
     assert_eq!(sim_node(&bed, &["add", "--name", "sim-3"]).await, "sim-3: added\n");
@@ -188,7 +188,7 @@ async fn nodes_are_added_drained_and_removed() {
     "#]]
     .assert_eq(&sim_node(&bed, &["drain", "sim-2"]).await);
     expect![[r#"
-        NODE                     FLEET        READY      TOLD
+        NODE                     FLEET        READY      FAILURES
         sim-1                    up           True       
         sim-2                    up           True       cordoned
         sim-3                    up           True       disk-pressure,slow-start
@@ -196,13 +196,13 @@ async fn nodes_are_added_drained_and_removed() {
     .assert_eq(&sim_node(&bed, &["list"]).await);
     assert_eq!(sim_node(&bed, &["remove", "sim-2", "sim-3"]).await, "sim-2: removed\nsim-3: removed\n");
     expect![[r#"
-        NODE                     FLEET        READY      TOLD
+        NODE                     FLEET        READY      FAILURES
         sim-1                    up           True       
     "#]]
     .assert_eq(&sim_node(&bed, &["list"]).await);
     bed.patch_node("sim-1", json!({"metadata": {"labels": {"sim.muster.dev/fleet": null}}})).await;
     expect![[r#"
-        muster: the node "sim-1" is not a simulated one: it has no label sim.muster.dev/fleet
+        muster: the node "sim-1" is not a simulated node: it has no label sim.muster.dev/fleet
     "#]]
     .assert_eq(&sim_node(&bed, &["drain", "sim-1"]).await);
     bed.ends_well().await;
