@@ -1,4 +1,4 @@
-//! Private files: what only their owner may read, written whole or not at all.
+//! Private files: readable only by their owner (mode 0600), and replaced atomically.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Read and written by the owner alone.
+/// Modes of private files and directories: access for the owner only.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// How the names of temporary files end.
+/// Suffix of temporary files.
 const TEMPORARY: &str = ".tmp";
 
-/// How earlier versions called theirs, which were not random.
+/// Suffix of temporary files of earlier versions, whose names were not random.
 const TEMPORARY_BEFORE: &str = ".new";
 
-/// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then renamed to its
-/// name. A file or a symbolic link that somebody else put there is replaced, never opened.
+/// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then
+/// renamed to its final name. A file or a symbolic link that another user placed there is replaced, never opened.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let temporary = path.with_file_name(temporary_name(name));
@@ -31,7 +31,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
         fs::rename(&temporary, path)
     };
     if let Err(error) = written() {
-        // Nothing half-written stays behind, unless it is not ours: O_EXCL found it there.
+        // Remove the partial file, unless O_EXCL found a file of another user under its name.
         if error.kind() != io::ErrorKind::AlreadyExists {
             let _ = fs::remove_file(&temporary);
         }
@@ -40,8 +40,8 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Writes the content into a file that exists, in the blocks that it has: that may succeed on a full disk, where
-/// [`write_private`] does not. A crash may leave half of it.
+/// Overwrites an existing file in place, reusing its blocks: this may succeed on a full disk, where [`write_private`]
+/// fails. Not atomic: a crash may leave a partial file.
 pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = private().open(path)?;
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -50,15 +50,15 @@ pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Creates a file that must not exist yet, with mode 0600.
+/// Creates a file with mode 0600; fails if it exists.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = private().create_new(true).open(path)?;
-    // The umask may only have taken bits away: the owner's are needed.
+    // The umask may have removed permissions of the owner.
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     Ok(file)
 }
 
-/// Opens a file for reading and writing, or creates it; its mode is 0600 afterwards. A symbolic link is refused.
+/// Opens or creates a file for reading and writing, and sets its mode to 0600. Fails for a symbolic link.
 pub fn open_private(path: &Path) -> io::Result<File> {
     let file = private().create(true).truncate(false).open(path)?;
     if file.metadata()?.permissions().mode() & 0o777 != FILE_MODE {
@@ -74,27 +74,28 @@ fn private() -> OpenOptions {
     options
 }
 
-/// What was found of a directory that is to be private.
+/// Result of [`make_private_dir`]: owner and mode that the directory had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
+    /// The directory was already private.
     Private,
-    /// Others could read or write it: this was its mode, which is 0700 now.
+    /// Other users could access the directory. `mode` was its mode, which is 0700 now.
     Repaired {
         mode: u32,
     },
-    /// It belongs to this user, who could exchange every file in it.
+    /// The directory belongs to another user, `owner`, who could replace every file in it.
     Foreign {
         owner: u32,
     },
 }
 
-/// Creates a directory, and those above it, with mode 0700.
+/// Creates a directory and its missing parents with mode 0700.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
 }
 
-/// Rule: a data directory belongs to the user that the process runs as, and only that user may read or write it: a loose mode is
-/// set to 0700, a foreign owner is reported and nothing is changed.
+/// Rule: a data directory belongs to the user of the process, and only that user may access it. A wider mode is changed
+/// to 0700. Another owner is reported, and nothing is changed.
 pub fn make_private_dir(path: &Path) -> io::Result<Found> {
     let found = fs::metadata(path)?;
     if found.uid() != rustix::process::geteuid().as_raw() {
@@ -108,7 +109,7 @@ pub fn make_private_dir(path: &Path) -> io::Result<Found> {
     Ok(Found::Repaired { mode })
 }
 
-/// Removes the temporary files that a process left in a directory when it was killed. No other process may be writing there.
+/// Removes the temporary files that a killed process left in a directory. No other process may be writing there.
 pub fn remove_temporary(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -130,7 +131,7 @@ fn temporary_name(name: &OsStr) -> PathBuf {
 fn is_temporary(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
     if let Some(of) = name.strip_suffix(TEMPORARY_BEFORE) {
-        // A `ca.key.new` is ours only beside a `ca.key`, or as the kubeconfig that a full disk kept from being written.
+        // A `ca.key.new` is a temporary file only beside a `ca.key`; a `kubeconfig.new` always is.
         return dir.join(of).exists() || of == "kubeconfig";
     }
     let random = name.strip_prefix('.').and_then(|it| it.strip_suffix(TEMPORARY));
@@ -138,7 +139,7 @@ fn is_temporary(name: &OsStr, dir: &Path) -> bool {
     random.is_some_and(|it| it.len() == 16 && it.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
-/// Makes the names in the directory of `path` durable.
+/// Syncs the parent directory of `path`, so that created and renamed files are durable.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()

@@ -1,4 +1,4 @@
-//! What a storage engine does for a [`Db`](crate::Db), and where it publishes commits.
+//! The interface of a storage engine below a [`Db`](crate::Db), and the store to which it publishes commits.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -7,43 +7,45 @@ use crate::{
     Class, Conflict, Draft, Event, Expect, Index, Limits, LogError, OverLimit, Revision, Store, Window,
 };
 
-/// Orders commits, makes them durable and publishes them. All that a [`Db`](crate::Db) needs of a storage engine.
+/// A storage engine: orders commits, makes them durable and publishes them.
 pub trait Backend: Send + Sync {
-    /// Calls `done` when the commit is durable and published, or refused.
+    /// Submits a commit. Calls `done` when the commit is durable and published, or rejected.
     fn commit(&self, commit: Commit, done: OnCommitted);
 
-    /// Calls `done` when the published state includes every commit that any server acknowledged before this call.
+    /// Linearizable read barrier: calls `done` when the published state includes every commit that any server
+    /// acknowledged before this call.
     fn fresh(&self, done: OnFresh);
 
     /// Drops the history up to `floor`.
     fn compact(&self, floor: Revision);
 
-    /// Completes the commits that wait, refuses later ones, and returns when nothing is written any more. Must not be called from a
-    /// callback, which would wait for itself.
+    /// Completes queued commits, rejects later ones, and returns when the last write is done. Must not be called from a
+    /// callback: that would deadlock.
     fn close(&self);
 }
 
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<Event>, CommitError>) + Send>;
 pub type OnFresh = Box<dyn FnOnce(Result<(), NotFresh>) + Send>;
 
-/// The backend cannot tell whether its state is current.
+/// The backend cannot confirm that its state is current.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store cannot confirm that its state is current: {why}")]
 pub struct NotFresh {
     pub why: String,
 }
 
+/// Options of a [`Db`](crate::Db): history window, limits and callbacks.
 pub struct Options {
     pub window: Window,
     pub limits: Limits,
-    /// Commits that may wait for the writer; more are refused at once.
+    /// Maximum number of queued commits; further ones are rejected immediately.
     pub queue_max: usize,
     pub on_commit: OnCommit,
-    /// Called once if the log fails: nothing can be written from then on.
+    /// Called once if the log fails; no commit succeeds from then on.
     pub on_failure: OnFailure,
 }
 
-/// Called with every batch after it is published and before its writers get their results.
+/// Called with every batch after it is published and before its callers get their results.
 pub type OnCommit = Box<dyn Fn(&[Arc<Event>]) + Send + Sync>;
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
@@ -58,13 +60,14 @@ pub struct Commit {
     pub write: Write,
 }
 
+/// What a commit does to its key.
 #[derive(Debug)]
 pub enum Write {
     Put { index: Index, expires_s: Option<u64>, draft: Draft },
     Delete,
 }
 
-/// Nothing was changed, except perhaps with [`CommitError::Failed`].
+/// Why a commit was rejected. Nothing was changed, except possibly with [`CommitError::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     #[error(transparent)]
@@ -74,7 +77,7 @@ pub enum CommitError {
     #[error("too many writes are waiting for the disk: try again later")]
     QueueFull,
     #[error(
-        "the disk is full: nothing can be written until there is room again; reads and deletes still work"
+        "the disk is full: writes fail until disk space is free again; reads and deletes still work"
     )]
     DiskFull,
     #[error("{why}: try again later")]
@@ -89,14 +92,14 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The store that readers see. Only the backend changes it.
+/// The store that readers see. Only the backend modifies it.
 pub struct Published {
     store: RwLock<Store>,
     on_commit: OnCommit,
 }
 
-// A poisoned lock is used as it is: a panic leaves no half-published batch, because readers change nothing and a backend publishes
-// from one place.
+// A poisoned lock is still used: no panic can leave a half-published batch, because readers change nothing and the
+// backend publishes from one place.
 impl Published {
     pub fn new(store: Store, on_commit: OnCommit) -> Arc<Self> {
         Arc::new(Self { store: RwLock::new(store), on_commit })
@@ -106,8 +109,8 @@ impl Published {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies durable commits in the order of their revisions, and wakes watches. `trimmed` is called with the commits that left the
-    /// history for them, in order.
+    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the commits
+    /// that left the history, in order.
     pub fn publish(&self, events: &[Arc<Event>], trimmed: impl FnOnce(&[Arc<Event>])) {
         self.change(trimmed, |store, trimmed| {
             events.iter().for_each(|it| store.apply(it.clone()));
@@ -116,7 +119,7 @@ impl Published {
         (self.on_commit)(events);
     }
 
-    /// Drops the history up to `floor`. `trimmed` is called with its commits, in order.
+    /// Drops the history up to `floor`. Calls `trimmed` with the dropped commits, in order.
     pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<Event>])) {
         self.change(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
     }
@@ -129,7 +132,7 @@ impl Published {
         let mut events = Vec::new();
         let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut store, &mut |event| events.push(event));
-        // Under the lock, so that two calls at the same time report their commits in order.
+        // Under the lock, so that concurrent calls report their commits in order.
         trimmed(&events);
         // The memory of the events is freed after the lock is released.
         drop(store);

@@ -7,7 +7,7 @@ use crate::backend::{Backend, Commit, CommitError, NotFresh, Options, Published}
 use crate::local::Local;
 use crate::{Event, Log, LogError, Revision, Store};
 
-/// A handle; clones share one store. The backend is dropped with the last handle.
+/// A handle to the database; clones share one store. The backend is dropped with the last handle.
 #[derive(Clone)]
 pub struct Db(Arc<Handle>);
 
@@ -17,23 +17,23 @@ struct Handle {
 }
 
 impl Db {
-    /// Opens a store on a log of this machine. Reads the whole log and parses no value.
+    /// Opens a database over a local log. Reads the whole log, without parsing values.
     pub fn open(log: impl Log + 'static, options: Options) -> Result<Self, LogError> {
         let (published, local) = Local::open(log, options)?;
         Ok(Self::new(published, local))
     }
 
-    /// The store that `backend` publishes to `published`.
+    /// A database over any backend, which publishes its commits to `published`.
     pub fn new(published: Arc<Published>, backend: impl Backend + 'static) -> Self {
         Self(Arc::new(Handle { published, backend: Box::new(backend) }))
     }
 
-    /// The published state and history. Commits wait while the guard is held.
+    /// Locks the published state and history for reading. Commits wait while the guard is held.
     pub fn read(&self) -> RwLockReadGuard<'_, Store> {
         self.0.published.read()
     }
 
-    /// See [`Backend::commit`].
+    /// Submits a commit, see [`Backend::commit`].
     pub fn commit(
         &self,
         commit: Commit,
@@ -42,17 +42,17 @@ impl Db {
         self.0.backend.commit(commit, Box::new(done));
     }
 
-    /// See [`Backend::fresh`].
+    /// Waits for all acknowledged commits, see [`Backend::fresh`].
     pub fn fresh(&self, done: impl FnOnce(Result<(), NotFresh>) + Send + 'static) {
         self.0.backend.fresh(Box::new(done));
     }
 
-    /// See [`Backend::compact`].
+    /// Drops the history up to `floor`, see [`Backend::compact`].
     pub fn compact(&self, floor: Revision) {
         self.0.backend.compact(floor);
     }
 
-    /// See [`Backend::close`].
+    /// Stops the backend after all queued commits, see [`Backend::close`].
     pub fn close(&self) {
         self.0.backend.close();
     }

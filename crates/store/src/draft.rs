@@ -1,5 +1,5 @@
-//! An object's JSON and its resourceVersion. Only the commit gives an object its version: with several servers no writer knows the
-//! revision before the commit is ordered.
+//! Inserts the resourceVersion into an object's JSON. Only the commit assigns it: with several servers no writer knows
+//! the revision before its commit is ordered.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::Revision;
 
-/// An object without its resourceVersion. The version goes between the two parts, inside the quotes that they end and begin with.
+/// The JSON of an object, split where its resourceVersion goes: `head` ends and `tail` begins with a quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     pub head: Vec<u8>,
@@ -15,20 +15,21 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Splits an object around its resourceVersion. `None` if it has none.
+    /// Splits an object's JSON around its resourceVersion; `None` if it has none.
     pub fn split(object: &[u8]) -> Option<Self> {
         let version = version_span(object)?;
         Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
     }
 
-    /// The object as the commit at this revision stores it.
+    /// The object's JSON with `revision` as its resourceVersion.
     pub fn at(&self, revision: Revision) -> Bytes {
         splice(&self.head, revision, &self.tail)
     }
 }
 
-/// The same object with another resourceVersion: a watch event of an object that was deleted, or that no longer matches the selector,
-/// carries the last matching state and the revision of the change. An object without a resourceVersion is returned as it is.
+/// The object with `revision` as its resourceVersion. A watch event of an object that was deleted, or that no longer
+/// matches the selector, carries the last matching state and the revision of the change. An object without a
+/// resourceVersion is unchanged.
 pub fn with_version(object: &Bytes, revision: Revision) -> Bytes {
     match version_span(object) {
         Some(version) => splice(&object[..version.start], revision, &object[version.end..]),
@@ -36,12 +37,13 @@ pub fn with_version(object: &Bytes, revision: Revision) -> Bytes {
     }
 }
 
-/// The result stays in memory, so it is allocated at its exact length.
+/// Joins both parts around the revision. The result stays in memory, so it is allocated with its exact length.
 fn splice(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
     [head, revision.to_string().as_bytes(), tail].concat().into()
 }
 
-/// The bytes of `metadata.resourceVersion` without the quotes. A scan, because the rest of the object is not needed.
+/// The byte range of `metadata.resourceVersion` without the quotes, found by scanning instead of parsing the whole
+/// object.
 fn version_span(object: &[u8]) -> Option<Range<usize>> {
     let metadata = member(object, 0, b"metadata")?;
     let version = member(object, metadata, b"resourceVersion")?;
@@ -51,7 +53,8 @@ fn version_span(object: &[u8]) -> Option<Range<usize>> {
     Some(version + 1..string_end(object, version)?)
 }
 
-/// Where the value of a member begins. `start` is the opening brace of the object; the JSON has no whitespace between its tokens.
+/// The position of the value of a member. `start` is the opening brace of the object; the JSON has no whitespace
+/// between tokens.
 fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {
@@ -72,7 +75,7 @@ fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     }
 }
 
-/// The closing quote of the string whose opening quote is at `start`.
+/// The position of the closing quote of the string whose opening quote is at `start`.
 fn string_end(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {

@@ -1,8 +1,8 @@
-//! Labels and fields of a record, stored beside its value, so that selectors need not parse objects.
+//! The labels and selectable fields of a record, stored beside its value, so that selectors need not parse the object.
 
 use std::fmt;
 
-/// Labels and fields as pairs of strings in one buffer, which is stored, loaded and compared as it is.
+/// Labels and selectable fields of a record, encoded as pairs of strings in one buffer.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Index(Box<[u8]>);
 
@@ -15,7 +15,7 @@ impl Index {
         let mut put = |list: u8, (name, value): (&str, &str)| {
             bytes.push(list);
             for text in [name, value] {
-                // An object has a few megabytes at most, so the length of a string fits.
+                // An object has at most a few megabytes, so the length of a string fits into 32 bits.
                 bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 bytes.extend(text.as_bytes());
             }
@@ -52,7 +52,8 @@ impl Index {
         &self.0
     }
 
-    /// The inverse of [`Index::bytes`]. The bytes are not checked again: the log has verified their checksum.
+    /// The index encoded in `bytes`, which [`Index::bytes`] returned earlier. The log has already verified their
+    /// checksum.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }

@@ -1,11 +1,13 @@
-//! Revisions, history and watches over a durable log: synchronous, no HTTP.
+//! The storage layer: objects, revisions and history in memory, over a durable log. Synchronous, without HTTP.
 //!
-//! Every commit writes or deletes one key and has a [`Revision`] above those of all commits before it; revisions may have gaps. The
-//! state is the result of all commits. The history is the most recent commits, so that a watch can resume from any revision in it.
+//! Every commit writes or deletes one key and has a higher [`Revision`] than all earlier commits; revisions may have
+//! gaps. The state is the result of all commits. The history holds the most recent commits, so that a watch can resume
+//! from any revision in it.
 //!
-//! [`Store`] is state and history in memory, which is all that a simulation needs. [`Db`] publishes a store to concurrent readers and
-//! hands writes to a [`Backend`], which orders commits and makes them durable: no commit can be read or watched before it is durable.
-//! The one backend has a single writer thread over a [`Log`], in which many commits share one sync; [`Sqlite`] is the durable log.
+//! [`Store`] holds state and history in memory, which is all that the simulator needs. [`Db`] publishes a store to
+//! concurrent readers and passes writes to a [`Backend`], which orders commits and makes them durable: no commit can be
+//! read or watched before it is durable. The only backend has one writer thread over a [`Log`], where many commits
+//! share one fsync; [`Sqlite`] is the durable log.
 
 mod backend;
 mod db;
@@ -35,11 +37,11 @@ pub use crate::sqlite::{Directory, Guard, Keys, KeysError, Opened, Sqlite, backu
 pub use crate::store::{Store, Window};
 pub use crate::usage::{Class, Limits, OverLimit, Usage};
 
-/// The number of a commit. An empty store is at [`Store::FIRST`].
+/// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST`].
 pub type Revision = u64;
 
-/// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the first slash is
-/// the kind: history is kept and watches are woken per kind.
+/// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the
+/// first slash is the kind: history is kept, and watches are notified, per kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: Arc<str>,
@@ -47,7 +49,7 @@ pub struct Record {
     pub index: Index,
     pub created: Revision,
     pub modified: Revision,
-    /// Expiry time in seconds since the Unix epoch. The store deletes nothing by itself: see [`Store::expired`].
+    /// Expiry time in seconds since the Unix epoch. The store does not delete expired records: see [`Store::expired`].
     pub expires_s: Option<u64>,
 }
 
@@ -71,7 +73,7 @@ impl Expect {
     }
 }
 
-/// The precondition does not hold; nothing was changed.
+/// The precondition of a commit does not hold; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     Exists { at: Revision },
@@ -93,16 +95,18 @@ impl fmt::Display for Conflict {
 
 impl std::error::Error for Conflict {}
 
-/// A commit as watches see it.
+/// One commit, as watches deliver it.
 #[derive(Debug)]
 pub struct Event {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: Change,
-    /// Encoded watch frames, made by the first watcher that needs one and shared by all. The server defines their content and order.
+    /// Encoded watch frames, created by the first watch that needs one and shared by all. The server defines content
+    /// and order.
     pub frames: [OnceLock<Bytes>; 2],
 }
 
+/// The change of one key: a write or a deletion, with the record before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put {
@@ -140,20 +144,20 @@ impl Event {
         expires_s: Option<u64>,
     ) -> Arc<Self> {
         let created = before.as_ref().map_or(revision, |it| it.created);
-        // Shared with the record before.
+        // The allocation of the key is shared with the previous record.
         let key = before.as_ref().map_or_else(|| Arc::from(key), |it| it.key.clone());
         let now = Record { key: key.clone(), value, index, created, modified: revision, expires_s };
         Self::new(revision, key, Change::Put { now: Arc::new(now), before })
     }
 
-    /// Rule: the event of a deletion carries the last stored object with the revision of the deletion.
+    /// Rule: a delete event carries the last stored object with the revision of the deletion.
     /// Upstream: `transformPrevObject` in the watch of the etcd3 store.
     pub fn delete(revision: Revision, before: Arc<Record>) -> Arc<Self> {
         let last = with_version(&before.value, revision);
         Self::new(revision, before.key.clone(), Change::Delete { before, last })
     }
 
-    /// The stored object, or the last one if the commit deleted it.
+    /// The object after the commit, or its last state if the commit deleted it.
     pub fn value(&self) -> &Bytes {
         match &self.change {
             Change::Put { now, .. } => &now.value,
@@ -174,7 +178,7 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// The history no longer reaches back to the requested revision. Upstream: `ErrCompacted`.
+/// The requested revision is older than the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compacted {
     pub floor: Revision,

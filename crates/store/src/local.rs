@@ -1,7 +1,8 @@
-//! The backend of a single server: a queue, one writer thread and a [`Log`].
+//! The storage backend of a single server: a queue, one writer thread and a [`Log`].
 //!
-//! A batch is everything in the queue. Each commit is checked against the state and the commits before it in the batch, and gets the
-//! next revision. The log makes the batch durable; then it is published, watches are woken, and the writers get their results.
+//! The writer takes all queued commits as one batch. Each commit is checked against the state and the earlier commits
+//! of the batch, and gets the next revision. The log makes the batch durable; then the batch is published, watches are
+//! notified, and the callers get their results.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,29 +17,34 @@ use crate::{
     Window,
 };
 
-/// Most commits that share one sync: as many clients may wait for one answer of the disk.
+/// Maximum number of commits in one batch, which share one fsync.
 const BATCH_MAX: usize = 512;
 
-/// History commits that are removed from the log in one transaction on a full disk, where a larger transaction might find no room.
+/// Maximum number of history commits that are removed from the log in one transaction on a full disk, where a larger
+/// transaction might not fit.
 const COMPACT_MAX: usize = 256;
 
-/// On a full disk, a [`Class::System`] record may still grow by this much in one commit: a longer number, another condition.
+/// Bytes by which one commit may still grow a [`Class::System`] record on a full disk: a longer number, another
+/// condition.
 const SMALL_GROWTH: isize = 1024;
 
+/// The handle of the backend; dropping it stops the writer thread.
 pub(crate) struct Local(Arc<Shared>);
 
+/// State shared by the backend's handle and the writer thread.
 struct Shared {
     published: Arc<Published>,
     queue: Mutex<Queue>,
     queue_max: usize,
-    /// Wakes the writer.
+    /// Notifies the writer thread of new commits and of the end.
     queued: Condvar,
-    /// Wakes callers of [`Backend::close`].
+    /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
-    /// Commits that left the history in memory and are still in the log, in order.
+    /// Commits that were trimmed from the history in memory and are still in the log, in order.
     trimmed: Mutex<VecDeque<Trimmed>>,
 }
 
+/// The commits that wait for the writer thread.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Commit, OnCommitted)>,
@@ -46,12 +52,13 @@ struct Queue {
     has_ended: bool,
 }
 
+/// Why the writer thread ended.
 enum End {
     Closed,
     Failed(LogError),
 }
 
-/// A commit that left the history, and the rows that the log kept for it.
+/// A commit that was trimmed from the history, with what is needed to find its superfluous rows in the log.
 #[derive(Clone, Copy)]
 struct Trimmed {
     revision: Revision,
@@ -104,7 +111,7 @@ impl Backend for Local {
         shared.queued.notify_one();
     }
 
-    /// At once: a commit is published before it is acknowledged, and no other server writes.
+    /// Succeeds immediately: a commit is published before it is acknowledged, and no other server writes.
     fn fresh(&self, done: OnFresh) {
         done(Ok(()));
     }
@@ -137,7 +144,7 @@ impl End {
     }
 }
 
-// Poisoned locks are used as they are: no panic can leave the queue or the trimmed commits half changed.
+// Poisoned locks are still used: no panic can leave the queue or the trimmed commits half changed.
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -182,9 +189,11 @@ impl Compaction {
     }
 }
 
+/// The writer thread, which owns the log.
 struct Writer {
     log: Box<dyn Log>,
-    /// The log's history begins after this revision. After a full disk that is later than the history in memory begins.
+    /// The revision after which the log's history begins. After a full disk it is above the floor of the history in
+    /// memory.
     log_floor: Revision,
     shared: Arc<Shared>,
     limits: Limits,
@@ -192,7 +201,8 @@ struct Writer {
 
 impl Writer {
     fn run(self, on_failure: OnFailure) {
-        // Declared before the writer, so dropped after it: whoever waits for the end finds the log closed, even after a panic.
+        // Declared before the writer and so dropped after it: when `close` returns, the log is closed, even after a
+        // panic.
         let _ended = Ended(self.shared.clone());
         let mut writer = self;
         let failed = loop {
@@ -227,13 +237,13 @@ impl Writer {
         }
     }
 
-    /// An error ends the writer.
+    /// Writes and publishes a batch. A returned error ends the writer thread.
     fn write(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let has_reserve = self.has_reserve()?;
         let mut outcomes = self.prepare(&mut commits, |_| true, has_reserve);
         let mut written = self.append_all(&outcomes);
-        // Rule: on a full disk deletes still work: they free the space of what they delete, and only they may use the reserve.
+        // Rule: on a full disk deletes still succeed: they free disk space, and only they may use the reserve.
         let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::DiskFull));
         if may_retry(&written) && self.free_history()? {
             restore_all(&mut commits, &outcomes);
@@ -245,7 +255,7 @@ impl Writer {
             outcomes = self.prepare(&mut commits, Commit::is_removal, false);
             written = self.append_compacted(&outcomes);
             if may_retry(&written) && 1 < commits.len() {
-                // A smaller transaction may find room.
+                // A smaller transaction may fit on the disk.
                 restore_all(&mut commits, &outcomes);
                 let mut first: Vec<_> = commits.into_iter().zip(dones).collect();
                 let second = first.split_off(first.len() / 2);
@@ -263,7 +273,8 @@ impl Writer {
                 LogError::Busy { .. } => CommitError::Busy { why: error.to_string() },
                 _ => End::Failed(error.clone()).refusal(),
             };
-            // Also for commits with a conflict: the commit that they conflict with may be one that was not written.
+            // Commits with a conflict get this error too: they may conflict with a commit of this batch that was not
+            // written.
             outcomes.for_each(|(done, _)| done(Err(refusal.clone())));
             return if error.is_transient() { Ok(()) } else { Err(error) };
         }
@@ -281,7 +292,8 @@ impl Writer {
         }
     }
 
-    /// The outcome of each commit if those that `may` pass are written; the others get [`CommitError::DiskFull`].
+    /// Checks the commits of a batch and returns the event or error of each. Commits that `may` rejects get
+    /// [`CommitError::DiskFull`].
     fn prepare(
         &self,
         commits: &mut [Commit],
@@ -310,10 +322,10 @@ impl Writer {
     }
 
     fn append(&mut self, events: &[Arc<Event>]) -> Result<(), LogError> {
-        // Rows are removed a little faster than the history grows, so that the log is never far behind, and never so many at once that
-        // a commit has to wait for it.
+        // Rows are removed slightly faster than the history grows, so that the log does not lag behind, and in small
+        // portions, so that no commit waits long for the compaction.
         let many = 2 * events.len() + 16;
-        // The log may have dropped them before the history did.
+        // On a full disk, the log may already have removed commits that are still in the history.
         self.raise_log_floor(self.log_floor);
         let compaction = Compaction::of(self.shared.trimmed().iter().take(many).copied());
         self.log.append(events, compaction.as_ref())?;
@@ -323,8 +335,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Rule: on a full disk the log holds the state and no history, so that a delete frees pages and writes no value. Memory keeps the
-    /// history and watches continue; after a restart a watch from an earlier revision gets 410 Expired.
+    /// Rule: on a full disk the log holds the state without history, so that a delete frees pages and writes no value.
+    /// The history in memory stays and watches continue; after a restart a watch from an earlier revision gets 410
+    /// Expired.
     fn append_compacted(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
         let events = events_of(outcomes);
         let Some(compaction) = Compaction::of(events.iter().map(|it| Trimmed::of(it))) else { return Ok(()) };
@@ -334,12 +347,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether there is room for more than deletes. On a full disk the room of the log's history is used first.
+    /// Whether there is disk space for more than deletes. On a full disk, frees the space of the log's history first.
     fn has_reserve(&mut self) -> Result<bool, LogError> {
         Ok(self.log.has_reserve() || self.free_history()? && self.log.has_reserve())
     }
 
-    /// Removes the log's history; `false` if that freed nothing.
+    /// Removes the history from the log; returns `false` if that freed nothing.
     fn free_history(&mut self) -> Result<bool, LogError> {
         match self.compact_log() {
             Err(error) if error.is_transient() => Ok(false),
@@ -347,7 +360,7 @@ impl Writer {
         }
     }
 
-    /// Removes the rows that the log keeps for its history; `false` if there were none.
+    /// Removes the rows that the log holds only for its history; returns `false` if there were none.
     fn compact_log(&mut self) -> Result<bool, LogError> {
         let mut has_removed = false;
         while let Some(compaction) = self.oldest_in_log() {
@@ -358,7 +371,8 @@ impl Writer {
         Ok(has_removed)
     }
 
-    /// The oldest commits in the log's history: first those that left the history in memory, then those that are still in it.
+    /// The compaction of the oldest commits in the log: first those trimmed from the history in memory, then those
+    /// still in it.
     fn oldest_in_log(&self) -> Option<Compaction> {
         let store = self.shared.published.read();
         let trimmed = self.shared.trimmed();
@@ -378,12 +392,13 @@ impl Writer {
 }
 
 impl LogError {
-    /// Nothing was written, nothing is lost, and the next write may succeed.
+    /// Whether the error is temporary: nothing was written or lost, and the next write may succeed.
     fn is_transient(&self) -> bool {
         matches!(self, Self::DiskFull | Self::Busy { .. })
     }
 }
 
+/// Marks the writer thread as ended when dropped, also after a panic.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -413,7 +428,7 @@ impl Commit {
         self.class == Class::Removal || matches!(self.write, Write::Delete)
     }
 
-    /// Undoes what [`Pending::add`] took out of the commit.
+    /// Restores the index that [`Pending::add`] moved out of the commit.
     fn restore(&mut self, outcome: &Result<Arc<Event>, CommitError>) {
         if let (Write::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
             && let Change::Put { now, .. } = &event.change
@@ -423,12 +438,12 @@ impl Commit {
     }
 }
 
-/// The state after the commits of the batch so far.
+/// The state including the commits of the current batch that were checked so far.
 struct Pending<'a> {
     store: &'a Store,
     limits: Limits,
     has_reserve: bool,
-    /// Bytes of the store, and of each namespace that changes.
+    /// Bytes of the store; `namespaces` has the bytes of each changed namespace.
     bytes: usize,
     namespaces: HashMap<Box<str>, usize>,
     changed: HashMap<Arc<str>, Option<Arc<Record>>>,
@@ -499,19 +514,20 @@ impl Pending<'_> {
     }
 }
 
-/// By how many bytes the record grows.
+/// The number of bytes by which a write grows its record.
 fn growth(key: &str, value_bytes: usize, before: Option<&Record>) -> isize {
     let (now, before) = (key.len() + value_bytes, before.map_or(0, weight));
     isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
 }
 
-/// Reads the whole log without keeping a store: whether one could be opened on it, and its last revision.
+/// Reads and verifies the whole log, and returns its last revision.
 pub(crate) fn check(log: &mut dyn Log) -> Result<Revision, LogError> {
     Ok(load(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
-/// The store in the log, with no more history than the window. Rows that contradict each other are damage that the log itself did not
-/// detect. The writer numbers commits without gaps, so a gap after the floor is a lost row.
+/// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each other are
+/// damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after the floor is a
+/// lost row.
 fn load(log: &mut dyn Log, window: Window, trimmed: &mut VecDeque<Trimmed>) -> Result<Store, LogError> {
     let floor = log.floor()?;
     let mut store = Store::at(floor, window);

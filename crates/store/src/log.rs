@@ -1,4 +1,4 @@
-//! The durable log of a store.
+//! The interface of the durable log of a store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,29 +7,30 @@ use bytes::Bytes;
 
 use crate::{Event, Index, Revision, Store};
 
-/// All that the writer needs of a durable log. A log holds one row per commit, and a floor. The rows up to the floor are the state at
-/// the floor; the rows after it are every commit since.
+/// A durable log of commits. A log holds a floor revision and one row per commit. The rows up to the floor are the
+/// state at the floor; the rows after it are all later commits.
 pub trait Log: Send {
+    /// The revision after which the log holds every commit.
     fn floor(&mut self) -> Result<Revision, LogError>;
 
-    /// Reads every row in the order of revisions. A row that `on_row` rejects is [`LogError::Damaged`].
+    /// Reads every row in the order of revisions. A row that `on_row` rejects results in [`LogError::Damaged`].
     fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError>;
 
-    /// Returns when the batch is durable. Rows of the batch that are compacted with it are not stored. After an error none of the batch
-    /// is durable, except that with [`LogError::Failed`] this is unknown.
+    /// Appends a batch of commits, and returns when it is durable. Rows of the batch that `compaction` names are not
+    /// stored. After an error nothing of the batch is durable; after [`LogError::Failed`] that is unknown.
     fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError>;
 
-    /// Whether the disk has room for more than deletes. A log may reserve room for deletes.
+    /// Whether the disk has space for writes other than deletes. A log may reserve space for deletes.
     fn has_reserve(&mut self) -> bool {
         true
     }
 
-    /// Frees a part of the reserve, after a delete found the disk full. `false` if nothing is left of it.
+    /// Releases a part of the disk space reserved for deletes; returns `false` if nothing is left of it.
     fn release_reserve(&mut self) -> bool {
         false
     }
 
-    /// Periodic work. Called after each batch, when its writers have their results.
+    /// Does periodic work, such as checkpoints. Called after each batch, when its callers have their results.
     fn maintain(&mut self) -> Result<(), LogError> {
         Ok(())
     }
@@ -50,16 +51,17 @@ pub struct Row {
     pub value: Bytes,
 }
 
-/// The floor rises, and these rows are no longer needed.
+/// A rise of the floor, with the rows that are no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
     pub floor: Revision,
     pub rows: Vec<Revision>,
 }
 
+/// Why the log could not be opened, read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Nothing was written. Writes succeed again once there is room.
+    /// Nothing was written. Writes succeed again once disk space is free.
     #[error("the disk is full")]
     DiskFull,
     /// Nothing was written.
@@ -95,16 +97,16 @@ pub enum LogError {
     HasCluster { path: PathBuf },
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// No later start would find later writes.
+    /// A later start would not find further writes.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
-    #[error("the writer thread: {why}")]
+    #[error("the writer thread failed: {why}")]
     Writer { why: String },
     #[error("{}: {why}", path.display())]
     Failed { path: PathBuf, why: String },
 }
 
-/// A log that stores nothing: the store lasts as long as the process.
+/// A log that stores nothing: the data lives as long as the process.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLog;
 

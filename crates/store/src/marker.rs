@@ -1,7 +1,8 @@
 //! The cluster marker: a small file beside the database with the UID of the cluster and its last known revision.
 //!
-//! It is written after each batch of commits and never synced, so it adds no latency. It survives the end of the process. After a power
-//! loss it may be behind, but never ahead of the durable commits: a database that is behind its marker has lost commits.
+//! The marker is written after each batch of commits and never synced, so it adds no latency. It survives a crash of
+//! the process. After a power loss it may be behind the durable commits, but never ahead: a database that is behind its
+//! marker has lost commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -17,16 +18,16 @@ const DIGITS: usize = 20;
 const REVISION_AT: usize = TITLE.len() + UID_LEN + BEFORE_REVISION.len();
 const LEN: usize = REVISION_AT + DIGITS + 1;
 
-/// The content of a marker.
+/// The content of a cluster marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) uid: String,
-    /// The database had reached at least this revision.
+    /// A revision that the database has reached or passed.
     pub(crate) revision: Revision,
 }
 
 impl Content {
-    /// `None` if the file does not exist; [`io::ErrorKind::InvalidData`] if it is not a marker.
+    /// Reads a marker: `None` if the file does not exist, [`io::ErrorKind::InvalidData`] if it is not a marker.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
             Ok(content) => Self::parse(&content).ok_or(io::ErrorKind::InvalidData.into()).map(Some),
@@ -53,7 +54,7 @@ impl Content {
     }
 }
 
-/// The marker of an open database.
+/// The open marker file of a database in use.
 #[derive(Debug)]
 pub(crate) struct Marker {
     file: File,
@@ -68,7 +69,7 @@ impl Marker {
         Ok(Self { file, id, path: path.to_owned() })
     }
 
-    /// Called when `revision` is durable. A failure is ignored: the marker may be behind.
+    /// Writes the revision after it is durable. Errors are ignored: the marker may be behind.
     pub(crate) fn advance(&self, revision: Revision) {
         let _ = self.file.write_all_at(format!("{revision:0DIGITS$}").as_bytes(), REVISION_AT as u64);
     }
@@ -78,7 +79,7 @@ impl Marker {
     }
 }
 
-/// Device and inode of a file.
+/// Identity of a file: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId(u64, u64);
 
@@ -87,7 +88,7 @@ impl FileId {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Whether `path` still refers to this file.
+    /// Fails if `path` no longer refers to this file.
     pub(crate) fn check(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::of(&found) == self => Ok(()),

@@ -1,7 +1,7 @@
 //! The durable log: one SQLite file.
 //!
-//! A commit is one row, and the table is append-only except for compaction: see [`Log`]. There is no index by key, because the state is
-//! served from memory. The view `object` shows the current state to a person with an SQLite tool.
+//! A commit is one row, and the table is append-only except for compaction: see [`Log`]. There is no index by key,
+//! because reads are served from memory. The view `object` shows the current state in an SQLite shell.
 
 mod cluster;
 mod convert;
@@ -31,33 +31,34 @@ pub use self::cluster::{Directory, Guard, Opened};
 pub use self::convert::convert;
 pub use self::seal::{Keys, KeysError};
 
-/// SQLite's application ID of our files: "MSTR".
+/// SQLite application ID of Muster's database files: "MSTR".
 const APPLICATION: i64 = 0x4d53_5452;
 
-/// Rises when older versions could no longer read the file.
+/// File format version, increased when older versions can no longer read the file.
 const FORMAT: i64 = 1;
 
-/// The format with encrypted values of Secrets.
+/// File format version of a database with encrypted Secrets.
 const FORMAT_SEALED: i64 = 2;
 
-/// Size of the write-ahead log at which it is checkpointed. After a crash at most twice this is read again, which takes some 50 ms, and a
-/// checkpoint is short enough to wait for.
+/// Size of the write-ahead log at which it is checkpointed. After a crash at most twice this is read again, in about 50
+/// ms, and a checkpoint is short enough for writers to wait for.
 const WAL_BYTES_MAX: usize = 8 << 20;
 
-/// SQLite's default.
+/// SQLite's default page size.
 const PAGE_BYTES: usize = 4096;
 
-/// A checkpoint that could not finish because a backup was reading is repeated after this much more.
+/// Growth of the write-ahead log after which a checkpoint that a backup blocked is repeated.
 const WAL_BYTES_RETRY: usize = 1 << 20;
 
-/// Only backups open the file too, and they lock it for moments.
+/// Time to wait for a lock on the database file. Only backups also open the file, and they hold locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far the revision of a restored store is ahead of its backup: clients have seen revisions after the backup, and no other commit
-/// may get one of them.
+/// Difference between the revision of a restored store and that of its backup: clients have seen revisions after the
+/// backup, and no new commit may reuse one of them.
 const RESTORED_AHEAD: Revision = 1_000_000_000;
 
-/// Suffixes of the files that SQLite keeps beside a database. Those of another database would corrupt this one.
+/// Suffixes of the files that SQLite keeps beside a database. Companion files of another database would corrupt this
+/// one.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 const SCHEMA: &str = "
@@ -77,6 +78,7 @@ const SCHEMA: &str = "
         FROM version GROUP BY key HAVING NOT is_gone;
 ";
 
+/// An open SQLite database as a durable [`Log`].
 #[derive(Debug)]
 pub struct Sqlite {
     connection: Connection,
@@ -85,7 +87,8 @@ pub struct Sqlite {
     wal_bytes: usize,
     /// Set for a database in a data directory.
     guard: Option<Guard>,
-    /// Has the file open, and is dropped after the connection: closing the file releases SQLite's locks.
+    /// Also has the database file open. Dropped after the connection, because closing any descriptor releases SQLite's
+    /// locks.
     reserve: Option<Reserve>,
     sealing: Sealing,
 }
@@ -93,13 +96,13 @@ pub struct Sqlite {
 /// How values of Secrets are read and written.
 #[derive(Debug)]
 enum Sealing {
-    /// As stored: in clear text, or sealed when a backup is copied.
+    /// Values are passed through: clear text, or sealed values while a backup is copied.
     Raw,
     Keys(Keys),
 }
 
 impl Sqlite {
-    /// Refuses a file that is not ours, without changing it.
+    /// Opens an existing database, and rejects a file of another program without changing it.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
         if is_empty(&path) && !is_empty(&sibling(&path, "-wal")) {
@@ -198,7 +201,7 @@ impl Sqlite {
         })
     }
 
-    /// The ID of the key that encrypts, if one does.
+    /// The ID of the key with which new Secrets are encrypted, or `None` if they are not.
     fn writing_key(&self) -> Result<Option<String>, LogError> {
         if self.number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_SEALED {
             return Ok(None);
@@ -207,7 +210,8 @@ impl Sqlite {
         id.map(Some).map_err(|it| self.log_error(&it))
     }
 
-    /// Rule: a database with encrypted Secrets is opened with their keys only; with keys, Secrets are encrypted from now on.
+    /// Rule: a database with encrypted Secrets can be opened only with their keys. With keys, new Secrets are
+    /// encrypted.
     fn unlock(&mut self, keys: Option<&Keys>) -> Result<(), LogError> {
         let id = self.writing_key()?;
         let Some(keys) = keys else {
@@ -238,7 +242,7 @@ impl Sqlite {
         compaction: Option<&Compaction>,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        // Rows are removed first, so that new rows use their pages.
+        // Rows are removed first, so that new rows can reuse their pages.
         if let Some(compaction) = compaction {
             let mut delete = transaction.prepare_cached("DELETE FROM version WHERE revision = ?1")?;
             for row in &compaction.rows {
@@ -320,14 +324,15 @@ impl Log for Sqlite {
         if let Some(guard) = &self.guard
             && let Err(error) = guard.check_data_file()
         {
-            // A file that now has the name of the write-ahead log is not ours to remove.
+            // The write-ahead log beside a replaced data file may belong to another database: do not remove it on
+            // close.
             self.set_keep_wal(true)?;
             return Err(error);
         }
         let sealed = self.sealed(batch)?;
         let mut inserted = self.insert(batch, &sealed, compaction);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
-            // After a checkpoint the write-ahead log is written from its start again, in the room that it has.
+            // After a checkpoint SQLite reuses the space of the write-ahead log from its start.
             self.checkpoint()?;
             inserted = self.insert(batch, &sealed, compaction);
         }
@@ -335,14 +340,14 @@ impl Log for Sqlite {
         if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
             guard.advance(last.revision);
         }
-        // SQLite writes whole pages: those of the values, and a few others.
+        // SQLite writes whole pages: those of the values, and a few for the tree.
         let page = PAGE_BYTES;
         let around = 4 * page + compaction.map_or(0, |it| it.rows.len() * page);
         self.wal_bytes += around + batch.iter().map(|it| it.value().len() + page / 2).sum::<usize>();
         Ok(())
     }
 
-    /// After a part of the reserve was released, only free pages of the file count.
+    /// Whether writes other than deletes have disk space: the reserve is whole, or the file has as many free pages.
     fn has_reserve(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.is_whole() {
@@ -370,7 +375,7 @@ impl Log for Sqlite {
     }
 }
 
-/// The columns of a row.
+/// The columns of one row of the table `version`.
 struct Stored<'a> {
     revision: i64,
     key: &'a str,
@@ -382,7 +387,7 @@ struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    // SQLite's integers end at 2^63, which a million commits a second reach in 292,000 years.
+    // SQLite integers are limited to 2^63: at a million commits per second they last 292,000 years.
     fn of(event: &'a Event) -> Self {
         let (record, is_delete, value) = match &event.change {
             Change::Put { now, .. } => (now, false, &now.value),
@@ -423,8 +428,8 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// SQLite detects damage to its own structure, but not to a value. Any change within one word of eight bytes changes the checksum,
-    /// because each step is invertible.
+    /// The checksum of the row: SQLite detects damage to its own structures, but not to values. Any change within one
+    /// word of eight bytes changes the checksum, because each step is invertible.
     fn sum(&self) -> i64 {
         let mut sum = Sum(0);
         for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
@@ -442,17 +447,18 @@ impl<'a> Stored<'a> {
     }
 }
 
+/// Checksum of a row, computed word by word.
 struct Sum(u64);
 
 impl Sum {
     fn add(&mut self, word: u64) {
-        // An odd factor, its bits well mixed: 2^64 divided by the golden ratio.
+        // An odd multiplier with well-mixed bits: 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// Rule: a backup is the state at one revision, also while the server writes; it appears under its name only when it is complete,
-/// durable and checked.
+/// Rule: a backup is the state at one revision, even if the server is writing. It gets its final name only when it is
+/// complete, durable and verified.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
     if to.exists() {
@@ -473,11 +479,12 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     Ok(revision)
 }
 
-/// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its history begins
-/// there: a client that has seen commits after the backup must list again, and never takes a new commit for one that it has seen.
+/// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its
+/// history begins there. A client that has seen commits after the backup must list again, and cannot mistake a new
+/// commit for one that it has already seen.
 ///
-/// The old database at `to` is kept beside the new one. `marker` is that of the data directory, which belongs to the backup's cluster
-/// from now on.
+/// The old database at `to` is kept beside the new one. `marker` is the cluster marker of the data directory; it then
+/// names the cluster of the backup.
 pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Result<Revision, LogError> {
     let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
     let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
@@ -502,8 +509,8 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         log.unlock(keys).map_err(at_source)?;
     }
     let backed_up = local::check(&mut log).map_err(at_source)?;
-    // A cleanly closed file has no log beside it, so that one rename is enough. A file that cannot be opened is moved aside with its
-    // log, and so is an empty file, whose log SQLite would remove.
+    // A cleanly closed database has no write-ahead log, so that one rename is enough. A database that cannot be opened
+    // is moved aside together with its log, and so is an empty file, whose log SQLite would remove.
     let replaced = (!is_empty(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
     let marked = Content::read(marker).ok().flatten().map_or(0, |it| it.revision);
     let revision = backed_up.max(replaced).max(marked) + RESTORED_AHEAD;
@@ -522,8 +529,9 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         None => log.set_cluster_uid()?,
     };
     drop(log);
-    // The old database keeps its name until the new one takes it: killed at any moment, one of the two is there. The marker is last: if
-    // it is still that of another cluster, or its revision too high, the next start reports that a restore is needed.
+    // The old database keeps its name until the new one replaces it, so that a crash at any moment leaves one of the
+    // two. The marker is written last: if it still names another cluster or a higher revision, the next start asks for
+    // a restore.
     let replace = || {
         move_aside_keeping(&to, true)?;
         publish(&partial, &to)?;
@@ -533,12 +541,12 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
     Ok(revision)
 }
 
-/// Renames a database and its companions to `.replaced`. Files that had that name are removed.
+/// Renames a database and its companion files to `.replaced`, and removes earlier files of that name.
 fn move_aside(path: &Path) -> io::Result<()> {
     move_aside_keeping(path, false)
 }
 
-/// `keeps_name`: the database file itself gets a second name.
+/// Like [`move_aside`]; with `keeps_name` the database file keeps its name too, through a hard link.
 fn move_aside_keeping(path: &Path, keeps_name: bool) -> io::Result<()> {
     let aside = sibling(path, ".replaced");
     for end in COMPANIONS.into_iter().chain([""]) {
@@ -553,7 +561,7 @@ fn move_aside_keeping(path: &Path, keeps_name: bool) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Records which key encrypts. Without one the file has the format that older versions read.
+/// Stores the ID of the encryption key. Without a key the file has the format that older versions can read.
 fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
@@ -564,7 +572,7 @@ fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite:
     transaction.pragma_update(None, "user_version", if id.is_some() { FORMAT_SEALED } else { FORMAT })
 }
 
-/// Gives a finished file its name, durably.
+/// Renames a complete file to its final name, durably.
 fn publish(partial: &Path, to: &Path) -> io::Result<()> {
     File::open(partial)?.sync_all()?;
     fs::rename(partial, to)?;

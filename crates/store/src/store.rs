@@ -1,4 +1,4 @@
-//! State and history in memory.
+//! The in-memory store: current objects, and the recent history that watches resume from.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::{Change, Compacted, Conflict, Draft, Event, Expect, Index, Record, Revision, Usage};
 
+/// All objects at the current revision, and the history of recent commits.
 #[derive(Debug)]
 pub struct Store {
     state: BTreeMap<Arc<str>, Arc<Record>>,
@@ -20,29 +21,30 @@ pub struct Store {
     /// Memory of the history, as [`weight`] estimates it.
     bytes: usize,
     floor: Revision,
-    /// The floor at which this store was opened: older commits of any kind are unknown.
+    /// The floor at which this store was opened: earlier commits of all kinds are unknown.
     origin: Revision,
     revision: Revision,
 }
 
-/// How much history is kept; both limits apply.
+/// Maximum length of the history; both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub events_max: usize,
     pub bytes_max: usize,
 }
 
+/// The history of one kind.
 #[derive(Debug)]
 struct Kind {
     history: VecDeque<Arc<Event>>,
-    /// The last commit of this kind that left the history. A watch of the kind may start here, however many commits of other kinds
-    /// left the history since.
+    /// The last commit of this kind that was trimmed. A watch of the kind may start here, however many commits of other
+    /// kinds were trimmed since.
     floor: Revision,
 }
 
 impl Store {
-    /// An empty store is at 1 and not at 0: a client takes this number from the list of an empty store, and a watch from "0" means
-    /// "from any revision".
+    /// The revision of an empty store: 1 and not 0, because a client uses the revision of an empty list for its watch,
+    /// and a watch from "0" means "from any revision".
     pub const FIRST: Revision = 1;
 
     /// An empty store that keeps the last `history_max` commits.
@@ -50,7 +52,7 @@ impl Store {
         Self::at(Self::FIRST, Window { events_max: history_max, bytes_max: usize::MAX })
     }
 
-    /// A store whose history begins after `floor`, without its state, which [`Store::restore`] adds.
+    /// A store whose history begins after `floor`, without objects; [`Store::restore`] adds them.
     pub fn at(floor: Revision, window: Window) -> Self {
         Self {
             state: BTreeMap::new(),
@@ -70,12 +72,12 @@ impl Store {
         self.revision
     }
 
-    /// The history begins after this revision.
+    /// The revision after which the history begins.
     pub fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// Bytes of all records.
+    /// The size of all records.
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
@@ -89,7 +91,7 @@ impl Store {
         self.list_from(prefix, prefix)
     }
 
-    /// The same from the key `start` on: the next page of a list.
+    /// Every record from the key `start` on whose key begins with `prefix`: the next page of a list.
     pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<Record>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
@@ -97,12 +99,12 @@ impl Store {
             .take_while(move |record| record.key.starts_with(prefix))
     }
 
-    /// Records whose expiry time has passed, in its order. They exist until they are deleted.
+    /// Records whose expiry time has passed, ordered by it. They exist until the caller deletes them.
     pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &Arc<Record>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
-    /// Commits at the next revision.
+    /// Commits a write at the next revision.
     pub fn put(&mut self, key: &str, expect: Expect, draft: &Draft) -> Result<Arc<Event>, Conflict> {
         let before = self.get(key).cloned();
         expect.check(before.as_ref())?;
@@ -113,7 +115,7 @@ impl Store {
         Ok(event)
     }
 
-    /// Commits at the next revision.
+    /// Commits a deletion at the next revision.
     pub fn delete(&mut self, key: &str, expect: Expect) -> Result<Arc<Event>, Conflict> {
         let before = self.get(key).cloned();
         expect.check(before.as_ref())?;
@@ -123,7 +125,7 @@ impl Store {
         Ok(event)
     }
 
-    /// Leaves a gap: later commits have revisions above this one.
+    /// Skips revisions: later commits have revisions above this one.
     pub fn skip_to(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
@@ -149,13 +151,13 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// The highest revision that can be compacted so that the last `events` commits stay in the history.
+    /// The highest floor to which the history can be compacted so that its last `events` commits stay.
     pub fn floor_keeping(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.floor)
     }
 
-    /// Drops the history up to `floor`. The state stays.
+    /// Drops the history up to `floor`. Objects are not affected.
     pub fn compact(&mut self, floor: Revision) {
         self.compact_to(floor, drop);
     }
@@ -166,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Adds a record of the state at the floor. Its commit is not in the history.
+    /// Adds a record that existed at the floor. Its commit is not in the history.
     pub fn restore(&mut self, record: Record) {
         assert!(
             record.modified <= self.floor,
@@ -175,7 +177,7 @@ impl Store {
         self.place(Arc::new(record));
     }
 
-    /// Applies the next commit. The caller trims the history afterwards.
+    /// Applies the next commit to state and history. The caller trims the history afterwards.
     pub(crate) fn apply(&mut self, event: Arc<Event>) {
         assert!(self.revision < event.revision, "revisions increase");
         match &event.change {
@@ -240,7 +242,7 @@ fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Memory of an event: its value, a frame that is a copy of the value, and the structures around them.
+/// Estimated memory of an event: its value, a watch frame that is a copy of the value, and overhead.
 fn weight(event: &Event) -> usize {
     const AROUND: usize = 400;
     AROUND + event.key.len() + 2 * event.value().len()

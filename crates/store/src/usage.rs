@@ -1,12 +1,12 @@
-//! Bytes in a store, and their limits.
+//! The size of a store in bytes, in total and per namespace, and its limits.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::Record;
 
-/// Bytes of all records and of the records of each namespace: keys and values, as they are in memory and in backups. Updated with every
-/// commit, and exact.
+/// Size of all records and of the records of each namespace: bytes of keys and values. Updated with every commit, and
+/// exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
     bytes: usize,
@@ -53,36 +53,37 @@ impl Usage {
     }
 }
 
-/// Bytes that a record counts.
+/// The size of a record: bytes of its key and value.
 pub(crate) fn weight(record: &Record) -> usize {
     record.key.len() + record.value.len()
 }
 
-/// The middle part of a key of three parts.
+/// The namespace in a store key: the middle of its three parts.
 pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// Limits on the bytes of a store. Records that exist already stay, even above a limit.
+/// Limits on the size of a store. Existing records stay, even above a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub bytes_max: usize,
-    /// The part of `bytes_max` that only [`Class::System`] may use.
+    /// Bytes of `bytes_max` that only [`Class::System`] may use.
     pub reserved_bytes: usize,
-    /// Limit of one namespace. [`Class::System`] may exceed it.
+    /// Limit of each namespace. [`Class::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 
 impl Limits {
     pub const NONE: Self = Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
-    /// The last tenth is reserved, and one namespace may use half.
+    /// Limits with a total of `bytes_max`: a tenth is reserved for system writes, and one namespace may use half.
     pub fn of(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
 
-    /// Rule: a write that makes the store larger is refused at its limits; a write that does not, or that removes something, never is.
+    /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or
+    /// that deletes an object, is never rejected.
     pub(crate) fn check(
         self,
         class: Class,
@@ -113,18 +114,18 @@ impl Limits {
     }
 }
 
-/// The purpose of a write, which decides which part of the store it may use.
+/// The class of a write, which decides which limits apply to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Class {
     #[default]
     Ordinary,
-    /// Keeps the cluster running, and may use the reserved part.
+    /// The write keeps the cluster running, and may use the reserved bytes.
     System,
-    /// Deletes an object, or marks it as being deleted. Never refused by a limit.
+    /// The write deletes an object, or sets its deletion timestamp. No limit applies.
     Removal,
 }
 
-/// The store, or one of its namespaces, may not grow.
+/// The store, or one of its namespaces, has reached its size limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverLimit {
     /// `None` for the whole store.
@@ -142,7 +143,7 @@ impl fmt::Display for OverLimit {
                 write!(f, "exceeded store limit of namespace {name}: {bytes} of {bytes_max} bytes are used")?;
             }
         }
-        f.write_str(": delete something first")
+        f.write_str(": delete objects first")
     }
 }
 

@@ -508,10 +508,10 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     };
     commit(&db, of("maps/a/1", 400, Class::Ordinary)).unwrap();
     // One namespace may use a half, and all together nine tenths.
-    expect!["exceeded store limit of namespace a: 408 of 500 bytes are used: delete something first"]
+    expect!["exceeded store limit of namespace a: 408 of 500 bytes are used: delete objects first"]
         .assert_eq(&over(commit(&db, of("maps/a/2", 85, Class::Ordinary))));
     commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
-    expect!["exceeded store limit: 866 of 900 bytes are used: delete something first"]
+    expect!["exceeded store limit: 866 of 900 bytes are used: delete objects first"]
         .assert_eq(&over(commit(&db, of("maps/c/1", 40, Class::Ordinary))));
     // The last tenth is for the cluster itself.
     commit(&db, of("nodes//n", 100, Class::System)).unwrap();

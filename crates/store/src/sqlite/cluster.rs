@@ -1,4 +1,4 @@
-//! Whether a database is complete and belongs to the cluster of its data directory.
+//! Opens the database of a data directory, after checking that it is complete and belongs to the directory's cluster.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::{LogError, Revision, Store};
 pub struct Directory {
     /// The cluster marker.
     pub marker: PathBuf,
-    /// Other files in the directory show that it had a cluster.
+    /// Other files show that the directory already had a cluster.
     pub had_cluster: bool,
     /// Start a new cluster if the old database cannot be opened; the old files are kept beside the new ones.
     pub new_cluster: bool,
@@ -31,20 +31,22 @@ pub struct Directory {
 #[derive(Debug)]
 pub struct Opened {
     pub log: Sqlite,
-    /// The database had no marker before.
+    /// The database had no cluster marker before.
     pub is_adopted: bool,
-    /// Rows of Secrets in clear text although there are keys: they were written without.
+    /// Number of rows of Secrets in clear text although there are keys: they were written without keys.
     pub clear_secrets: usize,
 }
 
-/// The files of an open database and its marker. Clones share them.
+/// Detects that the database file or the cluster marker of a running server was removed or replaced. Clones share the
+/// files.
 #[derive(Debug, Clone)]
 pub struct Guard(Arc<Guarded>);
 
 #[derive(Debug)]
 struct Guarded {
     path: PathBuf,
-    /// SQLite keeps the file open, so no other file gets this ID. It is not opened here: closing it would release SQLite's locks.
+    /// Identity of the database file. SQLite keeps the file open, so no other file gets this inode. The file is not
+    /// opened here: closing it would release SQLite's locks.
     file: FileId,
     marker: Marker,
 }
@@ -59,7 +61,7 @@ impl Guard {
         self.0.marker.advance(revision);
     }
 
-    /// Rule: a server whose data file or marker was removed or replaced exits: no later start would find what it writes.
+    /// Rule: a server whose data file or marker was removed or replaced exits: a later start would not find its writes.
     pub fn check(&self) -> Result<(), LogError> {
         self.check_data_file()?;
         self.0.marker.check()
@@ -71,8 +73,8 @@ impl Guard {
 }
 
 impl Sqlite {
-    /// Rule: a data directory that had a cluster is never taken for a new one. A database that is missing, empty, of another cluster
-    /// or behind its marker is refused, and nothing is changed. A database without a marker is adopted.
+    /// Rule: a data directory that had a cluster is never treated as new. A database that is missing, empty, of another
+    /// cluster or behind its marker is rejected, and nothing is changed. A database without a marker is adopted.
     pub fn open_in(path: &Path, directory: &Directory, keys: Option<&Keys>) -> Result<Opened, LogError> {
         let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
         let open = || {
@@ -85,13 +87,13 @@ impl Sqlite {
             Ok(Opened { log, is_adopted, clear_secrets })
         };
         open().map_err(|error| match error {
-            // SQLite reports a companion file that found no room as `disk I/O error`.
+            // SQLite reports a companion file that does not fit on the disk as `disk I/O error`.
             LogError::Failed { .. } if is_full(&path) => LogError::DiskFull,
             other => other,
         })
     }
 
-    /// The number of Secrets that are not sealed.
+    /// The number of rows of Secrets that are not sealed.
     fn clear_secrets(&self) -> Result<usize, LogError> {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count = self.connection.query_row(count, [seal::MAGIC], |it| it.get::<_, i64>(0));
@@ -117,7 +119,7 @@ impl Sqlite {
                 return Err(LogError::Lost { path: path.to_owned(), what });
             }
         }
-        // Left by a conversion or a restore that was killed.
+        // Remove partial files of a conversion or restore that was killed.
         for end in COMPANIONS.into_iter().chain([""]) {
             let partial = sibling(&sibling(path, ".partial"), end);
             super::remove(&partial).map_err(|it| failed(&partial, &it))?;
@@ -156,12 +158,13 @@ impl Sqlite {
             Some(found) if found < marker.revision => {
                 Err(LogError::Behind { path: self.path.clone(), found, expected: marker.revision })
             }
-            // What cannot say how far it is will be found damaged.
+            // A database whose last revision cannot be read is reported as damaged later.
             _ => Ok(()),
         }
     }
 
-    /// The UID that the database got when it was created or adopted. Its backups, and databases restored from them, have the same.
+    /// The cluster UID, assigned when the database was created or adopted. Backups, and databases restored from them,
+    /// keep it.
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
@@ -180,7 +183,7 @@ impl Sqlite {
             transaction.commit()
         };
         set(self).map_err(|it| self.log_error(&it))?;
-        // Checkpointed, so that it is not lost with the write-ahead log.
+        // Checkpointed, so that the UID is not lost together with the write-ahead log.
         self.checkpoint()?;
         Ok(uid)
     }
@@ -193,13 +196,13 @@ impl Sqlite {
         self.set_keep_wal(false)
     }
 
-    /// Whether the write-ahead log is kept when the database is closed.
+    /// Sets whether closing the database keeps the write-ahead log.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
         set.map(drop).map_err(|it| self.log_error(&it))
     }
 
-    /// Creates the file if there is none, and refuses a damaged write-ahead log.
+    /// Opens or creates the database file, and rejects a damaged write-ahead log.
     fn open_file(path: &Path) -> Result<Self, LogError> {
         super::make_private(path).map_err(|it| failed(path, &it))?;
         if wal::is_damaged(&sibling(path, "-wal")).map_err(|it| failed(path, &it))? {
@@ -209,7 +212,7 @@ impl Sqlite {
         Self::open_existing(path.to_owned())
     }
 
-    /// Checks the files of an open data directory.
+    /// The guard of the data directory, if the database was opened in one.
     pub fn guard(&self) -> Option<Guard> {
         self.guard.clone()
     }
@@ -228,13 +231,13 @@ pub(super) fn insert_uid(transaction: &Transaction<'_>, uid: &str) -> rusqlite::
     transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
 }
 
-/// Whether the file system has no room for a page.
+/// Whether the file system is full: less than 64 KiB are free.
 fn is_full(path: &Path) -> bool {
     let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
-/// For a new cluster: moves a database aside that cannot be opened, and refuses if there is a usable one.
+/// Prepares a new cluster: moves an unusable database aside, and fails if the existing one can be used.
 fn move_unusable_aside(path: &Path, directory: &Directory) -> Result<(), LogError> {
     let asked = Directory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {

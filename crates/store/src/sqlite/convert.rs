@@ -1,4 +1,4 @@
-//! Encrypts the Secrets of a database, decrypts them, or encrypts them with another key.
+//! Encrypts or decrypts the Secrets of a database, or re-encrypts them with another key.
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use super::{Sealing, Sqlite, Stored, create_empty, damaged, failed, log_error, p
 use crate::local;
 use crate::{Log as _, LogError};
 
-/// Rule: a database is converted into a new file, which takes its name when it is complete, durable and checked. Killed at any moment,
-/// one of the two is there. The new file has no row, free page or log of the old one; the old one's blocks stay on the medium until the
-/// file system reuses them.
+/// Rule: a database is converted into a new file, which replaces the old one when it is complete, durable and verified.
+/// A crash at any moment leaves one of the two. The new file shares no row, free page or log with the old one; freed
+/// disk blocks of the old one remain until the file system reuses them.
 ///
-/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are in clear text afterwards. Returns their number.
+/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are stored in clear text. Returns the
+/// number of rows of Secrets.
 pub fn convert(
     path: &Path,
     directory: &Directory,
@@ -76,7 +77,7 @@ pub fn convert(
         return Err(damaged(&partial, "it differs from the database that it was converted from"));
     }
     drop(to);
-    // After a clean close the old file has no log that SQLite could apply to the new one.
+    // After a clean close the old file has no write-ahead log that SQLite could apply to the new one.
     from.set_keep_wal(false)?;
     drop(from);
     let replace = || {

@@ -1,7 +1,7 @@
-//! Reserved disk space. On a full disk it is released piece by piece, so that objects can be deleted.
+//! Reserved disk space. On a full disk it is released piece by piece, so that objects can still be deleted.
 //!
-//! The space of the database file itself is allocated before a commit is acknowledged: a checkpoint then finds room on a full disk, and
-//! afterwards the write-ahead log is written from its start again.
+//! The blocks of the database file are allocated before a commit is acknowledged: a checkpoint then succeeds on a full
+//! disk, and afterwards SQLite reuses the space of the write-ahead log.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,29 +11,32 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
-/// On a full disk a delete writes a few pages to the write-ahead log, and writes an object with a finalizer once more. This is room for
-/// several of the largest objects and for thousands of small ones.
+/// Maximum size of the reserve. On a full disk a delete writes a few pages to the write-ahead log, and the deletion of
+/// an object with finalizers writes the object once more. The reserve suffices for several of the largest objects, or
+/// thousands of small ones.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// On a small file system the reserve is at most this fraction of it.
+/// On a small file system the reserve is at most one part in this many of its size.
 const SHARE: u64 = 16;
 
-/// Bytes that are released at once: two of the largest objects.
+/// Bytes that are released in one step: the size of two of the largest objects.
 const PIECE_BYTES: u64 = 3 << 20;
 
-/// The database file is allocated in steps of this, so that most commits allocate nothing.
+/// Step in which blocks of the database file are allocated, so that most commits allocate none.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// How often a released reserve is refilled, if there is room.
+/// Interval between attempts to refill a released reserve.
 const REFILL_EVERY: Duration = Duration::from_secs(1);
 
+/// The reserve file beside the database, and the block allocation of the database file.
 #[derive(Debug)]
 pub(super) struct Reserve {
     file: File,
-    /// Wanted size.
+    /// Target size.
     bytes: u64,
     /// Current size.
     held: u64,
+    /// Time of the last attempt to refill the reserve, or of its last release.
     tried: Instant,
     database: File,
     /// Bytes of the database file that have blocks allocated.
@@ -41,7 +44,8 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// A reserve that cannot be allocated now is allocated later: a server starts on a full disk.
+    /// Opens the reserve of a database. A server must start on a full disk, so a reserve that cannot be allocated is
+    /// filled later.
     pub(super) fn open(database: &Path) -> io::Result<Self> {
         let file = muster_files::open_private(&path(database))?;
         let held = file.metadata()?.len();
@@ -53,12 +57,12 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Wanted size.
+    /// Target size of the reserve.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the reserve has its wanted size. A released part is allocated again once there is twice as much room.
+    /// Whether the reserve has its target size. Refills a released part once twice as much disk space is free.
     pub(super) fn is_whole(&mut self) -> bool {
         if self.held < self.bytes && REFILL_EVERY <= self.tried.elapsed() {
             self.tried = Instant::now();
@@ -67,7 +71,7 @@ impl Reserve {
         self.bytes <= self.held
     }
 
-    /// Releases a piece to the file system. `false` if nothing is left.
+    /// Releases a piece of the reserve to the file system; returns `false` if nothing is left.
     pub(super) fn release(&mut self) -> bool {
         if self.held == 0 {
             return false;
@@ -88,14 +92,14 @@ impl Reserve {
         };
         self.allocated = match allocate(bytes.next_multiple_of(STEP_BYTES)).or_else(|_| allocate(bytes)) {
             Ok(allocated) => allocated,
-            // Without support by the file system a checkpoint may find no room.
+            // The file system does not support fallocate: a checkpoint may fail on a full disk.
             Err(Errno::OPNOTSUPP) => u64::MAX,
             Err(error) => return Err(error.into()),
         };
         Ok(())
     }
 
-    /// A checkpoint truncates the database file after its last page.
+    /// Updates the allocated length after a checkpoint, which truncates the database file after its last page.
     pub(super) fn checkpointed(&mut self) {
         if self.allocated != u64::MAX {
             self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));
@@ -110,7 +114,7 @@ impl Reserve {
         }
         match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
             Ok(()) => self.held = self.bytes,
-            // Without support by the file system there is no reserve.
+            // The file system does not support fallocate: there is no reserve.
             Err(Errno::OPNOTSUPP) => self.bytes = self.held,
             Err(_) => {}
         }

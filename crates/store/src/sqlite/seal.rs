@@ -1,8 +1,9 @@
-//! Encryption at rest: values of Secrets are sealed with AES-256-GCM before they are written, and opened when they are read.
+//! Encryption at rest: Secrets are encrypted (sealed) with AES-256-GCM before they are written, and decrypted when they
+//! are read.
 //!
-//! Each value has its own key, derived from the key in the file and 96 random bits, and another 96 random bits as nonce, so that nonces
-//! do not collide however many values there are. The store key and the revision are authenticated with the value: no value can replace
-//! another one or an older one.
+//! Each value has its own key, derived from the key in the key file and 96 random bits, and another 96 random bits as
+//! nonce, so that nonces do not collide however many values there are. The store key and the revision are authenticated
+//! data: a value cannot be moved to another key or replaced by an older version.
 
 use std::fmt;
 use std::io;
@@ -16,31 +17,33 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::Revision;
 
-/// Prefix of the keys whose values are sealed.
+/// Prefix of the store keys whose values are sealed.
 const SEALED_KIND: &str = "secrets/";
 
-/// Prefix of a sealed value. Other values are JSON and begin with a brace.
+/// Prefix of a sealed value. Unsealed values are JSON and begin with a brace.
 pub(super) const MAGIC: &[u8] = b"\0muster:aes-256-gcm:1:";
 
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 12;
 const NONCE_BYTES: usize = 12;
 
-/// Keys in one file: rotation adds one at a time, and old keys are removed when no backup needs them.
+/// Maximum number of keys in a key file: each rotation adds one, and old keys stay as long as a backup needs them.
 const KEYS_MAX: usize = 64;
 
 const TITLE: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
 
-/// The keys of a key file, in its order. Clones share them.
+/// The encryption keys of a key file, in file order: the first one encrypts, all of them decrypt. Clones share the
+/// keys.
 #[derive(Clone)]
 pub struct Keys(Arc<Vec<Key>>);
 
+/// One encryption key of a key file.
 struct Key {
     id: String,
     secret: [u8; KEY_BYTES],
 }
 
-/// Prints the IDs and never the keys.
+/// Prints only the key IDs, never the keys.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|it| &it.id)).finish()
@@ -64,7 +67,7 @@ pub enum KeysError {
 }
 
 impl Keys {
-    /// Reads a key file, which only its owner may be able to read.
+    /// Reads a key file; fails if users other than its owner may read it.
     pub fn read(path: &Path) -> Result<Self, KeysError> {
         use std::os::unix::fs::MetadataExt as _;
         let failed = |source| KeysError::Read { path: path.to_owned(), source };
@@ -96,7 +99,7 @@ impl Keys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Writes a key file with a new key before the `kept` ones.
+    /// Writes a key file with a new key followed by the `kept` keys.
     pub fn add_to(kept: Option<&Self>, path: &Path) -> Result<Self, KeysError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeysError::Random)?;
@@ -111,7 +114,7 @@ impl Keys {
         Self::read(path)
     }
 
-    /// The ID of the key that encrypts.
+    /// The ID of the key that is used for encryption.
     pub fn id(&self) -> &str {
         &self.0[0].id
     }
@@ -120,7 +123,7 @@ impl Keys {
         self.0.iter().any(|it| it.id == id)
     }
 
-    /// The sealed value, if the key is that of a Secret.
+    /// Encrypts the value of a Secret; `None` for other kinds.
     pub(super) fn seal(
         &self,
         key: &str,
@@ -149,7 +152,7 @@ impl Keys {
         Ok(Some(sealed))
     }
 
-    /// The decrypted value; `None` if the value is not sealed.
+    /// Decrypts a sealed value; `None` if the value is not sealed.
     pub(super) fn open(
         &self,
         key: &str,
@@ -173,7 +176,7 @@ impl Keys {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OpenError {
     NoKey(String),
-    /// It is not the value that was written for this key at this revision.
+    /// The value is not the one that was written for this store key at this revision.
     Changed,
 }
 
@@ -187,7 +190,7 @@ fn is_sealed(value: &[u8]) -> bool {
     parts(value).is_some()
 }
 
-/// The ID of the key, and the bytes after it.
+/// Splits a sealed value into the ID of its encryption key and the remaining bytes; `None` if the value is not sealed.
 fn parts(value: &[u8]) -> Option<(&str, &[u8])> {
     let rest = value.strip_prefix(MAGIC)?;
     let end = rest.iter().position(|it| *it == b':')?;
@@ -199,7 +202,7 @@ fn aad(key: &str, revision: Revision) -> Aad<Vec<u8>> {
 }
 
 impl Key {
-    /// The key of one value. Upstream: KMS v2 derives data keys in the same way.
+    /// Derives the encryption key of one value. Upstream: KMS v2 derives data keys in the same way.
     fn derived(&self, salt: &[u8]) -> LessSafeKey {
         let derived = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),

@@ -1,12 +1,12 @@
-//! Checks SQLite's write-ahead log before SQLite reads it. SQLite takes the first frame with a wrong checksum for the end of the log. That
-//! is right after a crash, which leaves one transaction unfinished, and wrong if the disk has damaged frames that were synced long ago:
-//! all later commits would be lost silently.
+//! Verifies SQLite's write-ahead log before SQLite reads it. SQLite treats the first frame with a wrong checksum as the
+//! end of the log. That is correct after a crash, which leaves one transaction unfinished. If the disk has damaged
+//! frames that were synced earlier, all later commits would be lost silently.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// The magic numbers, one for each byte order of the checksums.
+/// Magic numbers of the log header, one for each byte order of the checksums.
 const SUMS_LITTLE: u32 = 0x377f_0682;
 const SUMS_BIG: u32 = 0x377f_0683;
 
@@ -16,9 +16,9 @@ const FRAME_HEADER_BYTES: usize = 24;
 /// Largest page size of SQLite.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// Whether transactions that were synced can no longer be read. A transaction begins only when the one before is synced, so if two or more
-/// end at or after a frame with a wrong checksum, the first of them was synced. Damage to the last transaction cannot be told from a
-/// crash.
+/// Whether synced transactions can no longer be read. A transaction begins only after the previous one is synced, so if
+/// two or more end at or after a frame with a wrong checksum, the first of them was synced. Damage to the last
+/// transaction cannot be distinguished from a crash.
 pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -42,7 +42,7 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let (mut is_whole, mut lost) = (true, 0);
     while fill(&mut file, &mut frame)? {
-        // Frames of an older generation remain after the end until they are overwritten.
+        // Frames of earlier log generations remain after the end until they are overwritten.
         let is_current = frame[8..16] == header[16..24];
         is_whole = is_whole && is_current && sum.holds(&frame);
         let ends_transaction = word(&frame, 4) != 0;
@@ -53,14 +53,14 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     Ok(1 < lost)
 }
 
-/// The running checksum, from the header on.
+/// The running checksum of the log, starting with the header.
 struct Sum {
     is_big: bool,
     sum: [u32; 2],
 }
 
 impl Sum {
-    /// `None` if the header is damaged.
+    /// The checksum after the header; `None` if the header is damaged.
     fn of_header(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let is_big = match word(header, 0) {
             SUMS_LITTLE => false,
@@ -94,7 +94,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }
 
-/// `false` at the end of the file.
+/// Fills `bytes` from the file; returns `false` at the end of the file.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
