@@ -80,13 +80,9 @@ pub enum Found {
     /// The directory was already private.
     Private,
     /// Other users could access the directory. `mode` was its mode, which is 0700 now.
-    Repaired {
-        mode: u32,
-    },
+    Repaired { mode: u32 },
     /// The directory belongs to another user, `owner`, who could replace every file in it.
-    Foreign {
-        owner: u32,
-    },
+    Foreign { owner: u32 },
 }
 
 /// Creates a directory and its missing parents with mode 0700.

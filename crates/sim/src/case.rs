@@ -1,4 +1,5 @@
-//! A case of the catalogue: a world, what happens in it, and where it must end. One text file each.
+//! A case of the catalogue: an initial cluster, a script of user actions, and the expected final state. One text file
+//! each.
 //!
 //! ```text
 //! An unbound pod belongs to the node it is meant for.
@@ -7,28 +8,29 @@
 //! world                    # a scenario; also `replicas 2` and `burst 3`
 //!   node a
 //!   set d
-//! run                      # deeds, see `Deed::parse`
+//! run                      # user actions, see `UserAction::parse`
 //!   no-scheduler
 //!   wait 5
-//!   see                    # what stands where at this point, where nothing strikes
+//!   see                    # expected pods at this point; checked in the run without faults only
 //!     a  d@1 pending
 //!   see status
 //!     d  desired:1 ready:0
 //!   scheduler
 //! writes create<=1 delete<=0
-//! end                      # what stands where when all is settled
+//! end                      # expected pods when the cluster has converged
 //!   a  d@1 ready
-//! end anywhere             # instead: the same, on whichever nodes
-//! end status               # the counts that matter
+//! end anywhere             # instead of `end`: the names of the nodes do not matter
+//! end status               # expected counts of the status
 //!   d  desired:1 misscheduled:0
-//! end revisions            # template#number, and what is not the set's own in brackets
+//! end revisions            # template#number; revisions without a set are in brackets
 //!   d  1#1
-//! end events               # reasons, with how often
+//! end events               # expected number of Events by reason
 //!   FailedDaemonPod 1
 //! ```
 //!
-//! `loose REASON` excuses a case from the limit on creates and deletes under a fault, `once REASON` from faults
-//! altogether. After the deeds the world settles, and stays so; every invariant is checked at every step.
+//! `loose REASON` exempts a case from the limit on creates and deletes under a fault, `once REASON` exempts it from
+//! runs with faults. After the script the cluster must converge and stay converged; every invariant is checked at every
+//! step.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -45,29 +47,31 @@ use crate::faults::Mix;
 use crate::invariants::Violation;
 use crate::world::{Strike, World};
 
+/// A parsed case of the catalogue.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
-    /// What it is about, in words.
+    /// Description of the case.
     pub about: String,
     replicas: usize,
     burst: Option<usize>,
     world: scenario::World,
     script: Vec<Line>,
-    /// Word, and the most there may be of it.
+    /// Maximum number of controller writes, by `create` or `delete`.
     limits: Vec<(String, u64)>,
     end: String,
-    /// Which node is which does not matter.
+    /// The names of the nodes do not matter in `end`.
     anywhere: bool,
     status: Vec<Counts>,
     revisions: Option<String>,
     events: Vec<(String, usize)>,
     /// Why creates and deletes are not limited under faults.
     pub loose: Option<String>,
-    /// Why it is run without faults only.
+    /// Why the case is run without faults only.
     pub once: Option<String>,
 }
 
+/// One line of a case's script.
 #[derive(Clone, Debug)]
 enum Line {
     Deed(Deed),
@@ -75,10 +79,10 @@ enum Line {
     SeeStatus(Vec<Counts>),
 }
 
-/// A set, and some of its counts.
+/// The name of a set and expected counts of its status.
 type Counts = (String, Vec<(String, i64)>);
 
-/// A line of a case that makes no sense.
+/// A syntax error in a case file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreadable {
     pub file: String,
@@ -94,30 +98,32 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// How a case went.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub violation: Option<Violation>,
     pub hash: u64,
     pub steps: u64,
-    /// Controllers' writes until the world had settled, and delivered events: where a strike can fall.
+    /// Number of controller writes until the cluster had converged, and of delivered watch events: the places for a
+    /// fault.
     pub writes: usize,
     pub deliveries: usize,
     /// Creates and deletes of pods by node.
     pub summary: BTreeMap<(Text, &'static str), u64>,
     pub end: String,
-    /// The world when it ended, as a scenario.
+    /// The cluster at the end of the case, as scenario text.
     pub scenario: String,
     pub trace: Vec<String>,
 }
 
-/// When every case begins: the world's clock starts there.
+/// Virtual time at the start of every case.
 const BEGINS_S: i64 = 1000;
-/// Ten times what the longest case takes.
+/// Maximum number of steps of a case: ten times what the longest case takes.
 const STEPS_MAX: u64 = 200_000;
-/// The longest back-off of any case, and less than the ten minutes after which a stalled rollout is looked at.
+/// Time within which a case must converge: longer than any backoff in the cases, and less than the ten minutes after
+/// which a stalled rollout is reported.
 const SETTLED_WITHIN: Duration = Duration::from_secs(550);
-/// Any will do, as long as it is the same one.
+/// The seed of all cases. Its value does not matter.
 const SEED: u64 = 1;
 
 impl Case {
@@ -147,7 +153,7 @@ pub fn run_case(case: &Case, strike: Strike) -> Verdict {
     run(case, strike, false)
 }
 
-/// The same, with every step in words.
+/// Runs a case and records a log line for every step.
 pub fn trace_case(case: &Case, strike: Strike) -> Verdict {
     run(case, strike, true)
 }
@@ -182,9 +188,9 @@ fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
             }
         }
         world.settle();
-        // What a new process says again does not count.
+        // Events that a restarted controller records again do not count.
         let events = world.events.clone();
-        // A write that is refused while the world is watched for L9 is a change that a status may report.
+        // A write that is rejected during the check of L9 is a change that the status may report.
         writes = world.writes;
         world.stays_settled();
         world.events = events;
@@ -208,7 +214,7 @@ fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
     }
 }
 
-/// Where the case ended, and where it should have.
+/// Compares the final state with the expected one.
 fn compare(case: &Case, world: &mut World, undisturbed: bool) {
     let found = world.pods_by_node();
     if case.anywhere {
@@ -227,14 +233,14 @@ fn compare(case: &Case, world: &mut World, undisturbed: bool) {
     for (reason, expected) in &case.events {
         let found = world.events.get(reason.as_str()).copied().unwrap_or(0);
         if found != *expected {
-            world.checks.fail("end", || format!("{found} events {reason}, and {expected} should be"));
+            world.checks.fail("end", || format!("{found} events {reason}, expected {expected}"));
         }
     }
     for (what, most) in &case.limits {
         let done: u64 =
             world.checks.summary.iter().filter(|((_, it), _)| it == what).map(|(_, count)| count).sum();
         if *most < done {
-            world.checks.fail("end", || format!("{done} times {what}, and at most {most} should be"));
+            world.checks.fail("end", || format!("{done} times {what}, expected at most {most}"));
         }
     }
 }
@@ -257,9 +263,7 @@ fn expect_counts(world: &mut World, what: &'static str, expected: &[Counts]) {
         for (count, expected) in counts {
             let found = count_of(world, set, count);
             if found != Some(*expected) {
-                world
-                    .checks
-                    .fail(what, || format!("{count} of {set} is {found:?}, and should be {expected}"));
+                world.checks.fail(what, || format!("{count} of {set} is {found:?}, expected {expected}"));
             }
         }
     }
@@ -282,7 +286,7 @@ fn count_of(world: &World, set: &str, count: &str) -> Option<i64> {
     })
 }
 
-/// Every revision, by set: `d  1#1, 2#2`.
+/// All ControllerRevisions as text, by set: `d  1#1, 2#2`.
 fn revisions(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {
@@ -304,7 +308,7 @@ fn revisions(world: &World) -> String {
     out
 }
 
-/// A file, section by section.
+/// Parser of a case file, section by section.
 struct Reader<'a> {
     file: String,
     lines: Vec<(usize, &'a str)>,
@@ -347,7 +351,7 @@ impl<'a> Reader<'a> {
             self.case.about.push('\n');
         }
         if self.case.about.trim().is_empty() {
-            return Err(self.wrong(1, "say first, in words, what the case is about"));
+            return Err(self.wrong(1, "a case begins with a description in words"));
         }
         let mut ended = false;
         while let Some((at, line)) = lines.next() {
@@ -377,7 +381,7 @@ impl<'a> Reader<'a> {
             }
         }
         if !ended {
-            return Err(self.wrong(0, "where does it end?"));
+            return Err(self.wrong(0, "the section `end` is missing"));
         }
         Ok(self.case)
     }
@@ -499,7 +503,7 @@ mod tests {
         assert!(wrong(text).starts_with("x.txt:4: `colour=red`"), "{}", wrong(text));
         let text = "About.\nworld\n  node a\nrun\n  dance\nend\n  a  -\n";
         assert!(wrong(text).starts_with("x.txt:5: "), "{}", wrong(text));
-        assert!(wrong("About.\nworld\n  node a\n").contains("where does it end"));
+        assert!(wrong("About.\nworld\n  node a\n").contains("the section `end` is missing"));
         assert!(wrong("world\n  node a\nend\n  a  -\n").contains("in words"));
     }
 }

@@ -1,24 +1,24 @@
-//! What may go wrong. Each seed draws its own mix, so that some runs are quiet in one way and wild in another.
+//! Fault injection. Each seed draws its own mix of faults (swarm testing), so that runs stress different combinations.
 
 use crate::rng::Rng;
 
-/// What happens to a controller's write.
+/// A fault of a controller's write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WriteFault {
     Conflict,
     TooManyRequests,
     Server,
-    /// Done, and answered with an error all the same.
+    /// The write is applied, but the response is an error.
     ServerApplied,
     Forbidden,
     Invalid,
-    /// Done, but the answer is lost.
+    /// The write is applied, but the response is lost.
     LostApplied,
-    /// Not done, and no answer.
+    /// The write is not applied, and there is no response.
     LostNotApplied,
-    /// Done, and the controller dies before it hears of it.
+    /// The write is applied, and the controller crashes before it receives the response.
     CrashAfter,
-    /// The controller dies before it is done.
+    /// The controller crashes before the write is applied.
     CrashBefore,
 }
 
@@ -37,18 +37,18 @@ impl WriteFault {
     ];
 }
 
-/// What happens to an event on its way into a controller's cache.
+/// A fault of a watch event on its way to a controller's cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WatchFault {
-    /// Delivered twice.
+    /// The event is delivered twice.
     Duplicate,
-    /// Later changes of the same object swallow it.
+    /// The event is replaced by a later change of the same object.
     Coalesce,
-    /// The watch breaks, and a list replaces it.
+    /// The watch breaks, and the controller lists again.
     Relist,
-    /// The watch breaks, and a list from an API server that lags behind replaces it.
+    /// The watch breaks, and the controller lists from an API server that lags behind.
     StaleRelist,
-    /// This kind stands still for a while, the others go on.
+    /// The watch of this kind stalls for a while; those of other kinds continue.
     Freeze,
 }
 
@@ -57,7 +57,7 @@ impl WatchFault {
         [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
 
-/// How often each fault strikes, per mille of its occasions.
+/// The probability of each fault, per mille of its opportunities.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
     writes: [u64; 10],
@@ -66,23 +66,26 @@ pub struct Mix {
     pub freeze_process: u64,
     pub cut_off: u64,
     pub clock_step: u64,
-    /// How far replicas' and kubelets' clocks are off, in seconds.
+    /// Maximum clock skew of replicas and kubelets, in seconds.
     pub skew_s: u64,
     pub lag_ms: u64,
     pub node_trouble: u64,
     pub user: u64,
-    /// A node's agent dies; a container or sandbox does; an agent's write, or the answer to it, is lost.
+    /// A kubelet crashes.
     pub agent_crash: u64,
+    /// A container or its sandbox crashes.
     pub container_crash: u64,
+    /// A kubelet's write, or the response to it, is lost.
     pub agent_write: u64,
 }
 
 impl Mix {
+    /// No faults.
     pub fn none() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }
 
-    /// Swarm: each fault is off, rare or frequent, independently of the others.
+    /// Draws a random mix: each fault is off, rare or frequent, independently of the others.
     pub fn draw(rng: &mut Rng) -> Self {
         let mut level = |rare: u64, often: u64| match rng.below(4) {
             0 | 1 => 0,
@@ -114,7 +117,7 @@ impl Mix {
         mix
     }
 
-    /// The same world with nothing going wrong any more.
+    /// Turns all faults off; clock skew and a low latency stay.
     pub fn heal(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }

@@ -1,5 +1,5 @@
-//! What must hold of all that one agent does for one pod, in other words than the engine's: what is checked does not check
-//! itself.
+//! Invariants of a kubelet's actions for one pod. The rules are written independently of the engine, so that the engine
+//! does not check itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,11 +9,12 @@ use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Outcome, ProbeKind, RuntimeState, State};
 use serde_json::Value;
 
+/// Checks the actions of a kubelet for one pod.
 #[derive(Debug, Default)]
 pub struct Judge {
-    /// Startup probes that have passed, by container ID: that outlives an agent.
+    /// IDs of containers whose startup probe has passed; kept when the kubelet restarts.
     passed: BTreeSet<Text>,
-    /// All else is of one agent.
+    /// Actions in progress. This and the following fields are reset when the kubelet restarts.
     under_way: Vec<Action>,
     restarts: BTreeMap<Text, Restarts>,
     hooks: BTreeSet<Text>,
@@ -21,30 +22,31 @@ pub struct Judge {
     phase: u8,
 }
 
-/// How often a container came again.
+/// The restarts of one container of the spec.
 #[derive(Debug)]
 struct Restarts {
-    /// The one that ended before.
+    /// ID of the exited container that was last replaced.
     after: Text,
     at: Time,
     count: u32,
 }
 
-/// Grace is counted in whole seconds.
+/// Tolerance: grace periods are counted in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Judge {
+    /// A new kubelet process starts, and finds this pod status.
     pub fn begins(&mut self, status: &Value) {
         let passed = std::mem::take(&mut self.passed);
         *self = Self { passed, phase: place(status), ..Self::default() };
     }
 
-    /// The agent knows that all must have ended by then.
+    /// The kubelet has learned that all containers must be stopped by this time.
     pub fn ends_by(&mut self, at: Time) {
         self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
     }
 
-    /// The agent wants this done.
+    /// Checks an action that the kubelet starts.
     pub fn given(
         &mut self,
         action: &Action,
@@ -53,7 +55,7 @@ impl Judge {
         now: Time,
     ) -> Result<(), String> {
         if self.under_way.contains(action) {
-            return Err(format!("{action}: again, while it is under way"));
+            return Err(format!("{action}: started again while it is in progress"));
         }
         self.under_way.push(action.clone());
         match action {
@@ -78,24 +80,26 @@ impl Judge {
         }
     }
 
-    /// What ended comes again at once, then after 10 s, 20 s and so on up to 5 min.
+    /// Crash-loop backoff: an exited container restarts immediately, then after 10 s, 20 s and so on up to 5 min.
     fn comes_again(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
         let State::Exited { finished, .. } = last.state else { return Ok(()) };
         let before = self.restarts.remove(name);
         if let Some(before) = before.as_ref().filter(|it| it.after == last.id) {
-            // It could not be made, and is tried once more.
+            // The previous attempt to start the container failed, and is repeated.
             let Restarts { after, at, count } = before;
             self.restarts.insert(name.clone(), Restarts { after: after.clone(), at: *at, count: *count });
             return Ok(());
         }
-        let went_well = |it: &Restarts| Duration::from_secs(600) < finished.since(it.at);
-        let count = before.filter(|it| !went_well(it)).map_or(0, |it| it.count);
+        let ran_long = |it: &Restarts| Duration::from_secs(600) < finished.since(it.at);
+        let count = before.filter(|it| !ran_long(it)).map_or(0, |it| it.count);
         let waits = [0, 10, 20, 40, 80, 160, 300];
         let wait = waits[usize::try_from(count).unwrap_or(0).min(waits.len() - 1)];
         if now < finished + Duration::from_secs(wait) {
-            return Err(format!("{name} comes again before {wait} s have passed, for the {count}. time"));
+            return Err(format!(
+                "{name} restarts before its backoff of {wait} s has passed (restart {count})"
+            ));
         }
         self.restarts.insert(name.clone(), Restarts { after: last.id.clone(), at: now, count: count + 1 });
         Ok(())
@@ -108,7 +112,7 @@ impl Judge {
         let has_started = !starts_slowly || self.passed.contains(id);
         match probe {
             ProbeKind::Liveness | ProbeKind::Readiness if !has_started => {
-                Err(format!("{name} is probed, and has not started"))
+                Err(format!("{name} is probed before its startup probe has passed"))
             }
             _ => Ok(()),
         }
@@ -116,23 +120,23 @@ impl Judge {
 
     fn may_be_stopped(&mut self, id: &Text, grace: Duration, hook: bool, now: Time) -> Result<(), String> {
         if hook && !self.hooks.insert(id.clone()) {
-            return Err(format!("the hook of {id} runs twice"));
+            return Err(format!("the preStop hook of {id} runs twice"));
         }
         match self.end_by {
             Some(by) if by.max(now) + SECOND < now + grace => Err(format!(
-                "{id} is given {grace:?}, and is to end {:?} before that",
+                "{id} gets a grace period of {grace:?}, which ends {:?} after the pod's deadline",
                 (now + grace).since(by)
             )),
             _ => Ok(()),
         }
     }
 
-    /// A pod waits, runs, and ends, in this order.
+    /// The phase of a pod only advances: Pending, Running, then Succeeded or Failed.
     fn may_be_said(&mut self, status: &Value) -> Result<(), String> {
         let before = std::mem::replace(&mut self.phase, place(status));
         let has_ended = 2 <= before;
         if self.phase < before || (has_ended && self.phase != before) {
-            return Err(format!("from phase {before} to {}", status["phase"]));
+            return Err(format!("the phase goes back from rank {before} to {}", status["phase"]));
         }
         Ok(())
     }

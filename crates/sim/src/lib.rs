@@ -1,8 +1,9 @@
-//! A seeded, deterministic world around engine and store: the shipped rules under faults.
+//! Deterministic simulation testing: runs the shipped engine and store in a simulated cluster under injected faults.
 //!
-//! One seed draws a world, a mix of faults and a history of what people do. It runs in two phases: in the first,
-//! everything may fail and safety is checked at every step; then all faults stop, and the world must get to where it
-//! should be and stay there. `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds N` runs many.
+//! A seed determines the cluster, the mix of faults and the user actions. A run has two phases. In the first one every
+//! component may fail, and safety invariants are checked at every step. Then all faults stop, and the cluster must
+//! converge to the desired state and stay there. `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds
+//! N` runs many.
 
 pub mod actors;
 pub mod case;

@@ -1,4 +1,4 @@
-//! A container runtime in miniature: sandboxes and containers by pod, which outlive whoever made them.
+//! A simulated container runtime: sandboxes and containers by pod, which survive a restart of the kubelet.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Container, Outcome, RuntimeState, Sandbox, State};
 
-/// What runs on a machine.
+/// The sandboxes and containers on one machine, by pod UID.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pods: BTreeMap<Text, RuntimeState>,
@@ -18,7 +18,7 @@ impl Machine {
         RuntimeState { mark, ..self.pods.get(uid).cloned().unwrap_or_default() }
     }
 
-    /// The pods that something is there of.
+    /// The UIDs of pods with a sandbox or container.
     pub fn uids(&self) -> impl Iterator<Item = &Text> {
         self.pods.keys()
     }
@@ -35,7 +35,7 @@ impl Machine {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running(&it.state))
     }
 
-    /// The effect of an action on the runtime; `None` for actions that do not concern it.
+    /// Executes a kubelet action on the runtime; `None` for actions that do not concern the runtime.
     pub fn carry_out(&mut self, uid: &Text, action: &Action, image: &Text, now: Time) -> Option<Outcome> {
         let outcome = self.serve(uid, action, image, now);
         self.pods.retain(|_, it| !it.sandboxes.is_empty() || !it.containers.is_empty());
@@ -109,7 +109,7 @@ impl Machine {
         Some(done)
     }
 
-    /// A container ends.
+    /// A container exits.
     pub fn exit(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// The sandbox's own process dies, and all that is in it.
+    /// The sandbox process dies, and all containers in it.
     pub fn break_sandboxes(&mut self, uid: &str, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.sandboxes.iter_mut().for_each(|it| it.is_ready = false);
@@ -129,7 +129,7 @@ impl Machine {
         ids.iter().for_each(|it| self.exit(uid, it, 255, now));
     }
 
-    /// The machine was off: all is still there, and nothing runs.
+    /// The machine reboots: sandboxes and containers still exist, but none is running.
     pub fn reboot(&mut self, now: Time) {
         let uids: Vec<Text> = self.pods.keys().cloned().collect();
         uids.iter().for_each(|it| self.break_sandboxes(it, now));

@@ -1,4 +1,4 @@
-//! The shipped loops inside a world: their watches lag, their calls go astray, and their processes die.
+//! The shipped built-in controllers in the simulation: watches lag, requests fail, and processes crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::server::{Actor, Server, prefix};
 use crate::trace::Trace;
 use crate::world::{Task, World};
 
-/// The loops that there are.
+/// A built-in controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     Garbage,
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// All loops, not begun yet.
+/// All built-in controllers, not started yet.
 pub fn all() -> BTreeMap<Part, Box<dyn Plays>> {
     BTreeMap::from([
         (Part::Garbage, Player::boxed(Part::Garbage, garbage)),
@@ -67,7 +67,7 @@ fn garbage() -> Graph {
     Graph::new(all.to_vec(), all)
 }
 
-/// A node is silent soon, and pods leave a silent one soon, so that a short history has it all.
+/// The node lifecycle controller with short grace periods, so that a short run covers node failures and evictions.
 fn node_lifecycle() -> Lifecycle {
     Lifecycle::new(node_lifecycle::Settings {
         grace: BEAT_EVERY * 4,
@@ -78,17 +78,17 @@ fn node_lifecycle() -> Lifecycle {
     })
 }
 
-/// What a loop does next.
+/// One step of a built-in controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Move {
-    /// A new process.
+    /// The process starts.
     Begin,
-    /// The next event of a kind that it watches reaches it.
+    /// The next watch event of a watched kind reaches the controller.
     Deliver(usize),
     Look,
-    /// A call reaches the server.
+    /// A request reaches the API server.
     Call(usize),
-    /// Its answer reaches the loop.
+    /// The response reaches the controller.
     Answer(usize),
 }
 
@@ -122,7 +122,7 @@ impl World {
         self.parts.insert(part, player);
     }
 
-    /// Something of a kind was committed: whoever watches it will hear of it.
+    /// Schedules the delivery of a new commit to all built-in controllers that watch its kind.
     pub fn expect_delivery_to_parts(&mut self, kind: Kind) {
         let parts: Vec<Part> = self.parts.keys().copied().collect();
         for part in parts {
@@ -137,7 +137,7 @@ impl World {
 }
 
 impl World {
-    /// Whoever listens for the nodes' leases will hear of them.
+    /// Schedules the delivery of renewed node Leases to the node lifecycle controller.
     pub fn expect_heartbeats(&mut self) {
         let Some(player) = self.parts.get_mut(&Part::NodeLifecycle) else { return };
         let life = player.life();
@@ -148,11 +148,11 @@ impl World {
     }
 }
 
-/// Of what there are events.
+/// A source of watch events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     Commits(Kind),
-    /// They are not in the store.
+    /// Node Leases, which are kept outside the store.
     Leases,
 }
 
@@ -177,7 +177,7 @@ fn lease((node, renewed): (&Text, &Time)) -> Value {
     })
 }
 
-/// All that a loop can touch.
+/// The part of the simulation that a built-in controller's step may use.
 #[derive(Debug)]
 pub struct Hands<'a> {
     now: Time,
@@ -195,15 +195,17 @@ impl Hands<'_> {
     }
 }
 
-/// A loop of any kind.
+/// A simulated process of a built-in controller, of any controller type.
 pub trait Plays: fmt::Debug {
-    /// Counts its processes: what belonged to a dead one is ignored.
+    /// Number of process starts; tasks of an earlier process are ignored.
     fn life(&self) -> u64;
+    /// Executes one step.
     fn play(&mut self, its: Move, hands: &mut Hands<'_>);
-    /// What will bring it the event, unless one of its kind is on its way.
+    /// The delivery step for a new event, unless one is already scheduled for that kind.
     fn expect(&mut self, heard: Heard) -> Option<Move>;
 }
 
+/// A simulated process that runs one built-in controller.
 pub struct Player<L: Controller> {
     part: Part,
     begin: fn() -> L,
@@ -211,16 +213,16 @@ pub struct Player<L: Controller> {
     life: u64,
     driver: WorkQueue<L>,
     watches: Vec<Watch>,
-    /// How far each watch has come.
+    /// The revision that each watch has reached.
     cursors: Vec<u64>,
-    /// Up to when leases were told.
+    /// The time up to which Lease renewals were delivered.
     heard: Time,
     delivering: BTreeSet<usize>,
     shared: Interner,
-    /// Calls under way, and what came of those that were made.
+    /// Requests in flight, with the outcome of those that the API server has handled.
     calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
     sequence: usize,
-    /// When it will look next.
+    /// Time of the next scheduled reconcile.
     looks_at: Option<Time>,
 }
 
@@ -230,7 +232,7 @@ impl<L: Controller> fmt::Debug for Player<L> {
     }
 }
 
-/// Fewer than the loops may have: some calls wait for others even in a small world.
+/// Maximum number of concurrent requests of a built-in controller; low, so that requests queue even in a small cluster.
 const CALLS_MAX: usize = 4;
 
 impl<L: Controller + 'static> Player<L> {
@@ -314,7 +316,7 @@ impl<L: Controller + 'static> Player<L> {
         self.look_soon(hands);
     }
 
-    /// Those leases are told that were renewed.
+    /// Delivers the Leases that were renewed since the last delivery.
     fn hear(&mut self, kind: usize, hands: &mut Hands<'_>) {
         let renewed = hands.server.leases.iter().filter(|(_, at)| self.heard < **at);
         let renewed: Vec<String> = renewed.map(|it| lease(it).to_string()).collect();
@@ -348,7 +350,7 @@ impl<L: Controller + 'static> Player<L> {
             hands.soon(Move::Call(self.sequence));
         }
         if let Some(at) = step.wake_at {
-            // No clock is so fine that it wakes before its time.
+            // At least one microsecond later: a timer never fires early.
             self.look_at(at.max(hands.now + Duration::from_micros(1)), hands);
         }
     }
@@ -435,7 +437,7 @@ fn next_event(server: &Server, heard: Heard, after: u64) -> Option<Arc<muster_st
     server.store.since(prefix(kind), after).expect("it is all kept").next().cloned()
 }
 
-/// What the server does with a request.
+/// Handles a request of a built-in controller on the simulated API server.
 fn serve(server: &mut Server, request: &Request, actor: Actor) -> Outcome {
     if let Some(node) =
         request.path.strip_prefix("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/")
@@ -457,7 +459,7 @@ fn serve(server: &mut Server, request: &Request, actor: Actor) -> Outcome {
             let force = body["gracePeriodSeconds"] == 0;
             server.delete(kind, &key, guards["uid"].as_str(), version, force, actor)
         }
-        (verb, _) => unreachable!("{verb:?} {} is not served here", request.path),
+        (verb, _) => unreachable!("{verb:?} {} is not implemented in the simulation", request.path),
     };
     match (done, server.object(kind, &key)) {
         (Err(refusal), _) => Outcome::Refused(refusal),

@@ -1,8 +1,8 @@
-//! One pod on one node, for a seed: the shipped rules of `engine::pod` around a runtime that is slow and fails, containers
-//! that die, an agent that dies, and people who change and delete the pod.
+//! Simulation of one pod on one node: runs the shipped rules of `engine::kubelet::pod` with a slow and failing runtime,
+//! crashing containers, a crashing kubelet, and users who change and delete the pod.
 //!
-//! In the first phase all may fail, and what must never be is checked at every step; then all faults stop, and the pod
-//! must come to rest where it should be; then it is deleted, and nothing may be left of it.
+//! In the first phase everything may fail, and safety is checked at every step. Then all faults stop, and the pod must
+//! converge. Then it is deleted, and nothing of it may remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::machine::{Machine, is_running};
 use crate::rng::Rng;
 use crate::server::merge;
 
-/// Runs a seed. What is wrong comes back with all that happened until then.
+/// Runs a seed. The error describes the violation and contains the trace.
 pub fn run(seed: u64) -> Result<(), String> {
     let mut stage = Stage::draw(seed);
     stage.play().map_err(|why| {
@@ -30,79 +30,85 @@ pub fn run(seed: u64) -> Result<(), String> {
     })
 }
 
-/// How long faults go on, and how long it may take to come to rest after them: more than the longest back-off.
+/// Duration of the phase with faults, and the time to converge afterwards, which is longer than the longest backoff.
 const TROUBLED: Duration = Duration::from_secs(600);
 const RESTS_WITHIN: Duration = Duration::from_secs(700);
-/// More than any pod needs within that time.
+/// Maximum number of steps in one phase; more mean a hot loop.
 const STEPS_MAX: usize = 100_000;
 
+/// A scheduled step of the simulation.
 #[derive(Debug)]
 enum Task {
-    /// Something is done by the runtime, or the API server.
+    /// The runtime or the API server executes an action.
     Effect {
         life: u64,
         action: Action,
     },
-    /// What came of it reaches the agent.
+    /// The outcome of an action reaches the kubelet.
     Answer {
         life: u64,
         action: Action,
         outcome: Outcome,
     },
-    /// A container ends by itself.
+    /// A container exits on its own.
     Exit {
         id: Text,
         code: i32,
     },
-    /// The agent asks the runtime what there is.
+    /// The kubelet queries the state of the runtime.
     Ask {
         life: u64,
     },
+    /// The state of the runtime reaches the kubelet.
     Told {
         life: u64,
         seen: RuntimeState,
     },
-    /// The watch shows the object, or that it is gone.
+    /// The watch delivers the current object, or its deletion.
     Watch {
         life: u64,
     },
     Wake {
         life: u64,
     },
-    /// Something goes wrong, or somebody does something.
+    /// Injects a fault or a user action.
     Chaos,
+    /// The kubelet starts.
     Begin,
 }
 
+/// The simulation of one pod.
 struct Stage {
     rng: Rng,
     now: Time,
     tasks: BTreeMap<(Time, u64), Task>,
     sequence: u64,
     uid: Text,
-    /// As the API server has it.
+    /// The pod on the API server.
     object: Value,
     exists: bool,
     machine: Machine,
-    /// The agent, and which one it is.
+    /// The running kubelet's state of the pod; `None` while the kubelet is down.
     agent: Option<Pod>,
+    /// Number of kubelet starts and crashes; tasks of an earlier kubelet process are ignored.
     life: u64,
-    /// It was told that the pod is gone, or to be deleted.
+    /// The kubelet has seen that the pod is deleted or being deleted.
     knows_of_end: bool,
-    /// When it will look next.
+    /// Time of the next scheduled sync.
     wake_at: Option<Time>,
     is_troubled: bool,
     restart: Restart,
-    /// How containers ended, by name: what must not begin again.
+    /// Exit codes of containers, by name: they decide whether a restart is allowed.
     ended: BTreeMap<Text, Vec<i32>>,
-    /// Sandboxes in which a main container has begun.
+    /// Sandboxes in which a main container has started.
     begun: BTreeSet<Text>,
-    /// Attempts of every container that ever ran.
+    /// Name and attempt of every container that was started.
     ran: BTreeSet<(Text, u32)>,
     judge: Judge,
     trace: Vec<String>,
 }
 
+/// Names of the init containers, and whether each is a sidecar.
 const INIT: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
 const MAIN: [&str; 2] = ["log", "web"];
 
@@ -180,16 +186,18 @@ impl Stage {
             self.run_for(RESTS_WITHIN)?;
         }
         if self.exists {
-            return Err("it was deleted, and is still on the API server".into());
+            return Err("the pod was deleted, but still exists on the API server".into());
         }
         if let Some(uid) = self.machine.uids().next() {
             return Err(format!(
-                "it is gone from the API server, and something is left of it: {:?}",
+                "the pod is deleted from the API server, but the runtime still has {:?}",
                 self.machine.state(uid, 0)
             ));
         }
         match &self.agent {
-            Some(pod) if !pod.is_over() => Err("nothing is left of it, and the agent goes on".into()),
+            Some(pod) if !pod.is_over() => {
+                Err("nothing of the pod is left, but the kubelet keeps its state".into())
+            }
             _ => Ok(()),
         }
     }
@@ -206,7 +214,7 @@ impl Stage {
             self.step(task)?;
             steps += 1;
             if STEPS_MAX < steps {
-                return Err("it goes round in circles".into());
+                return Err("a hot loop".into());
             }
         }
         self.now = end;
@@ -280,7 +288,7 @@ impl Stage {
             return;
         }
         self.life += 1;
-        self.say(format!("agent {} begins", self.life));
+        self.say(format!("kubelet {} starts", self.life));
         self.judge.begins(&self.object["status"]);
         self.learn_of_end();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
@@ -293,7 +301,7 @@ impl Stage {
         self.ask(1);
     }
 
-    /// The agent is told what is so by now: whether the pod is to end, and by when.
+    /// The kubelet sees the current object: whether the pod is being deleted, and its deadline.
     fn learn_of_end(&mut self) {
         let meta = &self.object["metadata"];
         let is_deleted = meta["deletionTimestamp"].is_string();
@@ -332,7 +340,7 @@ impl Stage {
             self.judge.given(&action, &self.object["spec"], &seen, now)?;
             let begins = matches!(action, Action::Start { .. } | Action::RunSandbox { .. });
             if begins && self.knows_of_end {
-                return Err(format!("{action}: but it is to end"));
+                return Err(format!("{action}: but the pod is being deleted"));
             }
             let slow = if self.is_troubled { 1500 } else { 50 };
             let late = self.rng.between(1, slow);
@@ -341,11 +349,11 @@ impl Stage {
         Ok(())
     }
 
-    /// A call reaches the runtime, or the API server: even that of an agent that is dead by now.
+    /// The runtime or the API server executes an action, even if the kubelet that sent it has crashed meanwhile.
     fn effect(&mut self, life: u64, action: Action) -> Result<(), String> {
         let failed = Outcome::Failed { reason: reason(&action).into(), message: "it failed".into() };
         let fails = self.is_troubled && self.rng.chance(120);
-        // Some calls fail and have done their work all the same.
+        // Some calls take effect although they return an error.
         let outcome = if fails && self.rng.chance(600) {
             failed
         } else {
@@ -400,7 +408,7 @@ impl Stage {
             Action::Delete => {
                 if self.exists {
                     self.may_go()?;
-                    self.say("it is gone from the API server");
+                    self.say("the pod is deleted from the API server");
                     self.exists = false;
                     self.watch();
                 }
@@ -410,7 +418,7 @@ impl Stage {
         })
     }
 
-    /// Whether a container that begins may.
+    /// Checks that a container may start now.
     fn may_begin(
         &mut self,
         name: &Text,
@@ -421,10 +429,10 @@ impl Stage {
         let running =
             |name: &str| before.containers.iter().any(|it| *it.name == *name && is_running(&it.state));
         if running(name) {
-            return Err(format!("two {name} at once"));
+            return Err(format!("two containers {name} are running"));
         }
         if !self.ran.insert((name.clone(), attempt)) {
-            return Err(format!("attempt {attempt} of {name} twice"));
+            return Err(format!("attempt {attempt} of {name} is started twice"));
         }
         let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
         let place = INIT[..init].iter().position(|(it, _)| **it == **name);
@@ -436,20 +444,20 @@ impl Stage {
         if !self.begun.contains(sandbox) {
             for (earlier, is_sidecar) in &INIT[..place.unwrap_or(init)] {
                 let last = in_sandbox(earlier);
-                let is_through = last.is_some_and(|it| *is_sidecar || has_ended_well(it));
-                if !is_through {
-                    return Err(format!("{name} begins before {earlier} is through"));
+                let has_finished = last.is_some_and(|it| *is_sidecar || has_ended_well(it));
+                if !has_finished {
+                    return Err(format!("{name} starts before {earlier} has finished"));
                 }
             }
         }
         match place {
             Some(place) if !INIT[place].1 => {
                 if self.begun.contains(sandbox) || in_sandbox(name).is_some_and(has_ended_well) {
-                    return Err(format!("{name} begins again, and was through"));
+                    return Err(format!("{name} starts again after it had finished"));
                 }
                 let failed = in_sandbox(name).is_some();
                 if failed && self.restart == Restart::Never {
-                    return Err(format!("{name} failed, and begins again"));
+                    return Err(format!("{name} failed, but starts again"));
                 }
             }
             Some(_) => {}
@@ -457,14 +465,14 @@ impl Stage {
                 self.begun.insert(sandbox.clone());
                 let codes = self.ended.get(name).into_iter().flatten();
                 if let Some(code) = codes.into_iter().find(|it| !comes_again(self.restart, **it)) {
-                    return Err(format!("{name} ended with {code}, and begins again"));
+                    return Err(format!("{name} exited with {code}, but starts again"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Rule of the order: a sidecar outlives all main containers.
+    /// Checks the order of termination: a sidecar is stopped after all main containers.
     fn may_end(&self, life: u64, name: &str) -> Result<(), String> {
         let seen = self.machine.state(&self.uid, 0);
         let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
@@ -472,7 +480,7 @@ impl Stage {
         let main = seen.containers.iter().find(|it| MAIN.contains(&&*it.name) && is_running(&it.state));
         match main {
             Some(main) if name == "proxy" && is_deleted && !is_broken && !self.is_troubled => {
-                Err(format!("proxy is ended before {}", main.name))
+                Err(format!("proxy is stopped before {}", main.name))
             }
             _ => Ok(()),
         }
@@ -480,23 +488,25 @@ impl Stage {
 
     fn may_go(&self) -> Result<(), String> {
         if self.machine.is_running(&self.uid) {
-            return Err("it is taken off the API server, and runs".into());
+            return Err("the pod is deleted from the API server while it is running".into());
         }
         let status = &self.object["status"];
         let lists = ["initContainerStatuses", "containerStatuses"];
         let said = lists.into_iter().filter_map(|it| status[it].as_array()).flatten();
         let is_open = |it: &&Value| it["containerID"].is_string() && !it["state"]["terminated"].is_object();
         if let Some(open) = said.into_iter().find(is_open).filter(|_| !self.is_troubled) {
-            return Err(format!("it is taken off the API server, and nobody knows how this ended: {open}"));
+            return Err(format!(
+                "the pod is deleted from the API server without this container's exit: {open}"
+            ));
         }
         let phase = status["phase"].as_str();
         if matches!(phase, Some("Failed" | "Succeeded")) {
             return Ok(());
         }
-        Err(format!("it is taken off the API server in phase {phase:?}"))
+        Err(format!("the pod is deleted from the API server in phase {phase:?}"))
     }
 
-    /// A container that has begun will end by itself, or not.
+    /// Schedules the exit of a started container, if it exits on its own.
     fn live(&mut self, id: &Text, name: &Text) {
         let is_init = INIT.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
         let ends = is_init || self.restart != Restart::Always && &**name != "proxy";
@@ -555,7 +565,7 @@ impl Stage {
                 self.ask(5);
             }
             320..470 if self.agent.is_some() => {
-                self.say("the agent dies");
+                self.say("the kubelet crashes");
                 self.agent = None;
                 self.life += 1;
                 let late = self.rng.between(1, 5_000);
@@ -597,7 +607,7 @@ impl Stage {
     }
 
     fn exit(&mut self, id: &Text, code: i32) {
-        self.say(format!("{id} ends with {code}"));
+        self.say(format!("{id} exits with {code}"));
         self.machine.exit(&self.uid.clone(), id, code, self.now);
         self.note_ends();
         self.ask(5);
@@ -615,7 +625,7 @@ impl Stage {
         }
     }
 
-    /// Where it should be, once nothing fails any more.
+    /// Checks that the pod has converged after all faults have stopped.
     fn is_at_rest(&self) -> Result<(), String> {
         let status = &self.object["status"];
         let phase = status["phase"].as_str().unwrap_or_default();
@@ -632,34 +642,35 @@ impl Stage {
                 let is_ready =
                     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
                 if !is_ready {
-                    return Err(format!("all of it runs, and it is not ready: {status}"));
+                    return Err(format!("all containers are running, but the pod is not Ready: {status}"));
                 }
             }
-            _ => return Err(format!("it is {phase}, and what runs is {running:?}")),
+            _ => return Err(format!("the phase is {phase}, but the running containers are {running:?}")),
         }
         let (observed, generation) = (&status["observedGeneration"], &self.object["metadata"]["generation"]);
         if phase == "Running" && observed != generation {
-            return Err(format!("it is said of generation {observed}, and is at {generation}"));
+            return Err(format!("observedGeneration is {observed}, but the generation is {generation}"));
         }
         if self.restart == Restart::Always && phase == "Succeeded" {
-            return Err("it ended, and was to run always".into());
+            return Err("the pod has finished, but its restartPolicy is Always".into());
         }
         for container in seen.containers.iter().filter(|it| is_running(&it.state)) {
             let lists = ["containerStatuses", "initContainerStatuses"];
             let said = lists.iter().filter_map(|it| status[it].as_array()).flatten();
             let said = said.into_iter().find(|it| it["name"] == *container.name);
-            let said = said.ok_or_else(|| format!("{} runs, and nobody says so", container.name))?;
+            let said =
+                said.ok_or_else(|| format!("{} is running, but has no container status", container.name))?;
             if said["containerID"] != format!("sim://{}", container.id)
                 || said["restartCount"] != container.attempt
             {
-                return Err(format!("what is said of {} is not so: {said}", container.name));
+                return Err(format!("the container status of {} is wrong: {said}", container.name));
             }
         }
         Ok(())
     }
 }
 
-/// The policy in other words than the engine's: what is checked does not check itself.
+/// Whether the restart policy restarts a container with this exit code. Written independently of the engine.
 fn comes_again(restart: Restart, code: i32) -> bool {
     match (restart, code) {
         (Restart::Always, _) => true,
@@ -668,7 +679,7 @@ fn comes_again(restart: Restart, code: i32) -> bool {
     }
 }
 
-/// The reason that a shell gives for a failure.
+/// The reason that the agent gives when an action fails.
 fn reason(action: &Action) -> &'static str {
     match action {
         Action::FindImage { .. } => "ImageInspectError",

@@ -1,5 +1,5 @@
-//! A controller replica: the shipped cache, gate and act, with lagging watches, a lease, and a process that can die,
-//! freeze or be cut off.
+//! A replica of the DaemonSet controller: the shipped index, expectations and execution, with lagging watches, a Lease,
+//! and a process that can crash, freeze or lose its network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,29 +19,33 @@ use crate::rng::Rng;
 use crate::server::{Actor, prefix};
 use crate::world::{Task, World};
 
-/// Upstream's defaults.
+/// Lease duration, renew deadline and retry period: upstream's defaults.
 pub const LEASE: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
-/// Below the slack between the two: a write that is slower than this is not done at all.
+/// Timeout of a write, shorter than the difference between lease duration and renew deadline. A slower write is not
+/// applied.
 const WRITE_LIMIT: Duration = Duration::from_secs(4);
 
+/// The Lease for leader election: holder (replica and process) and expiry.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     pub holder: Option<(usize, u64)>,
     pub until: Time,
 }
 
+/// A simulated process of the DaemonSet controller.
 #[derive(Debug)]
 pub struct Replica {
     pub alive: bool,
-    /// Counts its processes: what belonged to a dead one is ignored.
+    /// Number of process starts; tasks of an earlier process are ignored.
     pub life: u64,
-    /// How far its clock is off, in microseconds, and how far it is when nobody has set it.
+    /// Clock skew in microseconds.
     skew: i64,
+    /// Clock skew without clock steps, to which the clock returns when faults stop.
     usual_skew: i64,
     frozen: bool,
-    /// What it would have done while frozen.
+    /// Tasks that were due while the process was frozen.
     held: Vec<Task>,
     cut_off_until: Time,
     pub leading: bool,
@@ -57,13 +61,14 @@ pub struct Replica {
     timers: BTreeMap<ObjectKey, Time>,
 }
 
+/// A plan in execution.
 #[derive(Debug)]
 struct Acting {
     act: Act,
     decided: Decided,
 }
 
-/// A call under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Flight {
     key: ObjectKey,
@@ -100,7 +105,7 @@ impl Replica {
         }
     }
 
-    /// What its own clock says.
+    /// The current time by the replica's own clock.
     pub fn clock(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
@@ -113,7 +118,7 @@ impl Replica {
         !self.timers.is_empty()
     }
 
-    /// It could take the lease if that were free.
+    /// Whether the replica could acquire a free Lease now.
     pub fn can_lead(&self, now: Time) -> bool {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
@@ -124,7 +129,7 @@ impl Replica {
 }
 
 impl World {
-    /// A new process: cold caches, listed from the store or from an API server that lags.
+    /// Starts a new process with empty caches, and lists all kinds, possibly from an API server that lags behind.
     pub fn start_replica(&mut self, index: usize) {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
@@ -153,7 +158,7 @@ impl World {
         if !replica.alive {
             return;
         }
-        self.trace.say(self.now, || format!("replica {index} dies"));
+        self.trace.say(self.now, || format!("replica {index} crashes"));
         (replica.alive, replica.leading) = (false, false);
         replica.life += 1;
         self.checks.forget_replica(index);
@@ -161,7 +166,7 @@ impl World {
         self.after(delay, Task::Restart { replica: index });
     }
 
-    /// The process stands still, its clock with it: it does not know that time has passed.
+    /// Freezes the process; its pending tasks run after it resumes.
     pub fn freeze_replica(&mut self, index: usize, span: Duration) {
         let replica = &mut self.replicas[index];
         if replica.alive && !replica.frozen {
@@ -175,7 +180,7 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.frozen = false;
         let held = std::mem::take(&mut replica.held);
-        self.trace.say(self.now, || format!("replica {index} goes on"));
+        self.trace.say(self.now, || format!("replica {index} resumes"));
         for task in held {
             let delay = self.soon();
             self.after(delay, task);
@@ -232,7 +237,7 @@ impl World {
         self.after(delay, Task::Deliver { replica: index, life, kind });
     }
 
-    /// Watches that have shown everything say so, now and then.
+    /// Sends a bookmark to all watches that have delivered every event.
     pub fn bookmark(&mut self) {
         self.after(Duration::from_secs(30), Task::Bookmark);
         let revision = self.server.revision();
@@ -296,7 +301,7 @@ impl World {
         self.wake_worker(index);
     }
 
-    /// The place in the log of the next commit that a replica has not seen.
+    /// The position in the commit log of the next commit that a replica has not seen.
     fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
         self.event_after_revision(kind, cursor)
@@ -306,7 +311,7 @@ impl World {
         self.event_after_revision(kind, self.server.log[at].revision)
     }
 
-    /// What the watch gives, checked against what was really committed.
+    /// The next event of the store's watch, as a position in the commit log.
     fn event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
         let event = self.server.store.since(prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
@@ -363,7 +368,7 @@ impl World {
         let plan = replica.cache.look(&key, clock);
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
-            self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
+            self.trace.say(now, || format!("replica {index} reconciles {key}: {}", one_line(&plan)));
             let life = self.replicas[index].life;
             let decided =
                 Decided { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
@@ -398,7 +403,7 @@ impl World {
         self.pump(index, &key);
     }
 
-    /// Sends every call that may be sent now.
+    /// Sends all requests of a plan that may be sent now.
     fn pump(&mut self, index: usize, key: &ObjectKey) {
         loop {
             let (now, life) = (self.now, self.replicas[index].life);
@@ -407,7 +412,7 @@ impl World {
             let Some(acting) = replica.acts.get_mut(key) else { return };
             match acting.act.next() {
                 Next::Call(_) if !may_write => {
-                    // It can no longer be sure to be the leader: it stops in the middle.
+                    // The replica may no longer be the leader: it stops in the middle of the plan.
                     return self.step_down(index);
                 }
                 Next::Call(call) => {
@@ -447,7 +452,7 @@ impl World {
         replica.leading && fresh
     }
 
-    /// The call reaches the server, whether or not the one who sent it still lives.
+    /// A request reaches the API server, even if the replica that sent it has crashed meanwhile.
     pub fn call(&mut self, index: usize, life: u64, at: usize) {
         if self.replicas[index].life != life && self.replicas[index].calls.len() <= at {
             return;
@@ -570,8 +575,8 @@ impl World {
             return;
         }
         let mine = self.lease.holder == Some((index, life));
-        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
-        // Whoever led and finds another name in the lease was away too long, even if the other is gone again.
+        let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
+        // A leader that finds another holder in the Lease has lost it, even if that holder is gone again.
         if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
         }
@@ -581,9 +586,15 @@ impl World {
         if !self.replicas[index].leading {
             self.trace.say(self.now, || format!("replica {index} leads"));
             self.replicas[index].leading = true;
-            // What the last leader did must be seen, wherever this one's caches are.
-            for kind in Kind::ALL {
-                self.relist(index, kind, self.server.revision());
+            // A new leader must see all writes of the previous leader, so it lists again.
+            if !mutant::is("B03") {
+                for kind in Kind::ALL {
+                    let skipped = (mutant::is("B01") && kind == Kind::Pods)
+                        || (mutant::is("B02") && kind == Kind::Revisions);
+                    if !skipped {
+                        self.relist(index, kind, self.server.revision());
+                    }
+                }
             }
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             self.replicas[index].queue.extend(keys);
@@ -591,14 +602,14 @@ impl World {
         }
     }
 
-    /// A process that has lost its lease ends, and a new one takes its place.
+    /// Ends the process of a leader that has lost its Lease; a new process starts.
     fn step_down(&mut self, index: usize) {
         if self.replicas[index].leading {
             self.crash_replica(index);
         }
     }
 
-    /// What the server does with a call. Bodies are those that go over the wire.
+    /// Executes a request on the simulated API server, with the body that the controller would send.
     fn apply(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Outcome {
         let actor = Actor::Controller(index);
         let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
@@ -709,10 +720,10 @@ fn answered(outcome: &Outcome) -> String {
             format!("r{}{}", it.resource_version, if it.deleting { ", deleting" } else { "" })
         }
         Outcome::Revision(it) => {
-            it.as_ref().map_or_else(|| "somebody else's".to_owned(), |it| format!("r{}", it.resource_version))
+            it.as_ref().map_or_else(|| "another owner's".to_owned(), |it| format!("r{}", it.resource_version))
         }
         Outcome::Pods(pods) => format!("{} pods", pods.len()),
-        Outcome::Refused(refusal) => format!("refused: {refusal}"),
+        Outcome::Refused(refusal) => format!("rejected: {refusal}"),
     }
 }
 
@@ -724,7 +735,7 @@ fn one_line(plan: &Plan) -> String {
 }
 
 impl World {
-    /// Faults are over for this replica too.
+    /// Ends the faults of a replica: clock steps, network partition and stalled watches.
     pub fn mend_replica(&mut self, index: usize) {
         let now = self.now;
         let replica = &mut self.replicas[index];
@@ -740,7 +751,7 @@ impl World {
         }
     }
 
-    /// Every set is looked at again, a hundred times over: nothing may come of it.
+    /// Enqueues all sets on the leader. In a converged cluster no write may result.
     pub fn resync(&mut self) {
         for index in 0..self.replicas.len() {
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();

@@ -1,6 +1,6 @@
-//! A small seeded generator: the only source of chance in the simulator.
+//! The seeded random number generator, the simulator's only source of randomness.
 
-/// SplitMix64: tiny, fast, and the same on every machine.
+/// SplitMix64 random number generator, with the same sequence on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -17,16 +17,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 where `end` is 0.
+    /// A random number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.draw() % end }
     }
 
+    /// A random number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True once in a thousand times `per_mille`.
+    /// `true` with a probability of `per_mille` in a thousand.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         0 < per_mille && self.below(1000) < per_mille
     }

@@ -1,4 +1,4 @@
-//! One seed, from its first draw to its verdict.
+//! Runs one seed: draws the cluster, injects faults, heals it, and checks that it converges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::invariants::Violation;
 use crate::rng::Rng;
 use crate::world::World;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Verdict {
     pub seed: u64,
@@ -17,18 +17,18 @@ pub struct Verdict {
     pub hash: u64,
     pub steps: u64,
     pub writes: usize,
-    /// The world when it ended, as a scenario.
+    /// The cluster at the end of the run, as scenario text.
     pub scenario: String,
     pub trace: Vec<String>,
 }
 
-/// How long faults go on.
+/// Duration of the phase with faults.
 const TROUBLED: Duration = Duration::from_secs(240);
 
 pub fn run(seed: u64, verbose: bool) -> Verdict {
     let mut world = draw(seed);
     world.trace.lines = verbose.then(Vec::new);
-    // S9: nothing panics, and where it does, the seed says so.
+    // S9: nothing panics. A panic is reported as a violation of the seed.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         world.start();
         world.run_for(TROUBLED);
@@ -52,7 +52,7 @@ pub fn run(seed: u64, verbose: bool) -> Verdict {
     }
 }
 
-/// The seed's world: a few nodes, one to three sets, one or two replicas.
+/// Draws the cluster of a seed: one to six nodes, one or two sets, one or two controller replicas.
 fn draw(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let mix = Mix::draw(&mut rng);

@@ -1,7 +1,7 @@
-//! The API server in miniature: objects as JSON on the real store, with the semantics that the rules lean on
-//! (optimistic concurrency, generations, graceful deletion, finalizers, strategic merge of owner references).
+//! A simulated API server: objects as JSON in the real store, with the semantics that the rules rely on (optimistic
+//! concurrency, generations, graceful deletion, finalizers, strategic merge of owner references).
 //!
-//! Whoever checks the controllers reads here and nowhere else: this is the one authoritative state.
+//! The invariants are checked against this state only: it is the authoritative state of the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use muster_engine::scenario;
 use muster_store::{Draft, Expect, Store};
 use serde_json::{Value, json};
 
-/// Who made a change.
+/// The component that made a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Actor {
     Controller(usize),
@@ -28,7 +28,7 @@ pub enum Actor {
     User,
 }
 
-/// One change of the authoritative state.
+/// One committed change of an object.
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub revision: u64,
@@ -36,13 +36,14 @@ pub struct Commit {
     pub key: ObjectKey,
     pub actor: Actor,
     pub at: Time,
-    /// `None`: deleted.
+    /// The fact after the change; `None` if the object was deleted.
     pub fact: Option<Watched>,
 }
 
-/// The revision, and the fact; `None` where the object was deleted.
+/// The revision of a change and the fact after it; `None` if the object was deleted.
 type Version = (u64, Option<Watched>);
 
+/// The simulated API server.
 #[derive(Debug)]
 pub struct Server {
     pub store: Store,
@@ -52,20 +53,20 @@ pub struct Server {
     pub nodes: BTreeMap<Text, Arc<Node>>,
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
-    /// Every version of every object, for questions about the past.
+    /// All versions of every object, to check what a controller saw at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<Version>>,
     pub log: Vec<Commit>,
     /// When each node last renewed its lease.
     pub leases: BTreeMap<Text, Time>,
     uids: u64,
     names: u64,
-    /// Most pods that may exist; creates beyond are refused as a quota would.
+    /// Maximum number of pods; further creates are rejected as by a ResourceQuota.
     pub quota: Option<usize>,
     pub namespace_terminating: bool,
     now: Time,
 }
 
-/// More than any run commits: compaction is a fault of its own, not an accident.
+/// Length of the store's history: more commits than any run makes, so that no watch is compacted by accident.
 const HISTORY_MAX: usize = 100_000;
 
 impl Default for Server {
@@ -116,7 +117,7 @@ impl Server {
         self.objects.get(&(kind, key.clone()))
     }
 
-    /// An object as it is on the wire.
+    /// The JSON of an object as it is sent to clients.
     pub fn json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
         self.store.get(&path(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
     }
@@ -125,13 +126,13 @@ impl Server {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
-    /// The fact as it was at a revision; `None` where there was no such object then.
+    /// The fact of an object at a revision; `None` if the object did not exist.
     pub fn at(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Watched> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
-    /// Every version that held at some moment between two revisions, both included.
+    /// All versions of an object that were current between two revisions, both included.
     pub fn between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Watched>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
@@ -144,13 +145,13 @@ impl Server {
         found
     }
 
-    /// What a list at a revision gives: the current one, or an older one from an API server that lags.
+    /// The result of a list at a revision, which may be older than the current one.
     pub fn list(&self, kind: Kind, revision: u64) -> Vec<Watched> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.at(*kind, key, revision).cloned()).collect()
     }
 
-    /// A quota is used up, or the namespace is on its way out.
+    /// Whether new pods are rejected: the quota is used up, or the namespace is terminating.
     pub fn refuses_pods(&self) -> bool {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
@@ -192,14 +193,14 @@ impl Server {
         }
         if kind == Kind::Nodes {
             have_reasons(&mut object);
-            // There is room for every pod: what does not fit is another story.
+            // Every node has enough resources for all pods: the simulation does not cover resource shortage.
             object["status"]["allocatable"] = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
         }
         self.commit(kind, &key, Some(object), actor);
         Ok(key)
     }
 
-    /// Changes an object in place. Nothing is committed where nothing changed.
+    /// Updates an object with `change`. An update without a change is not committed.
     pub fn update(
         &mut self,
         kind: Kind,
@@ -232,7 +233,7 @@ impl Server {
         Ok(self.revision())
     }
 
-    /// A patch whose metadata may carry uid and resourceVersion as preconditions.
+    /// Patches an object. UID and resourceVersion in the patch are preconditions.
     pub fn patch(
         &mut self,
         kind: Kind,
@@ -250,7 +251,7 @@ impl Server {
         self.update(kind, key, actor, |object| merge(object, patch))
     }
 
-    /// PUT of the status: uid and resourceVersion must be those of the object.
+    /// Replaces the status of a set. UID and resourceVersion must match.
     pub fn put_status(&mut self, key: &ObjectKey, body: &Value, actor: Actor) -> Result<u64, Refusal> {
         let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(Refusal::NotFound)?;
         for guard in ["uid", "resourceVersion"] {
@@ -261,7 +262,8 @@ impl Server {
         self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
     }
 
-    /// Rule of the API server: a pod that may still run is only marked; the kubelet removes it when it has stopped.
+    /// Deletes an object. Rule: a pod that may still be running only gets a deletion timestamp; the kubelet deletes it
+    /// after its containers have stopped.
     pub fn delete(
         &mut self,
         kind: Kind,
@@ -304,7 +306,7 @@ impl Server {
         self.object(kind, key)?["metadata"]["uid"].as_str()
     }
 
-    /// The world as text, ready to paste into a test.
+    /// The state of the cluster as scenario text, which a test can parse.
     pub fn scenario(&self) -> String {
         let of = |kind| self.objects(kind).map(|(_, it)| (**it).clone()).collect();
         scenario::print(&scenario::World {
@@ -316,7 +318,7 @@ impl Server {
         })
     }
 
-    /// A change that another server made, byte for byte, at the revision that it had there. `None`: deleted.
+    /// Replays a recorded change of another server, byte for byte and at its revision. `json` is `None` for a deletion.
     pub fn replay(
         &mut self,
         revision: u64,
@@ -326,7 +328,7 @@ impl Server {
         actor: Actor,
         at: Time,
     ) {
-        // The revisions between are of other kinds.
+        // Skipped revisions belong to kinds that the simulation does not have.
         self.store.skip_to(revision.saturating_sub(1));
         self.now = self.now.max(at);
         let object = json.map(|it| {
@@ -367,7 +369,7 @@ impl Server {
         self.log.push(Commit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 
-    /// Keeps the parsed fact of the newest version.
+    /// Parses the newest version of an object and stores the fact.
     fn note(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
@@ -393,8 +395,8 @@ impl Server {
     }
 }
 
-/// What the API server, or a webhook of it, gives every pod here: one that may run to its end, that takes its time to stop,
-/// that is asked whether it is ready, and that has no addresses to tell of.
+/// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: it may run to completion,
+/// has a long grace period and a readiness probe, and uses the host network.
 fn have_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
         pod["status"] = json!({"phase": "Pending"});
@@ -407,7 +409,8 @@ fn have_defaults(pod: &mut Value) {
     }
 }
 
-/// A taint that stands for a condition comes with it: whoever watches over nodes would take it away.
+/// Sets the node condition that belongs to each condition taint; otherwise the node lifecycle controller would remove
+/// the taint.
 fn have_reasons(node: &mut Value) {
     const REASONS: [(&str, &str); 4] = [
         ("network-unavailable", "NetworkUnavailable"),
@@ -431,14 +434,14 @@ fn have_reasons(node: &mut Value) {
     }
 }
 
-/// Nothing runs for it: it was never bound, or it has finished.
+/// Whether a pod may be deleted immediately: it was never bound, or it has finished.
 fn pod_may_go(pod: &Value) -> bool {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// A merge patch, but that addresses that are taken away are not there, `metadata.ownerReferences` is merged by uid, and conditions by type, as a strategic merge patch
-/// does it.
+/// Applies a patch: a JSON merge patch, except that `ownerReferences` are merged by UID and `conditions` by type, and
+/// `podIPs` are replaced, as in a strategic merge patch.
 pub fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
@@ -494,7 +497,7 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     status["conditions"] = conditions.into();
 }
 
-/// A name's tail, from the alphabet that Kubernetes uses.
+/// The generated suffix of a name, from the alphabet that Kubernetes uses.
 fn base(mut number: u64) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What happened, as a number that two runs can be compared by, and as lines for a reader.
+//! The trace of a run: a hash to compare two runs, and log lines for a replay.
 
 use std::fmt::Write as _;
 
@@ -8,6 +8,7 @@ use muster_engine::scenario;
 use crate::server::Commit;
 use crate::world::Task;
 
+/// The trace of a run.
 #[derive(Clone, Debug)]
 pub struct Trace {
     hash: u64,
@@ -42,7 +43,7 @@ impl Trace {
         self.mix(&text);
     }
 
-    /// A line for the reader of a replay.
+    /// Adds a log line, if the run is traced.
     pub fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             let micros = now.as_micros() - scenario::EPOCH_S * 1_000_000;

@@ -1,5 +1,5 @@
-//! A world on one thread with virtual time: the server, controller replicas, the shipped loops, kubelets
-//! and users, and a queue of who moves next. One seed, one history.
+//! The simulated cluster, on one thread with virtual time: API server, controller replicas, built-in controllers,
+//! kubelets and users, driven by a queue of tasks. The same seed always produces the same run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,27 +21,27 @@ use crate::rng::Rng;
 use crate::server::Server;
 use crate::trace::Trace;
 
-/// Who moves next.
+/// A scheduled step of the simulation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
-    /// The next event of a kind reaches a replica's cache.
+    /// Delivers the next watch event of a kind to a replica's cache.
     Deliver {
         replica: usize,
         life: u64,
         kind: Kind,
     },
-    /// A replica looks at the next key of its queue.
+    /// A replica reconciles the next key of its work queue.
     Work {
         replica: usize,
         life: u64,
     },
-    /// A replica's call reaches the server.
+    /// A replica's request reaches the API server.
     Call {
         replica: usize,
         life: u64,
         call: usize,
     },
-    /// The server's answer reaches the replica.
+    /// The API server's response reaches the replica.
     Answer {
         replica: usize,
         life: u64,
@@ -63,30 +63,31 @@ pub enum Task {
         replica: usize,
     },
     Kubelet(Text),
-    /// The nodes that live say so.
+    /// All live nodes send their heartbeats.
     Beat,
-    /// A shipped loop moves.
+    /// A built-in controller takes a step.
     Part {
         part: Part,
         life: u64,
         its: Move,
     },
     Bookmark,
-    /// Trouble for nodes and processes.
+    /// Injects random faults into nodes and processes.
     Chaos,
     User,
 }
 
-/// A fault that strikes at one place only: the n-th write, or the n-th delivered event.
+/// A single injected fault: at the n-th write, or at the n-th delivered watch event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Strike {
     pub write: Option<(usize, WriteFault)>,
     pub watch: Option<(usize, WatchFault)>,
 }
 
-/// A run takes some thousands of steps; one that takes this many goes round in circles.
+/// Maximum number of steps in [`World::run_for`]: a run takes some thousands, and more means a hot loop.
 const STEPS_MAX: u64 = 100_000;
 
+/// The simulated cluster.
 #[derive(Debug)]
 pub struct World {
     pub now: Time,
@@ -96,31 +97,33 @@ pub struct World {
     pub parts: BTreeMap<Part, Box<dyn Plays>>,
     pub lease: Lease,
     pub kubelets: BTreeMap<Text, Kubelet>,
-    /// What containers of each image do.
+    /// Behaviour of the containers of each image.
     pub natures: BTreeMap<String, Nature>,
     pub mix: Mix,
     pub strike: Strike,
     pub settings: Settings,
     pub checks: Checks,
     pub trace: Trace,
-    /// Events that the controllers recorded, by reason.
+    /// Number of Kubernetes Events that the controllers recorded, by reason.
     pub events: BTreeMap<String, usize>,
     tasks: BTreeMap<(Time, u64), Task>,
     sequence: u64,
     seen_commits: usize,
-    /// Controllers' writes and delivered events so far: what a strike counts by.
+    /// Number of controller writes and of delivered watch events so far; a [`Strike`] counts by them.
     pub writes: usize,
     pub deliveries: usize,
-    /// When each kubelet looks next, where that is known.
+    /// Time of each kubelet's next scheduled sync.
     pub woken: BTreeMap<Text, Time>,
     pub scheduler_runs: bool,
     pub garbage_runs: bool,
     pub user_budget: u64,
-    /// More steps than any run needs: beyond them it turns in a circle.
+    /// Maximum number of steps of the whole run; more mean a hot loop.
     pub steps_max: u64,
     pub settled_within: Duration,
-    /// What happens to the next write, whatever the mix says.
+    /// Fault of the next controller write, regardless of the mix.
     pub next_fault: Option<WriteFault>,
+    /// Number of further writes after which all pods are lost (used by a mutant only).
+    pub losses: u64,
 }
 
 impl World {
@@ -160,7 +163,7 @@ impl World {
         world
     }
 
-    /// Starts every process. Objects that exist by then were there before.
+    /// Starts all processes. Objects created before this call exist when the controllers list.
     pub fn start(&mut self) {
         self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
@@ -181,12 +184,12 @@ impl World {
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A delay within the world's usual latency.
+    /// A random delay within the latency of the fault mix.
     pub fn soon(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
     }
 
-    /// One move. `false` where nobody will ever move again.
+    /// Executes the next task. Returns `false` if there is none.
     pub fn step(&mut self) -> bool {
         let Some(((at, _), task)) = self.tasks.pop_first() else { return false };
         self.now = self.now.max(at);
@@ -194,7 +197,7 @@ impl World {
         self.trace.step(self.now, &task);
         if self.steps_max < self.trace.steps {
             let steps = self.trace.steps;
-            self.checks.fail("W14", || format!("{steps} steps and no end: a hot loop"));
+            self.checks.fail("W14", || format!("{steps} steps without an end: a hot loop"));
         }
         match task {
             Task::Deliver { replica, life, kind } => self.deliver(replica, life, kind),
@@ -216,7 +219,7 @@ impl World {
         true
     }
 
-    /// Lets everybody who watches know of what was committed since the last time.
+    /// Schedules the delivery of new commits to all watches, and checks the invariants on them.
     pub fn spread_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.seen_commits).cloned() {
             self.seen_commits += 1;
@@ -263,7 +266,7 @@ impl World {
         }
     }
 
-    /// Runs for so long, or until a check fails.
+    /// Runs for a duration of virtual time, or until an invariant is violated.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.violation().is_none() {
@@ -275,7 +278,7 @@ impl World {
                 break;
             }
             if STEPS_MAX < self.trace.steps {
-                self.checks.fail("W14", || "a hot loop: the world moves and gets nowhere".to_owned());
+                self.checks.fail("W14", || "a hot loop: many steps without progress".to_owned());
             }
         }
         if self.violation().is_none() {
@@ -292,7 +295,7 @@ impl World {
         self.tasks.values().any(|it| *it == Task::User)
     }
 
-    /// Whether anything but the standing rounds and timers is still to happen.
+    /// Whether no delivery, request or response is pending; periodic tasks and timers do not count.
     pub fn is_quiet(&self) -> bool {
         self.replicas.iter().all(Replica::is_quiet)
             && !self.tasks.values().any(|task| {
@@ -306,7 +309,7 @@ impl World {
             })
     }
 
-    /// What stands where, one line per node: what tests assert.
+    /// The pods of each node as text, one line per node, for assertions.
     pub fn pods_by_node(&self) -> String {
         let mut lines: BTreeMap<Text, Vec<String>> =
             self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();

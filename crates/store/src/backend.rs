@@ -76,9 +76,7 @@ pub enum CommitError {
     OverLimit(#[from] OverLimit),
     #[error("too many writes are waiting for the disk: try again later")]
     QueueFull,
-    #[error(
-        "the disk is full: writes fail until disk space is free again; reads and deletes still work"
-    )]
+    #[error("the disk is full: writes fail until disk space is free again; reads and deletes still work")]
     DiskFull,
     #[error("{why}: try again later")]
     Busy { why: String },

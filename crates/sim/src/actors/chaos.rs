@@ -1,4 +1,4 @@
-//! Trouble for processes and machines, as often as the seed's mix says.
+//! Injects faults into processes and nodes, with the probabilities of the seed's mix.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl World {
         self.rng.pick(&nodes).cloned()
     }
 
-    /// Every fault is over: whoever was down comes back, whoever misbehaved behaves.
+    /// Ends all faults: crashed processes and nodes come back, and all images behave well.
     pub fn heal(&mut self) {
         self.mix.heal();
         self.user_budget = 0;

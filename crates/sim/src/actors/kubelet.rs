@@ -1,5 +1,5 @@
-//! Nodes: a machine with its containers, and on it an agent that dies and comes back. What the agent does with a pod is what
-//! the shipped `engine::pod` says.
+//! A simulated node: a machine with a container runtime, and a kubelet that can crash and restart. The kubelet runs the
+//! shipped rules of `engine::kubelet::pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::rng::Rng;
 use crate::server::{Actor, Server};
 use crate::world::World;
 
-/// What the containers of an image do.
+/// The behaviour of the containers of an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Nature {
     #[default]
@@ -28,38 +28,40 @@ pub enum Nature {
     NeverReady,
     /// The node rejects the pod, or evicts it.
     Fails,
-    /// Runs to its end.
+    /// The container runs to completion.
     Ends,
-    /// Takes its node with it.
+    /// The container crashes its node.
     KillsNode,
-    /// Fails again and again, and waits in the kubelet's back-off.
+    /// The container fails repeatedly, and waits in the kubelet's crash-loop backoff.
     Crashes,
 }
 
+/// A simulated node with its kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct Kubelet {
     pub alive: bool,
-    /// Since when it has been silent.
+    /// Time since which the node has sent no heartbeats.
     pub dead_since: Option<Time>,
-    /// How far its clock is off, in microseconds.
+    /// Clock skew of the node in microseconds.
     pub skew: i64,
-    /// How long containers take to start, and to stop.
+    /// Time that containers take to start, and to stop.
     pub start: Duration,
     pub stop: Duration,
     /// A node that is shutting down fails its pods and rejects new ones.
     pub shutting_down: bool,
     machine: Machine,
-    /// Whose the sandboxes are, as their labels say.
+    /// Pod key by pod UID, as the labels of sandboxes have it.
     keys: BTreeMap<Text, ObjectKey>,
-    /// What takes its time, by when it is done. It is done even if the agent that asked for it is dead by then.
+    /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes meanwhile.
     under_way: BTreeMap<(Time, u64), Asked>,
     asked: u64,
-    /// All that the agent remembers, by pod UID.
+    /// The kubelet's in-memory state, by pod UID.
     charges: BTreeMap<Text, Charge>,
-    /// Which agent it is.
+    /// Number of kubelet restarts.
     life: u64,
 }
 
+/// A runtime operation in progress.
 #[derive(Clone, Debug)]
 struct Asked {
     life: u64,
@@ -67,30 +69,31 @@ struct Asked {
     action: Action,
 }
 
-/// A pod in the agent's care.
+/// The kubelet's in-memory state of one pod.
 #[derive(Clone, Debug)]
 struct Charge {
     pod: Pod,
-    /// As the agent saw it last; `None` once it is gone.
+    /// The API object as the kubelet saw it last; `None` after its deletion.
     object: Option<Arc<Value>>,
     image: Text,
-    /// What the API server has answered, on its way here until then.
+    /// Responses of the API server, with the time at which they arrive.
     answers: Vec<(Time, Action, Outcome)>,
-    /// A probe that is tried, and what the last one of which container said. It takes until there is something else to say,
-    /// so that nobody has to move where nothing happens.
+    /// The probe in progress. It completes only when its result differs from the last one, so that an idle pod needs no
+    /// steps.
     probe: Option<Action>,
+    /// Container ID and result of the last probe.
     probed: Option<(Text, bool)>,
     is_ended: bool,
     wake_at: Option<Time>,
-    /// Something was seen or heard since it was last looked at.
+    /// The pod must be synced: an input has changed since the last sync.
     has_news: bool,
 }
 
-/// What a kubelet sees and touches in its round.
+/// One sync loop iteration of a kubelet, with the parts of the simulation that it uses.
 struct Round<'a> {
     node: &'a Text,
     now: Time,
-    /// The same moment, on the node's clock.
+    /// The current time by the node's clock.
     clock: Time,
     server: &'a mut Server,
     natures: &'a BTreeMap<String, Nature>,
@@ -98,12 +101,12 @@ struct Round<'a> {
     rng: &'a mut Rng,
     checks: &'a mut Checks,
     again: Option<Time>,
-    /// Something that runs here takes the machine with it.
+    /// A container crashes the node.
     dies: bool,
 }
 
 impl World {
-    /// One round of a kubelet: what is bound to it, what runs on it, and what is to be done.
+    /// One sync loop iteration of a kubelet: reads its bound pods and containers, and syncs each changed pod.
     pub fn kubelet(&mut self, node: &Text) {
         if self.woken.get(node).is_some_and(|at| *at <= self.now) {
             self.woken.remove(node);
@@ -140,18 +143,18 @@ impl Kubelet {
         Self { alive: true, skew, start, stop, ..Self::default() }
     }
 
-    /// The pods of which something runs, by UID.
+    /// The pods with running containers, by UID.
     pub fn running(&self) -> impl Iterator<Item = (&Text, &ObjectKey)> {
         self.keys.iter().filter(|(uid, _)| self.machine.is_running(uid))
     }
 
-    /// Whether nothing is under way, and nothing waits to be tried again.
+    /// Whether the kubelet is idle: no operation in progress, and no retry or timer pending.
     pub fn is_at_rest(&self) -> bool {
         let rests = |it: &Charge| it.answers.is_empty() && it.wake_at.is_none() && !it.has_news;
         self.under_way.is_empty() && self.charges.values().all(rests)
     }
 
-    /// The machine was off: nothing runs any more, and a new agent finds what did.
+    /// Reboots the machine: all containers are stopped, and a new kubelet finds them.
     pub fn reboot(&mut self, now: Time) {
         (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
         self.under_way.clear();
@@ -159,13 +162,13 @@ impl Kubelet {
         self.machine.reboot(self.clock(now));
     }
 
-    /// Another agent, who remembers nothing.
+    /// Restarts the kubelet, which loses its in-memory state.
     pub fn begin_anew(&mut self) {
         self.charges.clear();
         self.life += 1;
     }
 
-    /// Something that runs ends without being asked to. Answers what it was.
+    /// Crashes a random running container or its sandbox, and returns its description.
     pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
         let all = self.machine.uids().flat_map(|uid| self.machine.running(uid).map(move |it| (uid, it)));
         let all: Vec<(Text, Text)> = all.map(|(uid, it)| (uid.clone(), it.id.clone())).collect();
@@ -182,7 +185,8 @@ impl Kubelet {
         Some(format!("{id} of {uid}"))
     }
 
-    /// A pod that runs when the world begins; its status says of its container what a kubelet would have said.
+    /// Creates the sandbox and container of a pod that is running when the simulation starts, and adds its container
+    /// status.
     pub fn settle_in(&mut self, object: &mut Value, now: Time) {
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
         let (meta, container) = (&object["metadata"], &object["spec"]["containers"][0]);
@@ -212,7 +216,7 @@ impl Kubelet {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    /// What the API server has for this node, and what the machine has that it does not.
+    /// Updates the kubelet's pods from the API server, and finds pods that exist only in the runtime.
     fn watch(&mut self, round: &mut Round<'_>) {
         let host = || Host { addresses: Vec::new(), runtime: "sim".into() };
         let mut bound = BTreeSet::new();
@@ -251,7 +255,7 @@ impl Kubelet {
         }
     }
 
-    /// What was asked of the runtime and is done by now.
+    /// Completes the runtime operations that are due.
     fn finish(&mut self, round: &mut Round<'_>) {
         while let Some(entry) = self.under_way.first_entry().filter(|it| it.key().0 <= round.now) {
             let Asked { life, uid, action } = entry.remove();
@@ -274,7 +278,8 @@ impl Kubelet {
         }
     }
 
-    /// What runs does as its image has it, and what is wrong with the node ends its pods.
+    /// Applies the behaviour of images to running containers, and ends pods of a failing image or of a node that shuts
+    /// down.
     fn live(&mut self, round: &mut Round<'_>) {
         let Self { machine, charges, start, shutting_down, .. } = self;
         for (uid, charge) in charges {
@@ -307,7 +312,7 @@ impl Kubelet {
         }
     }
 
-    /// Looks at each pod of which there is news, until there is nothing more to be done at once.
+    /// Syncs each changed pod until no immediate action is left.
     fn tend(&mut self, round: &mut Round<'_>) {
         for uid in self.charges.keys().cloned().collect::<Vec<_>>() {
             let Some(mut charge) = self.charges.remove(&uid) else { continue };
@@ -367,7 +372,7 @@ impl Kubelet {
         charge.has_news = true;
     }
 
-    /// Something that the runtime takes its time for.
+    /// Starts a runtime operation that takes the given time.
     fn ask(&mut self, uid: &Text, action: Action, takes: Duration, round: &mut Round<'_>) {
         self.asked += 1;
         let at = round.now + takes;
@@ -375,8 +380,8 @@ impl Kubelet {
         round.at(at);
     }
 
-    /// When the agent hears of a write. On a node where containers start slowly, that is slow too: what happens meanwhile is
-    /// told at once.
+    /// The time at which the kubelet receives the response to a write: after the network latency, and later on a node
+    /// where containers start slowly, so that one report covers several changes.
     fn heard_at(&self, round: &mut Round<'_>) -> Time {
         let lag = Duration::from_micros(round.rng.between(100, round.mix.lag_ms.max(1) * 1000));
         let at = round.now + self.start + lag;
@@ -390,7 +395,7 @@ impl Kubelet {
         if says_ready && !self.machine.is_running(uid) {
             round
                 .checks
-                .fail("S11", || format!("{} is said to be ready, and does not run", charge.pod.key()));
+                .fail("S11", || format!("{} is reported as Ready, but is not running", charge.pod.key()));
         }
         round.write(|server| server.patch(Kind::Pods, charge.pod.key(), patch, Actor::Kubelet).map(drop))
     }
@@ -398,7 +403,7 @@ impl Kubelet {
     fn delete(&self, uid: &Text, charge: &Charge, round: &mut Round<'_>) -> Outcome {
         let key = charge.pod.key();
         if self.machine.is_running(uid) {
-            round.checks.fail("S13", || format!("{key} is taken off the API server, and runs"));
+            round.checks.fail("S13", || format!("{key} is deleted from the API server while it is running"));
         }
         round.write(|server| match server.delete(Kind::Pods, key, Some(uid), None, true, Actor::Kubelet) {
             Err(Refusal::NotFound | Refusal::Conflict) => Ok(()),
@@ -422,7 +427,7 @@ impl Charge {
         }
     }
 
-    /// A probe that is tried has its answer once it is another than the last.
+    /// Completes the probe in progress if its result differs from the last one.
     fn judge(&mut self, nature: Nature, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
         let says = (id.clone(), nature == Nature::Good);
@@ -438,20 +443,20 @@ impl Charge {
 }
 
 impl Round<'_> {
-    /// There is something to do then.
+    /// Schedules another iteration at this time.
     fn at(&mut self, time: Time) {
         self.again = earliest(self.again, Some(time));
     }
 
-    /// A write to the API server; some are lost, and of some only the answer.
+    /// Writes to the API server; some requests are lost, and of some only the response.
     fn write(&mut self, write: impl FnOnce(&mut Server) -> Result<(), Refusal>) -> Outcome {
         let fails = self.rng.chance(self.mix.agent_write);
         let failed = |why: &str| Outcome::Failed { reason: "Unreachable".into(), message: why.into() };
         if fails && self.rng.chance(500) {
-            return failed("it was lost");
+            return failed("the request was lost");
         }
         match write(self.server) {
-            Ok(()) if fails => failed("its answer was lost"),
+            Ok(()) if fails => failed("the response was lost"),
             Ok(()) => Outcome::Done,
             Err(refusal) => failed(&format!("{refusal:?}")),
         }

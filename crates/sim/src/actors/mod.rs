@@ -1,4 +1,4 @@
-//! Everybody but the controllers.
+//! The simulated actors other than controllers: kubelets, users and injected faults.
 
 pub mod chaos;
 pub mod kubelet;

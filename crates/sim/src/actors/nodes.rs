@@ -1,4 +1,4 @@
-//! Machines and their agents: they come, beat, die and come back.
+//! Nodes and their kubelets: they are added, send heartbeats, crash and restart.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::kubelet::Kubelet;
 use crate::server::Actor;
 use crate::world::{Task, World};
 
-/// Three may be missed before a node counts as silent.
+/// Interval of node heartbeats. Three may be missed before a node becomes Ready=Unknown.
 pub const BEAT_EVERY: Duration = Duration::from_secs(3);
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
         self.wake_kubelet(node);
     }
 
-    /// Every node that lives renews its lease, and says that it is ready.
+    /// All live nodes renew their Lease and set their Ready condition to True.
     pub fn beat(&mut self) {
         self.after(BEAT_EVERY, Task::Beat);
         let clock = self.now.to_rfc3339();
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// A reboot: nothing runs any more, and the agent finds what did.
+    /// Reboots a dead node: its containers are stopped, and a new kubelet finds them.
     pub fn revive_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
             kubelet.reboot(self.now);
@@ -56,16 +56,16 @@ impl World {
         }
     }
 
-    /// The agent dies and begins anew, while its containers run on.
+    /// Restarts the kubelet of a node while its containers keep running.
     pub fn crash_agent(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node) {
             kubelet.begin_anew();
-            self.trace.say(self.now, || format!("the agent of {node} begins anew"));
+            self.trace.say(self.now, || format!("the kubelet of {node} restarts"));
             self.wake_kubelet(node);
         }
     }
 
-    /// A container dies, or its sandbox with all that is in it.
+    /// Crashes a random container, or its sandbox with all its containers.
     pub fn crash_container(&mut self, node: &Text) {
         let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {
@@ -74,11 +74,22 @@ impl World {
         }
     }
 
-    /// What a scenario says runs already, runs.
+    /// Creates the containers of a pod that a scenario declares as running.
     pub fn settle_in(&mut self, object: &mut Value) {
         let node = object["spec"]["nodeName"].as_str();
         if let Some(kubelet) = node.and_then(|it| self.kubelets.get_mut(it)) {
             kubelet.settle_in(object, self.now);
+        }
+    }
+
+    /// Deletes all pods after each of the next few writes following a faulty one (used by a mutant only).
+    pub fn lose_pods_after(&mut self, fault: bool) {
+        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
+        if 0 < self.losses {
+            let pods: Vec<ObjectKey> = self.server.pods.keys().cloned().collect();
+            for key in pods {
+                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
+            }
         }
     }
 }

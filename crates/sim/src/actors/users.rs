@@ -1,4 +1,4 @@
-//! What people do to a cluster: by chance, or by a script, one deed a line.
+//! User actions on the cluster: drawn at random, or read from a script with one action per line.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::faults::WriteFault;
 use crate::server::Actor;
 use crate::world::World;
 
-/// One thing a user, an administrator or fate does.
+/// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deed {
     Template {
@@ -32,7 +32,7 @@ pub enum Deed {
         set: String,
         limit: u64,
     },
-    /// `None` takes them away.
+    /// Sets the tolerations of the template; `None` removes them.
     Tolerate {
         set: String,
         key: Option<String>,
@@ -41,15 +41,15 @@ pub enum Deed {
         set: String,
         label: Option<(String, String)>,
     },
-    /// A newer API server fills in a field of the template that was left out.
+    /// A newer API server defaults a field that is absent from the template.
     Defaulted {
         set: String,
     },
-    /// An empty selector, which validation would refuse.
+    /// Sets an empty selector, which validation would reject.
     SelectAll {
         set: String,
     },
-    /// A condition in the status that is somebody else's.
+    /// Another client adds a condition to the status.
     ForeignCondition {
         set: String,
     },
@@ -57,7 +57,7 @@ pub enum Deed {
         set: String,
         how: Propagation,
     },
-    /// A line of a scenario: a set, a node, a pod or a revision.
+    /// Adds an object from a line of a scenario: a set, a node, a pod or a revision.
     Add {
         line: String,
     },
@@ -77,12 +77,12 @@ pub enum Deed {
     FreePod {
         pod: PodRef,
     },
-    /// Another revision's label on a pod.
+    /// Sets the revision hash label of a pod to another value.
     RehashPod {
         pod: PodRef,
         hash: String,
     },
-    /// A bare pod with a set's labels.
+    /// Creates a pod without an owner that has a set's labels.
     Impostor {
         set: String,
         node: String,
@@ -96,11 +96,11 @@ pub enum Deed {
     OrphanRevision {
         set: String,
     },
-    /// A revision that the selector no longer matches.
+    /// Changes the labels of a revision so that the selector no longer matches it.
     RelabelRevision {
         set: String,
     },
-    /// Another template under the name that the next one of this number would get.
+    /// Creates a revision with another template under the name that the template of this number would get.
     SquatRevision {
         set: String,
         number: u64,
@@ -131,11 +131,11 @@ pub enum Deed {
     ShutDown {
         node: String,
     },
-    /// The node's agent begins anew.
+    /// The kubelet of the node restarts.
     CrashAgent {
         node: String,
     },
-    /// How long containers of this node take to stop.
+    /// Sets the time that containers on this node take to stop.
     SlowStop {
         node: String,
         seconds: u64,
@@ -161,7 +161,7 @@ pub enum Deed {
     Freeze {
         seconds: u64,
     },
-    /// One kind of one replica's watches stands still.
+    /// The watches of one kind stall on all replicas.
     Stick {
         kind: Kind,
         seconds: u64,
@@ -173,18 +173,19 @@ pub enum Deed {
     Wait {
         seconds: u64,
     },
-    /// Until nothing more happens.
+    /// Waits until the cluster has converged.
     Settle,
-    /// The same, but soon.
+    /// Waits until the cluster has converged, at most for this time.
     SettleWithin {
         seconds: u64,
     },
-    /// The next write is done, or is not, and nobody hears of it.
+    /// The response to the controller's next write is lost; `applied` is whether the write itself succeeds.
     NoAnswer {
         applied: bool,
     },
 }
 
+/// The propagation policy of a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
     Background,
@@ -200,7 +201,7 @@ pub enum PodRef {
 }
 
 impl Deed {
-    /// Reads one line of a script.
+    /// Parses one line of a script.
     pub fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let own = |it: &str| it.to_owned();
@@ -279,7 +280,7 @@ impl Deed {
             ["settle", n] => Self::SettleWithin { seconds: number(n)? },
             ["lose-answer"] => Self::NoAnswer { applied: true },
             ["lose-write"] => Self::NoAnswer { applied: false },
-            _ => return Err(format!("{line:?} is no deed; see `Deed::parse` for those there are")),
+            _ => return Err(format!("{line:?} is not a user action; `UserAction::parse` lists all")),
         })
     }
 }
@@ -310,7 +311,7 @@ fn kind_of(text: &str) -> Result<Kind, String> {
     })
 }
 
-/// The namespace of everything that is not said to be elsewhere.
+/// Parses `NAMESPACE/NAME` or `NAME`, with `default` as the default namespace.
 fn ours(name: &str) -> ObjectKey {
     match name.split_once('/') {
         Some((namespace, name)) => ObjectKey::new(namespace, name),
@@ -319,7 +320,7 @@ fn ours(name: &str) -> ObjectKey {
 }
 
 impl World {
-    /// Does one deed. What cannot be done (no such pod) is not done.
+    /// Executes one user action. An action on an object that does not exist has no effect.
     pub fn does(&mut self, deed: &Deed) {
         self.trace.say(self.now, || format!("user: {deed:?}"));
         match deed {
@@ -464,7 +465,7 @@ impl World {
         self.spread_commits();
     }
 
-    /// One deed by chance.
+    /// Executes a random user action.
     pub fn user(&mut self) {
         let Some(deed) = self.some_deed() else { return };
         self.does(&deed);
@@ -600,7 +601,7 @@ impl World {
         let _ = self.server.delete(Kind::Sets, key, None, None, false, Actor::User);
     }
 
-    /// Adds the objects of scenario lines. Where the server gives out uids and names, it does so here too.
+    /// Adds the objects of scenario lines. The server assigns UIDs and names as usual.
     pub fn add(&mut self, text: &str) {
         let lines = format!("now {}\n{}", self.now.as_micros() / 1_000_000 - scenario::EPOCH_S, text);
         let world = scenario::parse(&lines).unwrap_or_else(|it| panic!("{it}"));
@@ -620,7 +621,7 @@ impl World {
             self.add_kubelet(&name);
         }
         for mut object in world.sets {
-            // Sets that come later are new ones, even under an old name.
+            // A set that is added later is a new object with a new UID, even under an old name.
             let taken = self
                 .server
                 .log
@@ -668,7 +669,7 @@ impl World {
             "name": name, "namespace": key.namespace.as_ref(),
             "labels": object["metadata"]["labels"], "ownerReferences": object["metadata"]["ownerReferences"],
         });
-        // Of its own: a label that two templates share would say of no pod which of them it has.
+        // The copy gets its own hash: with a shared hash, the template of a pod would be ambiguous.
         let hash = object["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
         copy["metadata"]["labels"]["controller-revision-hash"] = format!("{hash}-copy").into();
         copy["revision"] = (object["revision"].as_i64().unwrap_or(0) + 1).into();
@@ -693,7 +694,7 @@ impl World {
         let _ = self.server.create(Kind::Revisions, revision, Actor::User);
     }
 
-    /// How many pods of a set may be down, for whoever checks.
+    /// Whether a set rolls out with surge.
     pub fn is_surge(&self, key: &ObjectKey) -> bool {
         self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, Rollout::Surge(_)))
     }
@@ -702,7 +703,7 @@ impl World {
 fn strategy_of(text: &str) -> Value {
     let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.trim_matches('"').into(), Value::from);
     match text.split_once('=') {
-        // As it was stored before there was maxSurge.
+        // As stored by clusters before maxSurge existed.
         Some(("only-max-unavailable", it)) => {
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": amount(it)}})
         }

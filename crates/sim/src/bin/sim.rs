@@ -15,15 +15,15 @@ use muster_sim::run::{Verdict, run};
 use muster_sim::world::Strike;
 
 const HELP: &str = "\
-Runs the engine in simulated worlds full of faults, and checks every invariant at every step.
+Runs the controllers in simulated clusters with injected faults, and checks every invariant at every step.
 
 usage: cargo sim SEED                       replay one seed, with its trace
        cargo sim --seeds N [--from FIRST]   run N seeds, from FIRST (default 1)
-       cargo sim --case FILE [FAULT N]      run one case of the catalogue, with its trace; a fault strikes
+       cargo sim --case FILE [FAULT N]      run one case of the catalogue, with its trace; FAULT is injected at
                                             the N-th write (Conflict, LostApplied, …) or event (Relist, …)
 
 examples:
-  cargo sim 8841              what happened in seed 8841, step by step
+  cargo sim 8841              print every step of seed 8841
   cargo sim --seeds 10000     what `make test` runs";
 
 fn main() -> ExitCode {
@@ -87,12 +87,12 @@ fn case(file: &str, strike: Strike) -> ExitCode {
     }
     match &verdict.violation {
         None => {
-            println!("{name} held: {} writes, {} events; it ended with", verdict.writes, verdict.deliveries);
+            println!("{name} passed: {} writes, {} events; final state:", verdict.writes, verdict.deliveries);
             print!("{}", verdict.end);
             ExitCode::SUCCESS
         }
         Some(violation) => {
-            println!("{name} broke {violation}\nthe world then:\n{}", verdict.scenario);
+            println!("{name} violated {violation}\nthe cluster at that step:\n{}", verdict.scenario);
             ExitCode::FAILURE
         }
     }
@@ -101,14 +101,14 @@ fn case(file: &str, strike: Strike) -> ExitCode {
 fn report(verdict: &Verdict) {
     let Some(violation) = &verdict.violation else {
         println!(
-            "seed {} held: {} steps, {} writes, trace {:016x}",
+            "seed {} passed: {} steps, {} writes, trace {:016x}",
             verdict.seed, verdict.steps, verdict.writes, verdict.hash
         );
         return;
     };
-    println!("seed {} broke {violation}", verdict.seed);
+    println!("seed {} violated {violation}", verdict.seed);
     println!("  at step {}, replay: cargo sim {}", verdict.steps, verdict.seed);
-    println!("the world then, ready to paste into a test:");
+    println!("the cluster at that step, as scenario text for a test:");
     for line in verdict.scenario.lines() {
         println!("  {line}");
     }
@@ -121,7 +121,7 @@ fn many(first: u64, count: u64) -> ExitCode {
     let steps = AtomicU64::new(0);
     let failed: Mutex<BTreeMap<u64, Verdict>> = Mutex::new(BTreeMap::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    // A seed that panics is a finding like any other; its message is in the report.
+    // A panic of a seed is reported as a violation; its message is in the report.
     std::panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -155,7 +155,7 @@ fn many(first: u64, count: u64) -> ExitCode {
     }
     let steps = steps.into_inner();
     println!(
-        "seeds {first}..{end}: {} held, {} broke; {steps} steps in {:.1} s",
+        "seeds {first}..{end}: {} passed, {} failed; {steps} steps in {:.1} s",
         count - u64::try_from(failed.len()).unwrap_or(0),
         failed.len(),
         started.elapsed().as_secs_f64()

@@ -1,4 +1,4 @@
-//! L: once faults have stopped, the world gets to where it should be, says so, and stays there.
+//! L: after faults have stopped, the cluster converges, reports so in the status, and stays converged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::oracle::{self, View};
 use super::{Checks, Violation};
 use crate::world::World;
 
-/// Far beyond what healing takes: the longest back-off of a failed pod is fifteen minutes.
+/// Time within which the cluster must converge: well above the longest backoff of a failed pod, fifteen minutes.
 pub const SETTLED_WITHIN: Duration = Duration::from_secs(2400);
 
 impl World {
-    /// Runs until all is as it should be, or says what is not.
+    /// Runs until the cluster has converged; otherwise records a violation.
     pub fn settle(&mut self) {
         self.settle_within(self.settled_within);
     }
@@ -29,7 +29,7 @@ impl World {
         while self.now < end && self.violation().is_none() {
             self.run_for(wait);
             if self.is_settled() {
-                // What was under way elsewhere, such as a kubelet that starts its pods again, has its say.
+                // Give other components time to finish, such as a kubelet that restarts its pods.
                 let before = self.checks.controller_writes;
                 self.run_for(Duration::from_secs(15));
                 if before == self.checks.controller_writes && self.is_settled() {
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// L5: where a new process finds the work that the old one sleeps over, a wake-up was lost.
+    /// L5: if restarted controllers converge where the old processes did not, a wake-up was lost.
     fn blame(&mut self, violation: Violation) {
         for index in 0..self.replicas.len() {
             self.crash_replica(index);
@@ -53,7 +53,8 @@ impl World {
         self.run_for(Duration::from_secs(120));
         let detail = violation.detail.clone();
         if self.violation().is_none() && self.unsettled().is_none() {
-            self.checks.fail("L5", || format!("nobody woke up for {}: {detail}", violation.invariant));
+            self.checks
+                .fail("L5", || format!("no reconcile was scheduled for {}: {detail}", violation.invariant));
         } else {
             self.checks.violation = Some(violation);
         }
@@ -64,7 +65,7 @@ impl World {
         at_rest && self.is_quiet() && self.unsettled().is_none() && !self.has_plans()
     }
 
-    /// Whether the leader would write something yet, or waits to try again.
+    /// Whether the leader still has writes to make or a retry pending.
     fn has_plans(&self) -> bool {
         let Some(leader) = self.replicas.iter().find(|it| it.leading) else { return true };
         let (mut cache, clock) = (leader.cache.from_scratch(), leader.clock(self.now));
@@ -79,12 +80,12 @@ impl World {
         })
     }
 
-    /// The first thing that is not as it should be.
+    /// The first difference between the cluster and its desired state; `None` if it has converged.
     pub fn unsettled(&self) -> Option<Violation> {
         let view = View::now(&self.server);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let Some(leader) = self.replicas.iter().find(|it| it.leading) else {
-            return fail("L10", "nobody leads".to_owned());
+            return fail("L10", "no replica leads".to_owned());
         };
         let clock = leader.clock(self.now);
         for pod in view.pods.values().filter(|it| !it.bound && it.live()) {
@@ -103,7 +104,7 @@ impl World {
             let of_nowhere =
                 |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
             if let Some(pod) = view.pods.values().filter(|it| it.bound).find(of_nowhere) {
-                return fail("L6", format!("{} is on a node that is gone, and does not go", pod.key));
+                return fail("L6", format!("{} is on a deleted node, and is not garbage collected", pod.key));
             }
         }
         let names = view.nodes.keys().chain(view.pods.values().filter_map(|it| it.target.as_ref()));
@@ -118,7 +119,7 @@ impl World {
         for set in view.sets.values() {
             if set.deleting {
                 if self.garbage_runs && !self.held(set) {
-                    return fail("L6", format!("{} is being deleted and does not go", set.key));
+                    return fail("L6", format!("{} is being deleted, and is never removed", set.key));
                 }
                 continue;
             }
@@ -133,14 +134,17 @@ impl World {
             for (uid, key) in kubelet.running() {
                 let is_there = self.server.uid(Kind::Pods, key) == Some(uid);
                 if !is_there {
-                    return fail("S6", format!("containers of {key} run, and there is no such pod"));
+                    return fail(
+                        "S6",
+                        format!("containers of {key} are running, but the pod does not exist"),
+                    );
                 }
             }
         }
         None
     }
 
-    /// A pod or revision with a finalizer holds the set.
+    /// Whether a pod or revision with a finalizer blocks the deletion of the set.
     fn held(&self, set: &Set) -> bool {
         [Kind::Pods, Kind::Revisions].into_iter().any(|kind| {
             self.server.objects(kind).any(|(_, object)| {
@@ -151,7 +155,7 @@ impl World {
         })
     }
 
-    /// Its image will never be ready.
+    /// Whether a pod can never become ready, because of its image or its node.
     fn is_hopeless(&self, pod: &Pod) -> bool {
         let image = self.image(&pod.key);
         let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
@@ -159,7 +163,7 @@ impl World {
             || node.is_some_and(|it| it.shutting_down)
     }
 
-    /// L9: a settled world is left alone, by the same process and by a new one.
+    /// L9: in a converged cluster the controllers write nothing, neither the running processes nor restarted ones.
     pub fn stays_settled(&mut self) {
         if self.violation().is_some() {
             return;
@@ -187,7 +191,7 @@ impl World {
                 .map(|it| format!("{:?} {}", it.kind, it.key))
                 .collect();
             self.checks
-                .fail("L9", || format!("{writes} writes in a settled world, the last ones to {last:?}"));
+                .fail("L9", || format!("{writes} writes in a converged cluster, the last ones to {last:?}"));
         }
         if self.violation().is_none()
             && let Some(violation) = self.unsettled()
@@ -205,20 +209,20 @@ impl World {
     }
 }
 
-/// The world as it is once faults have stopped, and what excuses a set that is not where it should be.
+/// The state of the cluster after faults have stopped, and the conditions that excuse a set from converging.
 #[derive(Debug)]
 pub struct Outlook<'a> {
     pub view: &'a View,
     pub clock: Time,
-    /// Nodes where nobody runs anything.
+    /// Nodes without a running kubelet.
     pub dead: BTreeSet<Text>,
-    /// Pods that will never be ready.
+    /// Pods that can never become ready.
     pub hopeless: BTreeSet<ObjectKey>,
     pub refuses_pods: bool,
 }
 
 impl Outlook<'_> {
-    /// The first thing about a set that is not as it should be.
+    /// The first difference between a set and its desired state; `None` if the set has converged.
     pub fn unsettled(&self, set: &Set) -> Option<Violation> {
         let (view, clock) = (self.view, self.clock);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -229,11 +233,11 @@ impl Outlook<'_> {
                 && oracle::selects(set, &it.labels)
         });
         if let Some(pod) = stray {
-            return fail("L1", format!("{} is {}'s and is not adopted", pod.key, set.key));
+            return fail("L1", format!("{} matches {} and is not adopted", pod.key, set.key));
         }
         let released = view.pods_of(set).find(|it| !oracle::selects(set, &it.labels));
         if let Some(pod) = released {
-            return fail("L1", format!("{} is no longer {}'s and is not released", pod.key, set.key));
+            return fail("L1", format!("{} no longer matches {} and is not released", pod.key, set.key));
         }
         for node in view.nodes.values() {
             if let Some(violation) = self.unsettled_node(set, &node.name) {
@@ -245,14 +249,14 @@ impl Outlook<'_> {
             !it.bound && !it.deleting && node.is_some_and(|node| !view.nodes.contains_key(node))
         });
         if let Some(pod) = pending {
-            return fail("L1", format!("{} waits for a node that is gone", pod.key));
+            return fail("L1", format!("{} is pending for a deleted node", pod.key));
         }
         let counts = view.counts(set, clock);
         if set.status.counts != counts || set.status.observed_generation < set.generation {
             return fail(
                 "L2",
                 format!(
-                    "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
+                    "{}: status {:?} observed {}, expected {counts:?} at generation {}",
                     set.key, set.status.counts, set.status.observed_generation, set.generation
                 ),
             );
@@ -270,7 +274,7 @@ impl Outlook<'_> {
         self.unsettled_history(set)
     }
 
-    /// L1 for one node, and L3 where only the revision is wrong.
+    /// Checks L1 on one node, and L3 if only the pod's revision is wrong.
     fn unsettled_node(&self, set: &Set, name: &Text) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -284,10 +288,10 @@ impl Outlook<'_> {
         }
         if !oracle::eligible(set, node) {
             if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
-                return fail("L1", format!("{} waits for {name}, which takes no pod", it.key));
+                return fail("L1", format!("{} is pending for {name}, which is not eligible", it.key));
             }
             if let Some(it) = here.iter().find(|it| oracle::term(it) && !it.deleting) {
-                return fail("L1", format!("{} on {name} has finished and is still there", it.key));
+                return fail("L1", format!("{} on {name} has finished and is not deleted", it.key));
             }
             let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
             let moved = here.iter().find(|it| {
@@ -299,7 +303,9 @@ impl Outlook<'_> {
             });
             return match moved {
                 _ if surplus => fail("L1", format!("several pods on {name}")),
-                Some(it) => fail("L3", format!("{} was left behind on {name} and does not go", it.key)),
+                Some(it) => {
+                    fail("L3", format!("{} on {name}, which is not eligible, is not deleted", it.key))
+                }
                 None => None,
             };
         }
@@ -316,7 +322,7 @@ impl Outlook<'_> {
             }
             [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
             [pod] if !view.is_new(set, pod) && set.rollout != Rollout::OnDelete && !self.is_braked(set) => {
-                // L4: dead nodes are no excuse for the others.
+                // L4: dead nodes must not block the rollout on the other nodes.
                 fail(
                     if self.dead.is_empty() { "L3" } else { "L4" },
                     format!("{} on {name} is out of date", pod.key),
@@ -334,7 +340,7 @@ impl Outlook<'_> {
         }
     }
 
-    /// The budget is spent on nodes that do not come back: the rollout rightly stands still.
+    /// Whether the rollout is rightly paused: nodes that never recover use up its budget.
     fn is_braked(&self, set: &Set) -> bool {
         let desired = self.view.eligible_nodes(set).count();
         let hopeless = |node: &&str| {
@@ -345,7 +351,7 @@ impl Outlook<'_> {
         oracle::budget(set, desired) <= charged.iter().filter(|it| hopeless(it)).count()
     }
 
-    /// L7: the history is within its limit, and W16: the current revision has the highest number.
+    /// Checks L7 (the history is within its limit) and W16 (the current revision has the highest number).
     fn unsettled_history(&self, set: &Set) -> Option<Violation> {
         let view = self.view;
         let fail = |invariant, detail| Some(Violation { invariant, detail });
@@ -365,11 +371,11 @@ impl Outlook<'_> {
         if 0 < others.len().saturating_sub(set.history_max).min(free) {
             return fail(
                 "L7",
-                format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max),
+                format!("{} has {} old revisions, {} are allowed", set.key, others.len(), set.history_max),
             );
         }
         if others.iter().any(|it| current.number <= it.number) {
-            return fail("W16", format!("{} is current and has not the highest number", current.key));
+            return fail("W16", format!("{} is current, but does not have the highest number", current.key));
         }
         let duplicate =
             view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);

@@ -1,5 +1,5 @@
-//! What must hold, checked on the authoritative state: W when a controller plans and writes, S after every step, L after
-//! faults have stopped. The ids are those of the invariants' list in ARCHITECTURE.md.
+//! Invariants, checked on the authoritative state of the API server: W when a controller plans and writes, S after
+//! every step, L after faults have stopped. ARCHITECTURE.md lists them by ID.
 
 pub mod liveness;
 pub mod oracle;
@@ -34,70 +34,76 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What a write was decided on.
+/// The basis of a controller's write: its plan, and the state from which the plan was made.
 #[derive(Clone, Debug)]
 pub struct Decided {
     pub replica: usize,
     pub life: u64,
     pub snapshot: BTreeMap<Kind, u64>,
-    /// What the replica's clock said.
+    /// The time by the replica's clock.
     pub clock: Time,
     pub plan: Arc<Plan>,
-    /// UID and deletion of the set as read past the caches, where that was done.
+    /// UID and deletion of the set from a live read, if the controller has made one.
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// One retry of two seconds, a slow network, and a little.
+/// Time within which a free Lease must be acquired: one retry period of two seconds, and network latency.
 const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long what a late writer broke may take to heal.
+/// Time within which the effects of a write without the Lease must be repaired.
 const HEALED_WITHIN: Duration = Duration::from_secs(90);
 
-/// The shortest wait after a write that failed.
+/// Minimum delay before a failed write is retried.
 const RETRIED_AFTER: Duration = Duration::from_millis(100);
 
+/// The checks of all invariants, with the state that they need.
 #[derive(Debug, Default)]
 pub struct Checks {
+    /// The first violation of the run.
     pub violation: Option<Violation>,
-    /// Who holds the lease, and until when an earlier holder's late writes excuse what they broke.
+    /// Replica and process that hold the Lease.
     holder: Option<(usize, u64)>,
+    /// Time until which the effects of a write without the Lease are excused.
     rogue_until: Option<Time>,
-    /// Cells in which somebody else put or changed pods, or whose set changed its strategy: two pods may be there.
+    /// Sets and nodes where a user or the garbage collector changed pods, or whose set changed its strategy: two pods
+    /// may be there.
     excused: BTreeSet<(Text, Text)>,
-    /// Available pods that a rollout took, by set and node, until one is available there again; with the revision that
-    /// was being rolled out.
+    /// Available pods that a rollout deleted, by set and node, until a pod is available there again; the value is the
+    /// revision that was being rolled out.
     taken: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by replica and set.
     acknowledged: BTreeMap<(usize, Text), Acknowledged>,
-    /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
+    /// Time and number of deletes of finished pods, by replica, process, set, generation and node.
     failures: BTreeMap<Failing, (Time, u32)>,
-    /// Creates of acts under way, by set: for slow start.
+    /// Progress of plans in execution, by replica and set.
     batches: BTreeMap<(usize, ObjectKey), Batches>,
-    /// Since when the lease has been free while somebody could have taken it.
+    /// Time since which the Lease has been free while a replica could have acquired it.
     lease_free_since: Option<Time>,
-    /// A clock was set: from then on no lease tells two leaders apart.
+    /// A replica's clock was stepped: from then on the Lease cannot prevent two leaders.
     clock_was_set: bool,
-    /// Nothing goes wrong in this run, not even once.
+    /// The run has no faults.
     pub calm: bool,
-    /// When a write last failed, by process and set, and at which generation.
+    /// Time of the last failed write and the set's generation then, by replica, process and set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
-    /// Most creates, and most deletes, of one plan.
+    /// Maximum number of creates, and of deletes, of one plan.
     pub burst: usize,
-    /// Writes by controllers, for whoever asks whether all is quiet.
+    /// Number of writes by controllers.
     pub controller_writes: u64,
-    /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
+    /// Number of creates and deletes of pods by controllers, by node; used to compare two runs.
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
 
-/// Replica and life, the set's UID and generation, the node.
+/// Replica, process, the set's UID and generation, and the node.
 type Failing = (usize, u64, Text, i64, Text);
 
+/// The acknowledged writes of one replica to one set.
 #[derive(Debug, Default)]
 struct Acknowledged {
     wrote: BTreeMap<Kind, u64>,
     deleted: BTreeMap<Text, ObjectKey>,
 }
 
+/// The progress of one plan in execution, for the checks of slow start and status writes.
 #[derive(Debug, Default)]
 struct Batches {
     in_flight: usize,
@@ -119,13 +125,14 @@ impl Checks {
         self.rogue_until.is_some_and(|until| now <= until)
     }
 
-    /// A process has died: what it remembered is gone.
+    /// Drops the records of a replica whose process has crashed.
     pub fn forget_replica(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    /// Waits that were measured with the old clock say nothing any more, and no lease tells two leaders apart.
+    /// A replica's clock was stepped: earlier backoffs cannot be checked any more, and the Lease cannot prevent two
+    /// leaders.
     pub fn clock_stepped(&mut self, replica: usize) {
         self.clock_was_set = true;
         self.failures.retain(|(it, ..), _| *it != replica);
@@ -135,24 +142,24 @@ impl Checks {
         self.holder = Some(by);
     }
 
-    /// W12: the lease outlasts every write that was sent under it, unless clocks were set.
+    /// W12: every write reaches the server while its sender holds the Lease, unless a clock was stepped.
     pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
         if leads {
             return;
         }
         if !self.clock_was_set {
             let holder = self.holder;
-            self.fail("W12", || format!("replica {replica} writes while {holder:?} leads"));
+            self.fail("W12", || format!("replica {replica} writes while {holder:?} holds the Lease"));
         }
         self.rogue_until = Some(now + HEALED_WITHIN);
     }
 
-    /// Whether a replica holds the lease, as far as the server knows.
+    /// Whether a replica holds the Lease on the server.
     pub fn holds_lease(&self, replica: usize) -> bool {
         self.holder.is_some_and(|(it, _)| it == replica)
     }
 
-    /// L10: a lease that has run out is taken within one retry of whoever is there to take it.
+    /// L10: an expired Lease is acquired within one retry period, if a replica is able to.
     pub fn check_lease(&mut self, free: bool, somebody: bool, now: Time) {
         if !free || !somebody {
             self.lease_free_since = None;
@@ -160,7 +167,9 @@ impl Checks {
         }
         let since = *self.lease_free_since.get_or_insert(now);
         if since + LEASE_TAKEN_WITHIN < now {
-            self.fail("L10", || format!("the lease has been free since {since:?}, and nobody takes it"));
+            self.fail("L10", || {
+                format!("the Lease has been free since {since:?}, and no replica acquires it")
+            });
         }
     }
 
@@ -179,14 +188,14 @@ impl Checks {
     pub fn finished(&mut self, server: &Server, decided: &Decided) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
-        // L2: a status that was refused because somebody was faster is written again in the same round.
+        // L2: a status write that failed with a conflict is repeated in the same reconcile.
         let lives = server.sets.get(&set.key).is_some_and(|it| it.uid == set.uid && !it.deleting);
         if self.calm && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
-            self.fail("L2", || format!("{}: a refused status was not written again", set.key));
+            self.fail("L2", || format!("{}: a status write with a conflict was not repeated", set.key));
         }
     }
 
-    /// `cached`: the sets that the plan was made from.
+    /// Checks a new plan. `cached` are the sets in the replica's cache.
     pub fn planned<'a>(
         &mut self,
         server: &Server,
@@ -200,7 +209,7 @@ impl Checks {
         }
     }
 
-    /// The server's answer is on its way: from now on the replica may be held to it.
+    /// Records the server's response to a request.
     pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
         let lost = matches!(
             fault,
@@ -237,7 +246,8 @@ impl Checks {
         }
     }
 
-    /// A node whose pod was up until now, or which somebody else has touched, is no longer down by our hand.
+    /// Clears [`Checks::taken`] for a node whose pod was available before this commit, or that a user or the garbage
+    /// collector has changed.
     fn note_up_again(&mut self, server: &Server, commit: &Commit, now: Time) {
         let Some(Watched::Pod(before)) = server.at(Kind::Pods, &commit.key, commit.revision - 1) else {
             return;
@@ -253,18 +263,18 @@ impl Checks {
         }
     }
 
-    /// W14: after a write that failed, the next round waits.
+    /// W14: after a failed write, the next reconcile of the set waits.
     fn check_retry(&mut self, decided: &Decided) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.life, set.uid.clone());
         let Some((at, generation)) = self.failed_at.remove(&id) else { return };
         let waited = decided.clock.since(at);
         if waited < RETRIED_AFTER && generation == set.generation && !self.clock_was_set {
-            self.fail("W14", || format!("{} is tried again after {waited:?}", set.key));
+            self.fail("W14", || format!("{} is retried after {waited:?}", set.key));
         }
     }
 
-    /// A set takes pods over as they stand, two on a node among them; the surplus goes next.
+    /// Excuses a node on which a set adopts a pod: the set deletes surplus pods next.
     fn note_adoption(&mut self, server: &Server, commit: &Commit) {
         let before = server.at(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
         let (Some(Watched::Pod(before)), Some(Watched::Pod(now))) = (before, &commit.fact) else { return };
@@ -273,7 +283,7 @@ impl Checks {
         }
     }
 
-    /// Remembers where others than the controllers have put pods.
+    /// Records sets and nodes whose pods were changed by users or the garbage collector.
     fn note_strangers(&mut self, server: &Server, commit: &Commit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;

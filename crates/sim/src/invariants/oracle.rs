@@ -1,5 +1,5 @@
-//! What is right, said a second time in the plainest way, on the authoritative state. Nothing here calls a rule of the
-//! engine: an oracle that asks the accused proves nothing.
+//! The oracle: a second, simple implementation of the DaemonSet rules, on the authoritative state. It calls no rule of
+//! the engine, so that the engine is not compared with itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use muster_engine::daemonset::facts::{
 
 use crate::server::Server;
 
-/// The state at one revision per kind: as a controller saw it, or as it is.
+/// The state of the cluster at one revision per kind: the current state, or the state that a controller saw.
 #[derive(Debug, Default)]
 pub struct View {
     pub sets: BTreeMap<ObjectKey, Arc<Set>>,
@@ -51,14 +51,14 @@ impl View {
         view
     }
 
-    /// P(d): pods that the set controls, by UID.
+    /// The pods that the set controls.
     pub fn pods_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods
             .values()
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
-    /// P(d,n).
+    /// The pods of the set on a node.
     pub fn pods_on<'a>(&'a self, set: &'a Set, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
         self.pods_of(set).filter(move |it| it.target.as_deref() == Some(node))
     }
@@ -69,12 +69,12 @@ impl View {
             .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
-    /// D(d).
+    /// The nodes on which the set should run a pod.
     pub fn eligible_nodes<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Node>> {
         self.nodes.values().filter(|it| eligible(set, it))
     }
 
-    /// Hash labels that mean the template.
+    /// The revision hashes that stand for the current template.
     pub fn new_hashes(&self, set: &Set) -> BTreeSet<Text> {
         let same = self.revisions_of(set).filter(|it| means(set, it));
         same.filter_map(|it| it.hash().cloned()).collect()
@@ -84,14 +84,14 @@ impl View {
         self.is_new_by(set, pod, &self.new_hashes(set))
     }
 
-    /// When the current revision was made; the earliest it can have become current.
+    /// The creation time of the current revision.
     pub fn current_since(&self, set: &Set) -> Option<Time> {
         let same = self.revisions_of(set).filter(|it| means(set, it));
         same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
             .map(|it| it.created)
     }
 
-    /// How many nodes the budget must be charged for, counted node by node as the table of differences says it.
+    /// Number of nodes that count against the rollout budget, as described in docs/differences.md.
     pub fn charged(&self, set: &Set, now: Time) -> usize {
         self.charged_nodes(set, now).len()
     }
@@ -110,7 +110,7 @@ impl View {
     }
 
     fn is_new_by(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
-        // A pod that is older than the set got its label from another one.
+        // A pod that is older than the set got its label from another set.
         let generation = set.template_generation.filter(|_| set.created <= pod.created);
         let generation = generation.map(|it| it.to_string());
         pod.hash().is_some_and(|it| hashes.contains(it))
@@ -153,7 +153,7 @@ impl View {
         pods.iter().any(|it| it.deleting && real.iter().all(|taint| tolerated(&it.tolerations, taint)))
     }
 
-    /// The status as it should be.
+    /// The expected counts of the status.
     pub fn counts(&self, set: &Set, now: Time) -> Counts {
         let hashes = self.new_hashes(set);
         let mut counts = Counts::default();
@@ -252,12 +252,12 @@ fn is_trouble(taint: &Taint) -> bool {
         || taint.key.as_ref() == "node.kubernetes.io/unreachable"
 }
 
-/// Tolerations a pod of this set has: the template's, and those that come by themselves.
+/// Whether pods of the set tolerate a taint, by the template's tolerations or the automatic ones.
 fn pod_tolerates(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
-    let by_itself = match (taint.key.as_ref(), taint.effect) {
-        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", TaintEffect::NoExecute) => true,
+    let automatic = match (taint.key.as_ref(), taint.effect) {
+        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", Effect::NoExecute) => true,
         (
             "node.kubernetes.io/disk-pressure"
             | "node.kubernetes.io/memory-pressure"
@@ -268,14 +268,14 @@ fn pod_tolerates(set: &Set, taint: &Taint) -> bool {
         ("node.kubernetes.io/network-unavailable", TaintEffect::NoSchedule) => on_host,
         _ => false,
     };
-    by_itself || tolerated(&set.template.tolerations, taint)
+    automatic || tolerated(&set.template.tolerations, taint)
 }
 
 fn untolerated<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
     node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule && !pod_tolerates(set, it)).collect()
 }
 
-/// Name, selector and affinity.
+/// Whether the node matches the template's node name, node selector and node affinity.
 pub fn wanted(set: &Set, node: &Node) -> bool {
     let template = &set.template;
     let named = template.node_name.as_ref().is_none_or(|it| *it == node.name);

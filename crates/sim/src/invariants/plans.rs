@@ -1,4 +1,4 @@
-//! W, where a plan is made: judged on the state at the revisions it was made from.
+//! W: invariants of new plans, checked on the state at the revisions from which the plan was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::{Checks, describe};
 use crate::server::Server;
 
 impl Checks {
-    /// S8: a plan is made only from caches that show every write that was acknowledged to this replica.
-    /// S7: and it waits for nothing else: caches that show everything there is leave nothing to wait for.
+    /// S8: a plan is made only from caches that include all acknowledged writes of this replica.
+    /// S7: the replica does not wait for its own writes if its caches are up to date.
     pub(super) fn check_gate(
         &mut self,
         server: &Server,
@@ -24,7 +24,7 @@ impl Checks {
     ) {
         let waits = matches!(plan.waiting, Some(Why::WaitingForOwnWrites { .. }));
         if waits && plan.wake_at.is_none() {
-            self.fail("L5", || format!("{} waits for its own writes and no timer stands", plan.set.key));
+            self.fail("L5", || format!("{} waits for its own writes without a timer", plan.set.key));
         }
         let caught_up = Kind::ALL.iter().all(|kind| {
             let seen = snapshot.get(kind).copied().unwrap_or(0);
@@ -32,7 +32,7 @@ impl Checks {
         });
         if waits && caught_up {
             self.fail("S7", || {
-                format!("{} waits for writes although its caches show everything", plan.set.key)
+                format!("{} waits for its own writes although its caches are up to date", plan.set.key)
             });
         }
         if plan.is_idle() || plan.confirm {
@@ -55,15 +55,17 @@ impl Checks {
         let undeleted = undeleted.filter(|_| unseen.is_none());
         if let Some((kind, at)) = unseen {
             self.fail("S8", || {
-                format!("{} was planned before its write r{at} to {kind:?} came back", plan.set.key)
+                format!("{} was planned before the watch showed its write r{at} to {kind:?}", plan.set.key)
             });
         }
         if let Some(key) = undeleted {
-            self.fail("S8", || format!("{} was planned before its delete of {key} came back", plan.set.key));
+            self.fail("S8", || {
+                format!("{} was planned before the watch showed its delete of {key}", plan.set.key)
+            });
         }
     }
 
-    /// W13: what a cache holds is what the server had at that version, whatever rules have read it.
+    /// W13: cached objects equal the server's objects at the same revision: no rule modifies the cache.
     pub(super) fn check_cache<'a>(
         &mut self,
         server: &Server,
@@ -77,7 +79,9 @@ impl Checks {
                 _ => None,
             };
             if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
-                self.fail("W13", || format!("the cached {} is not what the server had", set.key));
+                self.fail("W13", || {
+                    format!("the cached {} differs from the server's at that revision", set.key)
+                });
             }
         }
     }
@@ -92,7 +96,7 @@ impl Checks {
         let view = View::at(server, snapshot);
         let name = describe(&plan.set);
         let Some(set) = view.sets.get(&plan.set.key).filter(|it| it.uid == plan.set.uid).cloned() else {
-            return self.fail("W1", || format!("a plan for {name}, which is not there"));
+            return self.fail("W1", || format!("a plan for {name}, which does not exist"));
         };
         if set.deleting {
             return self.fail("W8", || format!("a plan for {name}, which is being deleted"));
@@ -113,23 +117,23 @@ impl Checks {
         if let Some(status) = plan.status.as_ref().filter(|_| !plan.hash.is_empty()) {
             let right = view.counts(&set, clock);
             if status.counts != right {
-                self.fail("L2", || format!("{name}: status {:?}, and it is {right:?}", status.counts));
+                self.fail("L2", || format!("{name}: status {:?}, expected {right:?}", status.counts));
             }
             if status.counts == set.status.counts
                 && status.observed_generation == set.status.observed_generation
                 && status.conditions == set.status.conditions
             {
-                self.fail("W14", || format!("{name}: a status is written that is there already"));
+                self.fail("W14", || format!("{name}: an unchanged status is written"));
             }
         }
     }
 
-    /// W1 and W6.
+    /// Checks W1 and W6 on the creates of a plan.
     fn check_creates(&mut self, view: &View, set: &Set, plan: &Plan, clock: Time) {
         let mut surged = 0;
         for (node, _) in &plan.create {
             let Some(node) = view.nodes.get(node) else {
-                self.fail("W1", || format!("create on {node}, which is not there"));
+                self.fail("W1", || format!("create on {node}, which does not exist"));
                 continue;
             };
             if !oracle::eligible(set, node) {
@@ -137,7 +141,7 @@ impl Checks {
             }
             let finished = |it: &&Arc<Pod>| oracle::term(it) && !it.deleting;
             if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
-                self.fail("W14", || format!("create on {}, where {} still waits to go", node.name, pod.key));
+                self.fail("W14", || format!("create on {}, where {} is not deleted yet", node.name, pod.key));
             }
             let old_is_up = view
                 .pods_on(set, &node.name)
@@ -149,12 +153,14 @@ impl Checks {
         let allowed = oracle::budget(set, desired).saturating_sub(charged);
         if matches!(set.rollout, Rollout::Surge(_)) && allowed < surged {
             self.fail("W6", || {
-                format!("{surged} nodes surge, {charged} are charged already, {allowed} are left")
+                format!(
+                    "{surged} nodes surge, {charged} already count against the budget, {allowed} are allowed"
+                )
             });
         }
     }
 
-    /// W4, W5 and W7.
+    /// Checks W4, W5 and W7 on the deletes of a plan.
     fn check_deletes(&mut self, view: &View, set: &Set, plan: &Plan, clock: Time) {
         let desired = view.eligible_nodes(set).count();
         let charged = view.charged(set, clock);
@@ -163,12 +169,12 @@ impl Checks {
         for (pod, why) in &plan.delete {
             let current = view.pods.get(&pod.key).filter(|it| it.uid == pod.uid);
             let Some(pod) = current else {
-                self.fail("W4", || format!("{} is deleted, but is not there", pod.key));
+                self.fail("W4", || format!("{} is deleted, but does not exist", pod.key));
                 continue;
             };
             if pod.deleting || pod.owner.as_ref() != Some(&set.uid) {
                 self.fail("W4", || {
-                    format!("{} is deleted: it is going already, or is not the set's", pod.key)
+                    format!("{} is deleted, but is already terminating or not owned by the set", pod.key)
                 });
             }
             match reason(view, set, pod, clock) {
@@ -179,14 +185,17 @@ impl Checks {
                 Some(Reason::Moved) => left += 1,
                 Some(Reason::Free | Reason::SupersededAvailable) => {}
                 Some(Reason::SupersededTooEarly) => {
-                    self.fail("W7", || format!("{} is available and its successor is not", pod.key));
+                    self.fail("W7", || format!("{} is deleted before its replacement is available", pod.key));
                 }
             }
         }
         let allowed = oracle::budget(set, desired).saturating_sub(charged);
         if matches!(set.rollout, Rollout::Drain(_)) && allowed < replaced {
             self.fail("W5", || {
-                format!("{replaced} pods that are up go, {charged} nodes are charged already, {allowed} may")
+                format!(
+                    "{replaced} available pods are deleted, {charged} nodes already count against the budget, \
+                     {allowed} are allowed"
+                )
             });
         }
         let up_anywhere = view
@@ -196,12 +205,12 @@ impl Checks {
         let spare = up_anywhere.count().saturating_sub(desired);
         if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
             self.fail("W7", || {
-                format!("{left} pods leave nodes that are no longer the set's, {spare} can be spared")
+                format!("{left} pods on nodes that are no longer eligible are deleted, {spare} are allowed")
             });
         }
     }
 
-    /// W9 and W10.
+    /// Checks W9 and W10 on the adoptions and releases of a plan.
     fn check_claims(&mut self, view: &View, set: &Set, plan: &Plan) {
         for claim in &plan.claims {
             let right = match claim {
@@ -222,20 +231,20 @@ impl Checks {
             };
             let id = if claim.adopts() { "W9" } else { "W10" };
             if !right || *namespace != set.key.namespace {
-                self.fail(id, || format!("{claim:?} is not {}'s to make", set.key));
+                self.fail(id, || format!("{claim:?} is not allowed for {}", set.key));
             }
         }
         let _ = view;
     }
 
-    /// W15 and W16.
+    /// Checks W15 and W16 on the changes of the revision history.
     fn check_history(&mut self, view: &View, set: &Set, plan: &Plan) {
         for step in &plan.steps {
             match step {
                 Step::Create { number, .. } => {
                     if view.revisions_of(set).any(|it| !it.deleting && oracle::means(set, it)) {
                         self.fail("W15", || {
-                            format!("{}: a revision is made although one means the same", set.key)
+                            format!("{}: a revision is created although an equivalent one exists", set.key)
                         });
                     }
                     if view.revisions_of(set).any(|it| *number <= it.number) {
@@ -265,7 +274,7 @@ impl Checks {
             let named_alike =
                 view.revisions_of(set).any(|it| it.uid != revision.uid && it.hash() == revision.hash());
             if revision.hash().is_some_and(|it| carried.contains(it)) && !named_alike {
-                self.fail("W15", || format!("{} is pruned although a pod carries it", revision.key));
+                self.fail("W15", || format!("{} is pruned although a pod uses it", revision.key));
             }
             if oracle::means(set, revision) && !duplicate && same_meaning < 2 {
                 self.fail("W15", || format!("{} is pruned although it is current", revision.key));
@@ -274,31 +283,32 @@ impl Checks {
         }
         if 0 < pruned && (old + same_meaning.saturating_sub(1)).saturating_sub(pruned) < set.history_max {
             self.fail("W15", || {
-                format!("{}: {pruned} revisions are pruned, {old} old ones are there", set.key)
+                format!("{}: {pruned} revisions are pruned, although there are only {old} old ones", set.key)
             });
         }
         for (pod, _) in &plan.relabel {
             let of_a_duplicate =
                 view.revisions_of(set).any(|it| it.hash() == pod.hash() && oracle::means(set, it));
             if !of_a_duplicate {
-                self.fail("W15", || format!("{} is relabelled although its template is another", pod.key));
+                self.fail("W15", || format!("{} is relabelled although its template differs", pod.key));
             }
         }
     }
 }
 
+/// An allowed reason to delete a pod, and its effect on the budget.
 enum Reason {
-    /// It costs nobody anything.
+    /// The pod is not available: the delete does not count against the budget.
     Free,
-    /// It is up, and its node will be down.
+    /// The pod is available, and its node is without a pod afterwards.
     Replace,
     SupersededAvailable,
     SupersededTooEarly,
-    /// Its node is no longer the set's.
+    /// The pod's node is no longer eligible.
     Moved,
 }
 
-/// R1 to R7.
+/// The reason for which a pod may be deleted; `None` if it must stay.
 fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
     let target = pod.target.as_deref()?;
     if oracle::term(pod) {
@@ -346,7 +356,7 @@ fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
     }
 }
 
-/// An old pod that does not tolerate its node's taint either is kept where it is.
+/// Whether an old pod stays because neither it nor the template tolerates a taint of its node.
 fn kept_by_taint(view: &View, set: &Set, pod: &Pod, _clock: Time) -> bool {
     let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
     if oracle::eligible(set, node) {

@@ -1,4 +1,4 @@
-//! S: what holds after every step.
+//! S: invariants that hold after every step.
 
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Kind, Rollout, Set, Watched};
@@ -8,7 +8,7 @@ use super::oracle::{self, View};
 use crate::server::{Commit, Server, prefix};
 
 impl Checks {
-    /// S1, S2 and W16 on what was just written.
+    /// Checks S1, S2 and W16 on a new commit.
     pub(super) fn check_commit(&mut self, server: &Server, commit: &Commit, now: Time) {
         match (&commit.fact, commit.kind) {
             (Some(Watched::Pod(pod)), _) => {
@@ -34,7 +34,7 @@ impl Checks {
         }
     }
 
-    /// S1: one pod per node; with surge an old and a new one, and no more than two of a revision leaving.
+    /// S1: at most one pod per node; with surge an old and a new one, and at most two terminating pods of a revision.
     fn check_crowd(&mut self, server: &Server, set: &Set, node: &muster_api::text::Text, now: Time) {
         if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_excused(now) {
             return;
@@ -54,11 +54,11 @@ impl Checks {
         };
         if crowded {
             let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
-            self.fail("S1", || format!("{names:?} of {} are all on {node}", set.key));
+            self.fail("S1", || format!("too many pods of {} on {node}: {names:?}", set.key));
         }
     }
 
-    /// S2: one controller at most, in the same namespace.
+    /// S2: an object has at most one controller, in the same namespace.
     fn check_owners(&mut self, server: &Server, commit: &Commit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();
@@ -73,13 +73,13 @@ impl Checks {
         }
     }
 
-    /// S4: what a watch delivers is ordered, unique and without a gap.
+    /// S4: a watch delivers events in order, once and without a gap.
     pub fn delivered(&mut self, server: &Server, replica: usize, kind: Kind, cursor: u64, revision: u64) {
         let same_again = cursor == revision;
         let missed =
             server.log.iter().rev().take_while(|it| cursor < it.revision).filter(|it| it.kind == kind);
         let mut missed = missed.filter(|it| it.revision < revision);
-        // Swallowed by a later change of the same object is not missed.
+        // An event that was replaced by a later change of the same object is not a gap.
         let key = server
             .log
             .binary_search_by_key(&revision, |it| it.revision)
@@ -93,7 +93,7 @@ impl Checks {
         }
     }
 
-    /// S4 on the store itself: the last commit has the last revision.
+    /// S4 on the store itself: its revision is that of the last commit.
     pub fn after_step(&mut self, server: &Server, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST, |it| it.revision);
         if server.store.revision() != counted {

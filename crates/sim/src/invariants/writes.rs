@@ -1,4 +1,4 @@
-//! W, where a write reaches the server: judged on the state as it is then.
+//! W: invariants of writes, checked on the server's state when the write arrives.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::oracle::{self, View};
 use super::{Checks, Decided, is_refused, is_wait};
 use crate::server::{Actor, Server};
 
-/// What the controller may do: the role that its manifests ask for. Verb, kind, subresource.
+/// The permissions of the controller's ClusterRole: verb, kind and subresource.
 const ROLE: &[(&str, Kind, Option<&str>)] = &[
     ("get", Kind::Sets, None),
     ("update", Kind::Sets, Some("status")),
@@ -29,7 +29,7 @@ const ROLE: &[(&str, Kind, Option<&str>)] = &[
 ];
 
 impl Checks {
-    /// `body`: what goes over the wire.
+    /// Checks a request before the server applies it. `body` is the request body.
     pub fn before_call(
         &mut self,
         server: &Server,
@@ -126,7 +126,7 @@ impl Checks {
         }
     }
 
-    /// W10: our own reference goes, and nothing else.
+    /// W10: a release removes the set's own owner reference, and nothing else.
     fn check_release(&mut self, set: &Set, body: &Value) {
         let meta = &body["metadata"];
         let only = json!([{"$patch": "delete", "uid": set.uid.as_ref()}]);
@@ -134,11 +134,11 @@ impl Checks {
         let more = meta.as_object().is_none_or(|it| it.keys().any(|key| !known.contains(&key.as_str())));
         let elsewhere = body.as_object().is_none_or(|it| it.keys().any(|key| key != "metadata"));
         if meta["ownerReferences"] != only || meta["uid"].is_null() || more || elsewhere {
-            self.fail("W10", || format!("a release that does more than that: {body}"));
+            self.fail("W10", || format!("a release that changes more than the owner reference: {body}"));
         }
     }
 
-    /// W17.
+    /// W17: the controller's ClusterRole allows the request.
     fn check_permission(&mut self, set: &Set, call: &Call) {
         let (verb, target) = (manifest::verb(call), manifest::target(set, call));
         let asked = (verb.as_str(), target.kind, target.subresource);
@@ -147,8 +147,8 @@ impl Checks {
         }
     }
 
-    /// W2: at most one pod per node, whoever crashed and whatever was seen. Pods that somebody else put there after the
-    /// plan was made are not held against it.
+    /// W2: at most one pod per node, despite crashes and stale caches. Pods that a user or the garbage collector
+    /// changed after the plan was made are ignored.
     fn check_at_most_one(&mut self, server: &Server, decided: &Decided, set: &Set, node: &str, now: Time) {
         if self.is_excused(now) {
             return;
@@ -173,11 +173,14 @@ impl Checks {
         };
         if crowded {
             let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
-            self.fail("W2", || format!("a pod of {} is made on {node}, where {names:?} are", set.key));
+            self.fail("W2", || {
+                format!("a pod of {} is created on {node}, which already has {names:?}", set.key)
+            });
         }
     }
 
-    /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since.
+    /// W5 on the actual state: the number of nodes whose available pod a rollout deleted, and that have had none since,
+    /// is within the budget.
     fn check_budget(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -210,12 +213,16 @@ impl Checks {
         let allowed = oracle::budget(set, desired).max(1);
         if allowed < taken && !self.is_excused(now) && !self.shrunk(server, set) {
             self.fail("W5", || {
-                format!("{taken} nodes of {} are down by our hand, {allowed} may be", set.key)
+                format!(
+                    "the rollout of {} has made {taken} nodes unavailable, {allowed} are allowed",
+                    set.key
+                )
             });
         }
     }
 
-    /// A share of fewer nodes, or a smaller budget, is no fault of the deletes that were made under a larger one.
+    /// Whether the budget may have become smaller since the deletes: a percentage of fewer nodes, or a changed
+    /// strategy.
     fn shrunk(&self, server: &Server, set: &Set) -> bool {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
@@ -226,7 +233,7 @@ impl Checks {
         percent || resized
     }
 
-    /// W3.
+    /// W3: a new pod has the labels, owner, affinity, tolerations and spec that the template demands.
     fn check_shape(&mut self, set: &Set, node: &str, body: &Value) {
         let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
         let meta = &body["metadata"];
@@ -285,9 +292,9 @@ impl Checks {
         } else if missing.is_some() || !network_is_right {
             Some("tolerations")
         } else if preferred(&body["spec"]) != preferred(&template["spec"]) {
-            Some("what the template prefers")
+            Some("preferred affinity of the template")
         } else if rest(&body["spec"]) != rest(&template["spec"]) {
-            Some("the template's own part")
+            Some("other fields of the template")
         } else if meta["namespace"] != *set.key.namespace
             || meta["generateName"] != format!("{}-", set.key.name)
         {
@@ -296,11 +303,11 @@ impl Checks {
             None
         };
         if let Some(wrong) = wrong {
-            self.fail("W3", || format!("a pod for {node} is of the wrong shape: {wrong}: {body}"));
+            self.fail("W3", || format!("a new pod for {node} has wrong {wrong}: {body}"));
         }
     }
 
-    /// S5: a new pod's hash names a revision that records its very template.
+    /// S5: the hash of a new pod is that of a revision with the pod's template.
     fn check_hash(&mut self, server: &Server, decided: &Decided, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
         let view = View::at(server, &decided.snapshot);
@@ -309,12 +316,15 @@ impl Checks {
             .any(|it| it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::means(set, it));
         if !found {
             self.fail("S5", || {
-                format!("the hash {hash} of a new pod of {} names no revision of its template", set.key)
+                format!(
+                    "the hash {hash} of a new pod of {} is not that of a revision of its template",
+                    set.key
+                )
             });
         }
     }
 
-    /// W11 and S3.
+    /// Checks W11 and S3 on a status write.
     fn check_status(&mut self, server: &Server, decided: &Decided, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid
@@ -337,7 +347,7 @@ impl Checks {
         }
         let raised = of.status.observed_generation < observed;
         if raised && (observed != decided.plan.set.generation || decided.plan.hash.is_empty()) {
-            self.fail("W11", || format!("observedGeneration {observed} was not fully handled"));
+            self.fail("W11", || format!("observedGeneration {observed} was not fully reconciled"));
         }
         let collisions = status["collisionCount"].as_i64().unwrap_or(0);
         let before = i64::from(of.status.collisions.unwrap_or(0));
@@ -355,7 +365,7 @@ impl Checks {
         if same_version
             && (!foreign.clone().all(kept) || there["ofANewerCluster"] != status["ofANewerCluster"])
         {
-            self.fail("W11", || format!("what somebody else wrote is lost: {status}"));
+            self.fail("W11", || format!("status fields of another client are lost: {status}"));
         }
         let (desired, current) = (number("desiredNumberScheduled"), number("currentNumberScheduled"));
         let (ready, available) = (number("numberReady"), number("numberAvailable"));
@@ -366,18 +376,18 @@ impl Checks {
             || unavailable != desired - available
             || number("numberMisscheduled") < 0
         {
-            self.fail("S3", || format!("the counts do not fit together: {status}"));
+            self.fail("S3", || format!("the counts are inconsistent: {status}"));
         }
         let key = (decided.replica, decided.plan.set.key.clone());
         if let Some(batches) = self.batches.get_mut(&key) {
             batches.status_puts += 1;
             if 2 < batches.status_puts {
-                self.fail("W14", || format!("a third status of {} in one round", of.key));
+                self.fail("W14", || format!("a third status write of {} in one reconcile", of.key));
             }
         }
     }
 
-    /// W15: the count goes up only over a revision of that name which is not the one wanted.
+    /// W15: the collision count rises only if another revision has the name of the new one.
     fn check_collision(&mut self, server: &Server, decided: &Decided, of: &Set) {
         let name = decided.plan.steps.iter().find_map(|it| match it {
             Step::Create { name, .. } => Some(name.clone()),
@@ -387,7 +397,7 @@ impl Checks {
             return self.fail("W15", || format!("{}: a collision without a new revision", of.key));
         };
         if of.status.collisions != decided.plan.set.status.collisions {
-            self.fail("W15", || format!("{}: the count had gone up already", of.key));
+            self.fail("W15", || format!("{}: the collision count was already increased", of.key));
         }
         let existing =
             server.revisions.values().find(|it| it.key.name == name && it.key.namespace == of.key.namespace);
@@ -395,21 +405,21 @@ impl Checks {
             it.owner.as_ref() == Some(&of.uid) && it.data == decided.plan.set.template.data
         });
         if ours {
-            self.fail("W15", || format!("{name} is the revision that was wanted"));
+            self.fail("W15", || format!("{name} is no collision: it is the revision of the template"));
         }
     }
 
-    /// W14: creates go 1, 2, 4 …, and stop after the first batch in which one failed.
+    /// W14 (slow start): creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure.
     fn check_slow_start(&mut self, decided: &Decided, set: &Set) {
         let key = (decided.replica, set.key.clone());
         let Some(batches) = self.batches.get_mut(&key) else { return };
         if batches.in_flight == 0 && batches.sent_in_batch == batches.batch {
-            // The last batch is through.
+            // The previous batch is complete.
             let failed = batches.failed;
             batches.batch *= 2;
             batches.sent_in_batch = 0;
             if failed {
-                return self.fail("W14", || format!("{}: creates go on after a batch that failed", set.key));
+                return self.fail("W14", || format!("{}: creates continue after a failed batch", set.key));
             }
         }
         batches.in_flight += 1;
@@ -420,7 +430,7 @@ impl Checks {
         }
     }
 
-    /// W14: a node's finished pods are deleted after 1 s, 2 s, 4 s …, as long as the same process remembers.
+    /// W14 (failed-pod backoff): finished pods of a node are deleted after 1 s, 2 s, 4 s …, within one process.
     fn check_backoff(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
@@ -435,7 +445,7 @@ impl Checks {
         match self.failures.get(&id).copied() {
             Some((last, doublings)) if now.since(last) <= Duration::from_secs(1800) && last <= now => {
                 let wait = Duration::from_secs(1 << doublings.min(9)).min(Duration::from_secs(900));
-                // The wait began when the answer came, a little after the delete.
+                // The backoff starts with the response, slightly after the delete.
                 if now.since(last) + Duration::from_millis(1) < wait {
                     self.fail("W14", || {
                         format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last))
@@ -448,7 +458,7 @@ impl Checks {
     }
 }
 
-/// How many strategies a set has had.
+/// Number of distinct update strategies that a set has had.
 fn strategies(server: &Server, set: &Set) -> usize {
     let versions = server.between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<Rollout> = Vec::new();
