@@ -1,4 +1,4 @@
-# Every target is a line or two of cargo; `make` alone lists them.
+# Shortcuts for cargo commands and the scripts in ci/; `make` alone lists them.
 SHELL := bash
 .SHELLFLAGS := -euc
 
@@ -9,28 +9,28 @@ TESTS ?= .
 
 .PHONY: help up test flaky lint bench sim
 
-help: ## This list
+help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-# The dev profile, because the first build takes longest, and takes much longer with the optimiser. Real nodes need root;
-# without root, or for other nodes, pass ARGS.
-up: ## Build and run `muster up --nodes 2` here; pass other flags with ARGS="--sim-nodes 5"
+# The dev profile, because an optimised first build takes much longer. Real nodes need root; without root, or for other
+# nodes, pass ARGS.
+up: ## Build and run `muster up --nodes 2`; pass other flags with ARGS="--sim-nodes 5"
 	@bash ci/need cc gcc
 	@if [ -z "$(ARGS)" ]; then bash ci/real-nodes .muster; fi
 	cargo run --package muster --bin muster -- up $(or $(ARGS),--nodes 2)
 
-test: ## All checks and tests, from formatting to 10,000 simulated clusters
+test: ## Run all checks and tests, from formatting to 10,000 simulated clusters
 	bash ci/test
 
-flaky: ## Rerun the built tests RUNS=10 times under load, TESTS=pattern to choose; failures per test
+flaky: ## Rerun tests RUNS=10 times under load and count failures; TESTS=pattern selects tests
 	RUNS="$(RUNS)" TESTS="$(TESTS)" JOBS="$(JOBS)" bash ci/flaky
 
-lint: ## Formatting, clippy, and licences, bans and sources of dependencies
+lint: ## Check formatting, clippy, and licences, bans and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	deny=$$(bash ci/cargo-deny) && "$$deny" --workspace check licenses bans sources
 
-bench: ## The numbers of PROMISES.md; fails if one is not met
+bench: ## Measure the numbers in PROMISES.md; fails if one is not met
 	cargo bench --package muster-engine --bench decide -- --check
 	cargo bench --package muster --bench server -- --check
 	cargo bench --package muster --bench controller -- --check
@@ -39,5 +39,5 @@ bench: ## The numbers of PROMISES.md; fails if one is not met
 	cargo bench --package muster --bench hostile
 	cargo bench --package muster-server --bench requests
 
-sim: ## Simulated clusters: SEEDS=n of them, or one with SEED=n and its trace
+sim: ## Run SEEDS=10000 simulated clusters, or replay one with SEED=n
 	cargo sim $(if $(SEED),$(SEED),--seeds $(SEEDS))
