@@ -167,7 +167,8 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &Record) -> Option<String>
     (!is_valid).then(|| field(entry, "revokedAt"))
 }
 
-/// Whether the credential of an entry expired more than [`KEPT_AFTER_END`] ago. A credential without expiry never does.
+/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without expiry never
+/// does.
 fn is_over(entry: &str, now: Timestamp) -> bool {
     let until = field(entry, "notAfter").parse::<Timestamp>();
     until.is_ok_and(|it| it < now - KEPT_AFTER_END)

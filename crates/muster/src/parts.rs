@@ -109,7 +109,7 @@ pub(crate) struct Parts {
     others: JoinSet<()>,
     /// Names of the tasks in `others`, for log messages.
     names: HashMap<Id, String>,
-    /// Time for the tasks to finish, if longer than [`STOP_TIMEOUT`].
+    /// Time for the tasks to finish, if longer than [`TASK_STOP_TIMEOUT`].
     grace: Duration,
 }
 

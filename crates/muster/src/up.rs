@@ -352,7 +352,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
-/// Prints how many nodes are Ready, and after [`WHY_AFTER`] also why the others are not. On a terminal the line is
+/// Prints how many nodes are Ready, and after [`REASONS_DELAY`] also why the others are not. On a terminal the line is
 /// overwritten in place, and removed at the end.
 struct Progress {
     count: usize,

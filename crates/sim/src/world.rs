@@ -109,7 +109,7 @@ pub struct World {
     tasks: BTreeMap<(Time, u64), Task>,
     sequence: u64,
     seen_commits: usize,
-    /// Number of controller writes and of delivered watch events so far; a [`Strike`] counts by them.
+    /// Number of controller writes and of delivered watch events so far; a [`InjectedFault`] counts by them.
     pub writes: usize,
     pub deliveries: usize,
     /// Time of each kubelet's next scheduled sync.

@@ -52,8 +52,8 @@ impl Index {
         &self.0
     }
 
-    /// The index encoded in `bytes`, which [`Index::bytes`] returned earlier. The log has already verified their
-    /// checksum.
+    /// The index encoded in `bytes`, which [`SelectorIndex::as_bytes`] returned earlier. The log has already verified
+    /// their checksum.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }

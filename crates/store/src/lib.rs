@@ -37,7 +37,7 @@ pub use crate::sqlite::{Directory, Guard, Keys, KeysError, Opened, Sqlite, backu
 pub use crate::store::{Store, Window};
 pub use crate::usage::{Class, Limits, OverLimit, Usage};
 
-/// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST`].
+/// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST_REVISION`].
 pub type Revision = u64;
 
 /// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the

@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 512;
 /// transaction might not fit.
 const COMPACT_MAX: usize = 256;
 
-/// Bytes by which one commit may still grow a [`Class::System`] record on a full disk: a longer number, another
+/// Bytes by which one commit may still grow a [`WriteClass::System`] record on a full disk: a longer number, another
 /// condition.
 const SMALL_GROWTH: isize = 1024;
 
@@ -428,7 +428,7 @@ impl Commit {
         self.class == Class::Removal || matches!(self.write, Write::Delete)
     }
 
-    /// Restores the index that [`Pending::add`] moved out of the commit.
+    /// Restores the index that [`PendingBatch::check_and_add`] moved out of the commit.
     fn restore(&mut self, outcome: &Result<Arc<Event>, CommitError>) {
         if let (Write::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
             && let Change::Put { now, .. } = &event.change

@@ -43,7 +43,7 @@ pub type OnRow<'a> = &'a mut dyn FnMut(Row) -> Result<(), String>;
 pub struct Row {
     pub revision: Revision,
     pub key: Arc<str>,
-    /// The commit deleted the key. Its value is `last` of [`Change::Delete`](crate::Change::Delete).
+    /// The commit deleted the key. Its value is `last` of [`KeyChange::Delete`](crate::KeyChange::Delete).
     pub is_delete: bool,
     pub created: Revision,
     pub expires_s: Option<u64>,

@@ -18,7 +18,7 @@ pub struct Store {
     kinds: BTreeMap<Box<str>, Kind>,
     usage: Usage,
     window: Window,
-    /// Memory of the history, as [`weight`] estimates it.
+    /// Memory of the history, as [`event_memory_bytes`] estimates it.
     bytes: usize,
     floor: Revision,
     /// The floor at which this store was opened: earlier commits of all kinds are unknown.
@@ -52,7 +52,7 @@ impl Store {
         Self::at(Self::FIRST, Window { events_max: history_max, bytes_max: usize::MAX })
     }
 
-    /// A store whose history begins after `floor`, without objects; [`Store::restore`] adds them.
+    /// A store whose history begins after `floor`, without objects; [`Store::restore_object`] adds them.
     pub fn at(floor: Revision, window: Window) -> Self {
         Self {
             state: BTreeMap::new(),

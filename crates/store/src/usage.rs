@@ -68,9 +68,9 @@ pub(crate) fn namespace_of(key: &str) -> Option<&str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub bytes_max: usize,
-    /// Bytes of `bytes_max` that only [`Class::System`] may use.
+    /// Bytes of `bytes_max` that only [`WriteClass::System`] may use.
     pub reserved_bytes: usize,
-    /// Limit of each namespace. [`Class::System`] may exceed it.
+    /// Limit of each namespace. [`WriteClass::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 

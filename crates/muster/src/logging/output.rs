@@ -5,7 +5,8 @@
 //! that cannot be queued or written is dropped. When writing succeeds again, the first dropped line and the number of
 //! the others are written.
 //!
-//! Rule: a standard output that cannot be written does not end a command before its work is done, see [`print`].
+//! Rule: a standard output that cannot be written does not end a command before its work is done, see
+//! [`print_to_stdout`].
 
 use std::fmt::Display;
 use std::io::{self, Write, stderr, stdout};
@@ -28,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const FLUSH_RETRY: Duration = Duration::from_millis(10);
 
-/// The first error of [`print`].
+/// The first error of [`print_to_stdout`].
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
@@ -92,7 +93,7 @@ pub(crate) fn print(text: impl Display) {
     }
 }
 
-/// The first error of [`print`]. A closed pipe is not an error: a reader such as `head` has read enough.
+/// The first error of [`print_to_stdout`]. A closed pipe is not an error: a reader such as `head` has read enough.
 pub(crate) fn stdout_result() -> anyhow::Result<()> {
     match STDOUT_ERROR.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -13,7 +13,8 @@ use tracing::{Event, Level};
 /// Time in which the same message with the same fields is printed only once.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Maximum number of distinct messages (other objects or other errors) that one call site prints within [`EVERY`].
+/// Maximum number of distinct messages (other objects or other errors) that one call site prints within
+/// [`REPEAT_INTERVAL`].
 const SITE_MAX: usize = 20;
 
 /// Whether to print a log event.
@@ -36,7 +37,7 @@ pub(super) struct Repeats {
 
 #[derive(Debug, Default)]
 struct Site {
-    /// At most [`SITE_MAX`] messages, by the hash of message and fields.
+    /// At most [`MESSAGES_PER_SITE_MAX`] messages, by the hash of message and fields.
     printed: HashMap<u64, Printed>,
     /// Number of messages suppressed because the call site printed too many distinct ones.
     suppressed: u64,

@@ -246,8 +246,8 @@ impl Checks {
         }
     }
 
-    /// Clears [`Checks::taken`] for a node whose pod was available before this commit, or that a user or the garbage
-    /// collector has changed.
+    /// Clears [`Checks::taken_down`] for a node whose pod was available before this commit, or that a user or the
+    /// garbage collector has changed.
     fn note_up_again(&mut self, server: &Server, commit: &Commit, now: Time) {
         let Some(Watched::Pod(before)) = server.at(Kind::Pods, &commit.key, commit.revision - 1) else {
             return;
