@@ -26,7 +26,7 @@ const OURS: [&str; 10] = [
     "images",
 ];
 
-/// Directory that the file system itself creates.
+/// Directory that the file system creates in its root.
 const NOBODYS: &str = "lost+found";
 
 /// Interval at which the lock file is checked: its path must still be the locked file.

@@ -94,7 +94,7 @@ Examples:
   muster sim-node fail sim-1 --how silent
   muster sim-node fail sim-1 sim-2 --how memory-pressure --how slow-start")]
 struct Fail {
-    /// Nodes that fail
+    /// Nodes to fail
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
     /// Kind of failure, see below; repeatable

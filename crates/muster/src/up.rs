@@ -40,10 +40,10 @@ const SIM_NODES: u16 = 3;
 
 /// Interval of progress output on a terminal, where the line is overwritten.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
-/// Interval of progress output elsewhere.
+/// Interval of progress output if standard output or standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Delay before reasons are printed.
+/// Time after which the reasons why nodes are not Ready are printed.
 const WHY_AFTER: Duration = Duration::from_secs(5);
 /// Maximum number of nodes whose reasons are printed in one line.
 const WAITS_MAX: usize = 3;

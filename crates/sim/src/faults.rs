@@ -80,7 +80,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// No faults.
+    /// A mix without faults.
     pub fn none() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }

@@ -54,7 +54,7 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 pub struct Commit {
     pub key: String,
     pub expect: Expect,
-    /// Another key that must still be at this revision.
+    /// Additional precondition: another key, and the revision that it must still have.
     pub within: Option<(String, Revision)>,
     pub class: Class,
     pub write: Write,

@@ -64,7 +64,7 @@ pub enum LogError {
     /// Nothing was written. Writes succeed again once disk space is free.
     #[error("the disk is full")]
     DiskFull,
-    /// Nothing was written.
+    /// Another process holds the lock of the database file. Nothing was written.
     #[error("another process has locked the data file: {why}")]
     Busy { why: String },
     #[error("the data file {} is damaged: {why}", path.display())]
@@ -92,12 +92,12 @@ pub enum LogError {
     OtherCluster { path: PathBuf, found: Option<String>, expected: String },
     #[error("{} is not a valid cluster marker", path.display())]
     Marker { path: PathBuf },
-    /// A new cluster was requested.
+    /// A new cluster was requested, but the data directory has a usable one.
     #[error("{} already has a cluster", path.display())]
     HasCluster { path: PathBuf },
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// A later start would not find further writes.
+    /// The file was removed or replaced, so that a later start would not find further writes.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
     #[error("the writer thread failed: {why}")]

@@ -85,7 +85,7 @@ pub struct Sqlite {
     path: PathBuf,
     /// Estimated size of the write-ahead log.
     wal_bytes: usize,
-    /// Set for a database in a data directory.
+    /// Guard of the files of the data directory; `None` for a database outside of one.
     guard: Option<Guard>,
     /// Also has the database file open. Dropped after the connection, because closing any descriptor releases SQLite's
     /// locks.
@@ -178,7 +178,7 @@ impl Sqlite {
         log_error(&self.path, error)
     }
 
-    /// The sealed values of the batch, by index.
+    /// The encrypted values of the batch, by position; `None` for objects that are not Secrets.
     fn sealed(&self, batch: &[Arc<Event>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
         let Sealing::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
         let seal = |it: &Arc<Event>| keys.seal(&it.key, it.revision, it.value());

@@ -14,7 +14,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Bytes of all records.
+    /// Total size of all records in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -128,7 +128,7 @@ pub enum Class {
 /// The store, or one of its namespaces, has reached its size limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverLimit {
-    /// `None` for the whole store.
+    /// The namespace that has reached its limit; `None` for the whole store.
     pub namespace: Option<String>,
     pub bytes: usize,
     pub bytes_max: usize,

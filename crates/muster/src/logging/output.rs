@@ -196,7 +196,7 @@ fn write_all(messages: &Receiver<Message>, out: &mut impl Write, dropped: &Atomi
 
 /// Lines that could not be written since the last successful write.
 struct Backlog<'a> {
-    /// The first such line, which usually names the cause.
+    /// The first line that could not be written, which usually names the cause.
     first: Option<Vec<u8>>,
     dropped: &'a AtomicU64,
 }

@@ -81,7 +81,7 @@ pub struct Checks {
     lease_free_since: Option<Time>,
     /// A replica's clock was stepped: from then on the Lease cannot prevent two leaders.
     clock_was_set: bool,
-    /// The run has no faults.
+    /// The run is without faults.
     pub calm: bool,
     /// Time of the last failed write and the set's generation then, by replica, process and set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,

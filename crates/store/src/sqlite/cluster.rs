@@ -19,7 +19,7 @@ use crate::{LogError, Revision, Store};
 /// The data directory around a database.
 #[derive(Debug, Clone)]
 pub struct Directory {
-    /// The cluster marker.
+    /// Path of the cluster marker.
     pub marker: PathBuf,
     /// Other files show that the directory already had a cluster.
     pub had_cluster: bool,
@@ -27,7 +27,7 @@ pub struct Directory {
     pub new_cluster: bool,
 }
 
-/// An open database.
+/// A database that was opened in a data directory.
 #[derive(Debug)]
 pub struct Opened {
     pub log: Sqlite,

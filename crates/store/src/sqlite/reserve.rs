@@ -32,9 +32,9 @@ const REFILL_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Reserve {
     file: File,
-    /// Target size.
+    /// Target size of the reserve file in bytes.
     bytes: u64,
-    /// Current size.
+    /// Current size of the reserve file in bytes.
     held: u64,
     /// Time of the last attempt to refill the reserve, or of its last release.
     tried: Instant,
