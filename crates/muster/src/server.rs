@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     serving: Serving,
     /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
-    #[arg(long, value_name = "LOOP", value_delimiter = ',', value_parser = parts::names())]
+    #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = parts::names())]
     without: Vec<String>,
 }
 
