@@ -21,7 +21,7 @@ use muster_engine::daemonset::plan::Plan;
 use crate::faults::WriteFault;
 use crate::server::{Actor, Commit, Server};
 
-/// An invariant that was broken, and how.
+/// A violated invariant, with the details.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     pub invariant: &'static str,
