@@ -114,7 +114,7 @@ pub(crate) struct Args {
     /// Directory for the logs of pods and containers
     #[arg(long, value_name = "DIR", default_value = "/var/log")]
     var_log: PathBuf,
-    /// Mount TO in pods whose hostPath volume names FROM, for several nodes on one machine; repeatable
+    /// Mount TO instead of FROM for hostPath volumes at or below FROM, for several nodes on one machine; repeatable
     #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
     own_path: Vec<(PathBuf, PathBuf)>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `muster cert`: the client certificates that the server issued, and their revocation.
+//! `muster cert`: lists the client certificates that the server issued, and revokes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

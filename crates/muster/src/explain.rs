@@ -23,7 +23,7 @@ use crate::logging::print;
   muster explain ds/fluent-bit -n logging -o json | jq '.nodes[] | select(.shouldRun and .state != \"upToDate\")'
   muster explain ds/fluent-bit -n logging --controller http://127.0.0.1:8080")]
 pub(crate) struct Args {
-    /// The DaemonSet: ds/NAME, daemonset/NAME, or `ds NAME`
+    /// DaemonSet to explain: ds/NAME, daemonset/NAME, or `ds NAME`
     #[arg(value_name = "ds/NAME", required = true, num_args = 1..=2)]
     set: Vec<String>,
     /// Namespace of the DaemonSet [default: that of the kubeconfig's context, or `default`]

@@ -31,7 +31,7 @@ pub(crate) struct LimitFlags {
     /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     reauthorization_interval: Duration,
-    /// Maximum number of concurrent watches; one user has at most a tenth of the default
+    /// Maximum number of concurrent watches of all users; one user may have at most 5,000
     #[arg(long, value_name = "N", default_value = "50000")]
     max_watches: NonZeroUsize,
     /// Maximum number of concurrent connections; the limit on open files may lower it

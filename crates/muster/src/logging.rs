@@ -1,6 +1,6 @@
 //! Log lines on standard error: text for people, JSON for log collectors.
 //!
-//! Lines that cannot be written are dropped, see [`output_queue`]. Repeated warnings are rate-limited, see
+//! Lines that cannot be written are dropped, see [`output`]. Repeated warnings are rate-limited, see
 //! [`repeat_suppression`].
 
 mod output;

@@ -107,7 +107,7 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Every object of a file: those of a List apart, empty documents skipped.
+/// Parses all objects of a YAML or JSON file. A List is split into its items, and empty documents are skipped.
 fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in serde_saphyr::from_multiple::<Value>(text)? {

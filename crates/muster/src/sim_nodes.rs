@@ -1,4 +1,4 @@
-//! `muster sim-nodes`: simulated nodes for any Kubernetes API server.
+//! `muster sim-nodes`: runs simulated nodes against any Kubernetes API server.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -107,7 +107,7 @@ struct List {
   muster token revoke default/ci-token    the Secret of a service account token
   muster token revoke - < stolen.token    a service account token itself")]
 struct Revoke {
-    /// ID, NAMESPACE/NAME, or - to read the token from standard input
+    /// ID of a bootstrap token, NAMESPACE/NAME of a Secret, or - to read a token from standard input
     #[arg(value_name = "TOKEN", required = true)]
     tokens: Vec<String>,
     #[command(flatten)]
@@ -178,7 +178,7 @@ async fn reachable(client: &Client) -> Option<String> {
     Some(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
-/// Creates a bootstrap token with this lifetime, with which any node may join.
+/// Creates a bootstrap token that expires after `ttl` and is valid for any node.
 pub(crate) async fn create(client: &Client, ttl: Duration, description: &str) -> anyhow::Result<String> {
     create_for(client, ttl, description, "").await
 }

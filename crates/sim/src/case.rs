@@ -108,7 +108,7 @@ pub struct Verdict {
     /// fault.
     pub writes: usize,
     pub deliveries: usize,
-    /// Creates and deletes of pods by node.
+    /// Number of pod creates and deletes by the controllers, by node.
     pub summary: BTreeMap<(Text, &'static str), u64>,
     pub end: String,
     /// The cluster at the end of the case, as scenario text.
@@ -131,7 +131,7 @@ impl Case {
         Reader::new(name, text).case()
     }
 
-    /// Every case of a folder, by name.
+    /// Reads all cases of a folder, sorted by name.
     pub fn all(folder: &Path) -> Result<Vec<Self>, Unreadable> {
         let unreadable =
             |file: &Path, problem: String| Unreadable { file: file.display().to_string(), line: 0, problem };
@@ -483,7 +483,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The lines without their indent.
+/// Joins the lines of a block without their indentation.
 fn joined(block: &[(usize, &str)]) -> String {
     block.iter().fold(String::new(), |mut text, (_, line)| {
         text += line.trim();

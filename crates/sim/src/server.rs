@@ -56,7 +56,7 @@ pub struct Server {
     /// All versions of every object, to check what a controller saw at an earlier revision.
     versions: BTreeMap<(Kind, ObjectKey), Vec<Version>>,
     pub log: Vec<Commit>,
-    /// When each node last renewed its lease.
+    /// Time of the last Lease renewal, by node.
     pub leases: BTreeMap<Text, Time>,
     uids: u64,
     names: u64,

@@ -49,7 +49,7 @@ pub struct Options {
 pub type OnCommit = Box<dyn Fn(&[Arc<Event>]) + Send + Sync>;
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
-/// A write of one key.
+/// A write to one key, with its preconditions.
 #[derive(Debug)]
 pub struct Commit {
     pub key: String,

@@ -1,4 +1,4 @@
-//! The store as the server uses it: reads from published memory, writes through a [`Backend`].
+//! The database that the server uses: reads come from the published store in memory, writes go through a [`Backend`].
 
 use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};

@@ -113,7 +113,7 @@ pub enum Change {
         now: Arc<Record>,
         before: Option<Arc<Record>>,
     },
-    /// `last` is the value of `before` with the revision of the deletion.
+    /// A deletion. `last` is the value of `before` with the revision of the deletion.
     Delete {
         before: Arc<Record>,
         last: Bytes,

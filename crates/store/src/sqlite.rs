@@ -186,7 +186,7 @@ impl Sqlite {
         sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
     }
 
-    /// The decrypted value of a row, if it is sealed and there are keys.
+    /// Decrypts the value of a row; `None` if the value is not encrypted or there are no keys.
     fn opened(&self, stored: &Stored<'_>) -> Result<Option<Vec<u8>>, LogError> {
         let Sealing::Keys(keys) = &self.sealing else { return Ok(None) };
         keys.open(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
@@ -587,7 +587,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates an empty file without companions.
+/// Creates an empty database file, and removes companion files of that name.
 fn create_empty(path: &Path) -> io::Result<()> {
     COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&sibling(path, end)))?;
     make_private(path)

@@ -12,9 +12,9 @@ pub struct Store {
     state: BTreeMap<Arc<str>, Arc<Record>>,
     /// Expiry time and key of each record that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
-    /// Every commit above `floor` and up to `revision`, in order.
+    /// All commits after `floor` and up to `revision`, in order.
     history: VecDeque<Arc<Event>>,
-    /// The same commits by kind, so that a watch of one kind does not iterate over the others.
+    /// The commits of `history` by kind, so that a watch of one kind does not iterate over the others.
     kinds: BTreeMap<Box<str>, Kind>,
     usage: Usage,
     window: Window,

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/debug/explain` of the controller, in plain HTTP.
+//! Serves `/metrics`, `/healthz`, `/readyz` and `/debug/explain` of the controller over plain HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

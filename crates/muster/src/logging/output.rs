@@ -127,7 +127,7 @@ pub(crate) fn overwrite_error(line: impl Display) {
     Output::start().send(format!("\r{line}\x1b[K").into_bytes());
 }
 
-/// The text with a newline at its end; empty text stays empty.
+/// Appends a newline to a text that does not end with one; an empty text stays empty.
 fn lines(text: impl Display) -> String {
     let mut text = text.to_string();
     if !text.is_empty() && !text.ends_with('\n') {

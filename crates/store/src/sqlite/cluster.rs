@@ -16,7 +16,7 @@ use crate::local;
 use crate::marker::{Content, FileId, Marker};
 use crate::{LogError, Revision, Store};
 
-/// The data directory around a database.
+/// The data directory of a database, with the options for opening it.
 #[derive(Debug, Clone)]
 pub struct Directory {
     /// Path of the cluster marker.
