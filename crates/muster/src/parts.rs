@@ -125,7 +125,7 @@ impl Parts {
     }
 
     /// Starts the API server. It is not restarted: the process ends when the server ends.
-    pub(crate) fn serve(&mut self, server: Server) {
+    pub(crate) fn serve(&mut self, server: ApiServer) {
         let serving = server.serve(self.server_stop.clone());
         self.server.spawn(async move { Ok(serving.await?) });
     }

@@ -147,7 +147,7 @@ impl Serving {
 
     /// Opens the store, binds the listen address and configures the server from the flags. With `machine`, the server
     /// also listens on the bridge of the local nodes and uses their pod CIDR, whose ranges the nodes choose themselves.
-    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<Server> {
+    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
             new_cluster: self.new_cluster,
@@ -240,7 +240,7 @@ pub(crate) enum Pace {
 
 /// A kube client for one component of this process, with the identity `who` and a user agent of `muster-NAME`. Requests
 /// go directly to the server in this process, without a network connection and without retries.
-pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
+pub(crate) fn client(server: &ApiServer, who: BuiltinUser, name: &str) -> kube::Client {
     let client = server.loopback_client(who);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");

@@ -195,10 +195,10 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         }
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
-    let port = server.address().port();
+    let port = server.listen_address().port();
     let explain_queries = ExplainQueries::default();
     let queries = explain_queries.clone();
-    server.explained_by(move |namespace, name| {
+    server.set_explain_provider(move |namespace, name| {
         let queries = queries.clone();
         async move { queries.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
     });

@@ -575,7 +575,7 @@ impl World {
             return;
         }
         let mine = self.lease.holder == Some((index, life));
-        let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
+        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
         // A leader that finds another holder in the Lease has lost it, even if that holder is gone again.
         if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
@@ -587,14 +587,8 @@ impl World {
             self.trace.say(self.now, || format!("replica {index} leads"));
             self.replicas[index].leading = true;
             // A new leader must see all writes of the previous leader, so it lists again.
-            if !mutant::is("B03") {
-                for kind in Kind::ALL {
-                    let skipped = (mutant::is("B01") && kind == Kind::Pods)
-                        || (mutant::is("B02") && kind == Kind::Revisions);
-                    if !skipped {
-                        self.relist(index, kind, self.server.revision());
-                    }
-                }
+            for kind in Kind::ALL {
+                self.relist(index, kind, self.server.revision());
             }
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             self.replicas[index].queue.extend(keys);

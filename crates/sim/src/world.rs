@@ -122,8 +122,6 @@ pub struct World {
     pub settled_within: Duration,
     /// Fault of the next controller write, regardless of the mix.
     pub next_fault: Option<WriteFault>,
-    /// Number of further writes after which all pods are lost (used by a mutant only).
-    pub losses: u64,
 }
 
 impl World {

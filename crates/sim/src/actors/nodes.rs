@@ -81,17 +81,6 @@ impl World {
             kubelet.settle_in(object, self.now);
         }
     }
-
-    /// Deletes all pods after each of the next few writes following a faulty one (used by a mutant only).
-    pub fn lose_pods_after(&mut self, fault: bool) {
-        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
-        if 0 < self.losses {
-            let pods: Vec<ObjectKey> = self.server.pods.keys().cloned().collect();
-            for key in pods {
-                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
-            }
-        }
-    }
 }
 
 fn set_node_ready(node: &mut Value, status: &str, clock: &str) {

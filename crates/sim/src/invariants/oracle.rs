@@ -257,7 +257,7 @@ fn pod_tolerates(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
     let automatic = match (taint.key.as_ref(), taint.effect) {
-        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", Effect::NoExecute) => true,
+        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", TaintEffect::NoExecute) => true,
         (
             "node.kubernetes.io/disk-pressure"
             | "node.kubernetes.io/memory-pressure"
