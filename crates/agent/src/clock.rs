@@ -5,51 +5,51 @@ use std::time::{Duration, Instant};
 
 use muster_api::time::Time;
 
-static CLOCK: Mutex<Option<Clock>> = Mutex::new(None);
+static CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
 
 /// Returns the current time of the node.
 pub(crate) fn now() -> Time {
-    read(|clock| clock.shown)
+    with_clock(|clock| clock.node_time)
 }
 
 /// Converts a timestamp of the container runtime, in nanoseconds of the machine's clock, to the node's time.
-pub(super) fn then(nanos: i64) -> Time {
-    read(|clock| clock.then(Time::from_micros(nanos / 1000)))
+pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
+    with_clock(|clock| clock.from_wall_clock(Time::from_micros(nanos / 1000)))
 }
 
-fn read<T>(with: impl FnOnce(&Clock) -> T) -> T {
+fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
     let at = Instant::now();
-    let clock = clock.get_or_insert(Clock { wall, shown: wall, at });
-    clock.go_on(wall, at.duration_since(clock.at));
-    clock.at = at;
+    let clock = clock.get_or_insert(NodeClock { wall, node_time: wall, read_at: at });
+    clock.advance(wall, at.duration_since(clock.read_at));
+    clock.read_at = at;
     with(clock)
 }
 
 /// Monotonic view of the machine's wall clock.
-struct Clock {
+struct NodeClock {
     /// The machine's wall clock at the last reading.
     wall: Time,
     /// The node's time at the last reading: never earlier than `wall`, and never going back.
-    shown: Time,
+    node_time: Time,
     /// When the clock was last read, on the monotonic clock.
-    at: Instant,
+    read_at: Instant,
 }
 
-impl Clock {
+impl NodeClock {
     /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at
     /// half speed until the machine's clock has caught up. So a wait of seconds does not become a wait of hours.
-    fn go_on(&mut self, wall: Time, passed: Duration) {
+    fn advance(&mut self, wall: Time, passed: Duration) {
         self.wall = wall;
-        self.shown = wall.max(self.shown + passed / 2);
+        self.node_time = wall.max(self.node_time + passed / 2);
     }
 
     /// Converts a wall-clock time to the node's time, at most now: a container that was started while the clock
     /// was ahead counts as just started.
-    fn then(&self, dated: Time) -> Time {
-        let ahead = self.shown.since(self.wall);
-        (dated + ahead).min(self.shown)
+    fn from_wall_clock(&self, dated: Time) -> Time {
+        let ahead = self.node_time.since(self.wall);
+        (dated + ahead).min(self.node_time)
     }
 }
 
@@ -62,15 +62,15 @@ mod tests {
     #[test]
     fn time_does_not_go_back() {
         let at = |minutes: i64| Time::from_secs(minutes * 60);
-        let mut clock = Clock { wall: at(600), shown: at(600), at: Instant::now() };
+        let mut clock = NodeClock { wall: at(600), node_time: at(600), read_at: Instant::now() };
         let mut said = String::new();
         // What the machine's clock says, after how many minutes.
         for (wall, passed) in [(601, 1), (720, 1), (600, 1), (620, 20), (840, 220), (850, 10)] {
-            clock.go_on(at(wall), Duration::from_secs(passed * 60));
+            clock.advance(at(wall), Duration::from_secs(passed * 60));
             let minutes = |it: Time| it.as_micros() as f64 / 60e6;
-            let (shown, just, before) = (clock.shown, clock.then(at(wall)), clock.then(at(wall - 1)));
+            let (shown, just, before) = (clock.node_time, clock.from_wall_clock(at(wall)), clock.from_wall_clock(at(wall - 1)));
             said += &format!("{wall}: {}, {} {}\n", minutes(shown), minutes(just), minutes(before));
-            assert!(clock.then(at(10_000)) == shown, "nothing is later than now");
+            assert!(clock.from_wall_clock(at(10_000)) == shown, "nothing is later than now");
         }
         expect![[r#"
             601: 601, 601 600

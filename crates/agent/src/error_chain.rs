@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// Formats an error and its causes, separated by colons. A cause is omitted if the text so far ends with it: many
 /// errors print their cause themselves.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn format_error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -57,6 +57,6 @@ mod tests {
             get the pod: Unauthorized (401)
             get the pod: connection refused
             read the file: connection refused"#]]
-        .assert_eq(&all.map(|it| chain(&it)).join("\n"));
+        .assert_eq(&all.map(|it| format_error_chain(&it)).join("\n"));
     }
 }

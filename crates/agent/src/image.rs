@@ -1,7 +1,7 @@
 //! Imports images into containerd without a registry: from archives, and the built-in sandbox image.
 
 mod archive;
-mod name;
+mod reference;
 mod sandbox;
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-pub use self::name::normal;
+pub use self::reference::normalize_reference;
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
-use self::archive::{Archive, Blob, Found};
+use self::archive::{Archive, Blob, ArchiveImage};
 use crate::runtime::containerd::content::content_client::ContentClient;
 use crate::runtime::containerd::content::{WriteAction, WriteContentRequest};
 use crate::runtime::containerd::images::images_client::ImagesClient;
@@ -28,13 +28,13 @@ use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
 use crate::runtime::{Cri, Runtime as _, RuntimeError};
 
 /// The containerd namespace of CRI's images.
-const NAMESPACE: &str = "k8s.io";
+const CONTAINERD_NAMESPACE: &str = "k8s.io";
 
 /// Bytes sent in one message; containerd accepts messages of at most 16 MiB.
-const CHUNK: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Expiry of the lease: containerd collects the content of a killed import after this.
-const LEASE: Duration = Duration::from_secs(3600);
+const LEASE_DURATION: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -43,16 +43,16 @@ pub enum ImageError {
     #[error(
         "{path} is not an image archive: {why}. `docker save` and OCI layouts in a tar are, gzipped or not"
     )]
-    NoArchive { path: PathBuf, why: String },
+    NotAnArchive { path: PathBuf, why: String },
     #[error(
         "{path} is for {theirs}, but this machine is linux/{}: use an image for this platform",
         crate::architecture()
     )]
-    OtherMachine { path: PathBuf, theirs: String },
+    WrongPlatform { path: PathBuf, theirs: String },
     #[error(
         "{path} has {count} images, but --name can name only one: omit --name, or save the images one by one"
     )]
-    Several { path: PathBuf, count: usize },
+    SeveralImages { path: PathBuf, count: usize },
     #[error("the image in {path} has no name: give it one with --name")]
     NoName { path: PathBuf },
     #[error("{name:?} is not a valid image reference")]
@@ -63,21 +63,21 @@ pub enum ImageError {
 
 impl ImageError {
     /// Whether containerd failed, as opposed to a bad archive.
-    pub fn is_of_containerd(&self) -> bool {
+    pub fn is_containerd_error(&self) -> bool {
         matches!(self, Self::Containerd { .. })
     }
 }
 
 /// Imports all images of an archive and returns their names. `name` replaces the name in the archive, or names an
 /// image that has none.
-pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
+pub async fn import_archive(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
     let at = path.to_owned();
-    let archive = blocking(move || Archive::open(&at)).await?;
+    let archive = run_blocking(move || Archive::open(&at)).await?;
     let count = archive.images.iter().map(|it| it.target.digest.as_str()).collect::<BTreeSet<_>>().len();
     if name.is_some() && 1 < count {
-        return Err(ImageError::Several { path: path.to_owned(), count });
+        return Err(ImageError::SeveralImages { path: path.to_owned(), count });
     }
-    let mut named: Vec<(String, &Found)> = Vec::new();
+    let mut named: Vec<(String, &ArchiveImage)> = Vec::new();
     for image in &archive.images {
         let names: Vec<&str> = match name {
             Some(name) => vec![name],
@@ -87,33 +87,33 @@ pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Ve
             return Err(ImageError::NoName { path: path.to_owned() });
         }
         for name in names {
-            let name = normal(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
+            let name = normalize_reference(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
             if !named.iter().any(|(it, _)| *it == name) {
                 named.push((name, image));
             }
         }
     }
 
-    let lease = Lease::take(runtime.channel()).await?;
-    for blob in archive.made.iter() {
-        lease.write(blob, io::Cursor::new(blob.content.clone())).await?;
+    let lease = ContainerdLease::create(runtime.channel()).await?;
+    for blob in archive.generated.iter() {
+        lease.write_blob(blob, io::Cursor::new(blob.content.clone())).await?;
     }
-    lease.write_all(&archive).await?;
+    lease.write_archive(&archive).await?;
     for (name, image) in &named {
-        lease.name(name, &image.target).await?;
+        lease.create_image(name, &image.target).await?;
     }
-    lease.give_back().await?;
+    lease.delete().await?;
     Ok(named.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Imports an image that was built in memory.
-pub async fn import_made(runtime: &Cri, made: &Made) -> Result<(), ImageError> {
-    let lease = Lease::take(runtime.channel()).await?;
+pub async fn import_built(runtime: &Cri, made: &BuiltImage) -> Result<(), ImageError> {
+    let lease = ContainerdLease::create(runtime.channel()).await?;
     for blob in &made.blobs {
-        lease.write(blob, io::Cursor::new(blob.content.clone())).await?;
+        lease.write_blob(blob, io::Cursor::new(blob.content.clone())).await?;
     }
-    lease.name(&made.name, &made.target).await?;
-    lease.give_back().await
+    lease.create_image(&made.name, &made.target).await?;
+    lease.delete().await
 }
 
 /// Rule: sandboxes need no registry: if the sandbox image that containerd is configured with is missing, the
@@ -124,65 +124,65 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
         why: it.to_string(),
     };
     let Some(name) = runtime.sandbox_image().await.map_err(failed)? else { return Ok(None) };
-    if runtime.image(&name).await.map_err(failed)?.is_some() {
+    if runtime.image_status(&name).await.map_err(failed)?.is_some() {
         return Ok(None);
     }
-    let normal = normal(&name).ok_or_else(|| ImageError::BadName { name: name.clone() })?;
-    import_made(runtime, &Made { name: normal, ..sandbox_image() }).await?;
+    let normal = normalize_reference(&name).ok_or_else(|| ImageError::BadName { name: name.clone() })?;
+    import_built(runtime, &BuiltImage { name: normal, ..sandbox_image() }).await?;
     Ok(Some(name))
 }
 
 /// An image that was built in memory.
 #[derive(Debug)]
-pub struct Made {
+pub struct BuiltImage {
     name: String,
-    target: Target,
+    target: ImageDescriptor,
     blobs: Vec<Blob>,
 }
 
 /// OCI descriptor of the manifest that an image name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Target {
+struct ImageDescriptor {
     media_type: String,
     digest: String,
     size: u64,
 }
 
 /// A containerd lease: content written under it is not garbage collected.
-struct Lease {
+struct ContainerdLease {
     id: String,
     channel: Channel,
 }
 
-impl Lease {
-    async fn take(channel: Channel) -> Result<Self, ImageError> {
+impl ContainerdLease {
+    async fn create(channel: Channel) -> Result<Self, ImageError> {
         let id = format!("muster-import-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
-        let until = Timestamp::now() + LEASE;
+        let until = Timestamp::now() + LEASE_DURATION;
         let labels = [("containerd.io/gc.expire".to_owned(), until.to_string())].into();
-        let request = of_cri(CreateRequest { id: id.clone(), labels }, None);
+        let request = containerd_request(CreateRequest { id: id.clone(), labels }, None);
         let created = LeasesClient::new(channel.clone()).create(request).await;
-        created.map_err(|it| refused("create a lease", &it))?;
+        created.map_err(|it| containerd_error("create a lease", &it))?;
         Ok(Self { id, channel })
     }
 
-    async fn give_back(self) -> Result<(), ImageError> {
-        let request = of_cri(DeleteRequest { id: self.id.clone(), sync: false }, None);
+    async fn delete(self) -> Result<(), ImageError> {
+        let request = containerd_request(DeleteRequest { id: self.id.clone(), sync: false }, None);
         let given = LeasesClient::new(self.channel).delete(request).await;
-        given.map(drop).map_err(|it| refused("delete the lease", &it))
+        given.map(drop).map_err(|it| containerd_error("delete the lease", &it))
     }
 
     /// Writes all blobs of the archive's images, in one pass and in the archive's order.
-    async fn write_all(&self, archive: &Archive) -> Result<(), ImageError> {
+    async fn write_archive(&self, archive: &Archive) -> Result<(), ImageError> {
         let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
-        let (path, blobs) = (archive.path.clone(), archive.wanted.clone());
+        let (path, blobs) = (archive.path.clone(), archive.blobs_by_file.clone());
         let reading = tokio::task::spawn_blocking(move || {
-            archive::visit(&path, |name, content| {
+            archive::visit_files(&path, |name, content| {
                 let Some(blob) = blobs.get(name) else { return Ok(()) };
                 let (chunks, received) = mpsc::channel(2);
                 if entries.blocking_send((blob.clone(), received)).is_err() {
                     return Err(io::Error::other("the import was cancelled"));
                 }
-                send(content, &chunks)
+                send_chunks(content, &chunks)
             })
         });
         while let Some((blob, chunks)) = read.recv().await {
@@ -194,11 +194,11 @@ impl Lease {
             .map_err(|source| ImageError::File { path: archive.path.clone(), source })
     }
 
-    async fn write(&self, blob: &Blob, content: impl Read + Send + 'static) -> Result<(), ImageError> {
+    async fn write_blob(&self, blob: &Blob, content: impl Read + Send + 'static) -> Result<(), ImageError> {
         let (chunks, received) = mpsc::channel(2);
         let reading = tokio::task::spawn_blocking(move || {
             let mut content = content;
-            send(&mut content, &chunks)
+            send_chunks(&mut content, &chunks)
         });
         self.write_chunks(blob, received).await?;
         let read = reading.await.unwrap_or_else(|it| Err(io::Error::other(it)));
@@ -233,17 +233,17 @@ impl Lease {
             });
         let writing = async {
             let mut client = ContentClient::new(self.channel.clone());
-            let mut answers = client.write(of_cri(messages, Some(&self.id))).await?.into_inner();
+            let mut answers = client.write(containerd_request(messages, Some(&self.id))).await?.into_inner();
             while answers.message().await?.is_some() {}
             Ok::<(), Status>(())
         };
         match writing.await {
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
-            done => done.map_err(|it| refused("write content", &it)),
+            done => done.map_err(|it| containerd_error("write content", &it)),
         }
     }
 
-    async fn name(&self, name: &str, target: &Target) -> Result<(), ImageError> {
+    async fn create_image(&self, name: &str, target: &ImageDescriptor) -> Result<(), ImageError> {
         let image = Image {
             name: name.to_owned(),
             target: Some(Descriptor {
@@ -256,31 +256,31 @@ impl Lease {
         };
         let mut images = ImagesClient::new(self.channel.clone());
         let created =
-            images.create(of_cri(CreateImageRequest { image: Some(image.clone()) }, Some(&self.id))).await;
+            images.create(containerd_request(CreateImageRequest { image: Some(image.clone()) }, Some(&self.id))).await;
         match created {
             Err(status) if status.code() == Code::AlreadyExists => {
-                let request = of_cri(UpdateImageRequest { image: Some(image) }, Some(&self.id));
-                images.update(request).await.map(drop).map_err(|it| refused("create the image", &it))
+                let request = containerd_request(UpdateImageRequest { image: Some(image) }, Some(&self.id));
+                images.update(request).await.map(drop).map_err(|it| containerd_error("create the image", &it))
             }
-            created => created.map(drop).map_err(|it| refused("create the image", &it)),
+            created => created.map(drop).map_err(|it| containerd_error("create the image", &it)),
         }
     }
 }
 
 /// Sends content in chunks. A closed receiver is no error: containerd already has the content.
-fn send(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+fn send_chunks(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
     loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        (&mut content).take(CHUNK as u64).read_to_end(&mut chunk)?;
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        (&mut content).take(CHUNK_BYTES as u64).read_to_end(&mut chunk)?;
         if chunk.is_empty() || chunks.blocking_send(chunk).is_err() {
             return Ok(());
         }
     }
 }
 
-fn of_cri<T>(message: T, lease: Option<&str>) -> Request<T> {
+fn containerd_request<T>(message: T, lease: Option<&str>) -> Request<T> {
     let mut request = Request::new(message);
-    let namespace = NAMESPACE.parse().expect("the namespace is ASCII");
+    let namespace = CONTAINERD_NAMESPACE.parse().expect("the namespace is ASCII");
     request.metadata_mut().insert("containerd-namespace", namespace);
     if let Some(lease) = lease.and_then(|it| it.parse().ok()) {
         request.metadata_mut().insert("containerd-lease", lease);
@@ -288,17 +288,17 @@ fn of_cri<T>(message: T, lease: Option<&str>) -> Request<T> {
     request
 }
 
-fn refused(tried: &'static str, status: &Status) -> ImageError {
+fn containerd_error(tried: &'static str, status: &Status) -> ImageError {
     ImageError::Containerd { tried, why: status.message().to_owned() }
 }
 
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|it| Err(ImageError::Containerd { tried: "read the archive", why: it.to_string() }))
 }
 
-fn open(path: &Path) -> Result<File, ImageError> {
+fn open_file(path: &Path) -> Result<File, ImageError> {
     File::open(path).map_err(|source| ImageError::File { path: path.to_owned(), source })
 }

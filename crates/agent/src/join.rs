@@ -1,8 +1,8 @@
 //! Joins a machine to a cluster: the machine gets its first client certificate with a bootstrap token, and renews
 //! the certificate with itself from then on. Upstream: TLS bootstrapping.
 
-mod authority;
-mod line;
+mod ca;
+mod connection;
 mod pem;
 
 use std::fmt;
@@ -23,17 +23,17 @@ use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use tokio_util::sync::CancellationToken;
 
-use self::line::{Credentials, Line};
+use self::connection::{Credentials, ServerConnection};
 use self::pem::Certificate;
-use crate::error_chain::chain;
+use crate::error_chain::format_error_chain;
 
-pub use self::authority::fingerprint;
-pub(crate) use self::pem::write as write_private;
+pub use self::ca::fingerprint;
+pub(crate) use self::pem::write_private_file as write_private;
 
 /// Signer and key usage of the node's client certificate.
-const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
+const CLIENT_SIGNER: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
 /// Signer and key usage of the node's serving certificate.
-const SERVING: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
+const SERVING_SIGNER: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
 
 /// File of the client certificate and its key.
 const CLIENT_FILE: &str = "client.pem";
@@ -42,10 +42,10 @@ const SERVING_FILE: &str = "serving.pem";
 
 /// Time to wait for a CertificateSigningRequest before a new one is created; on a Kubernetes cluster an
 /// administrator may have to approve it.
-const SIGNED_MAX: Duration = Duration::from_secs(15 * 60);
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// First delay between two reads of an object that is waited for; it doubles up to `POLL_MAX`.
-const LOOK_MIN: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_secs(5);
+const POLL_MIN: Duration = Duration::from_millis(50);
+const POLL_MAX: Duration = Duration::from_secs(5);
 
 /// Backoff after a failed renewal; it doubles up to `RETRY_MAX`. Upstream: `rotateCerts`.
 const RETRY_MIN: Duration = Duration::from_secs(2);
@@ -53,50 +53,50 @@ const RETRY_MAX: Duration = Duration::from_secs(32);
 
 /// Time that a machine without its certificate waits until its node is NotReady: about a minute with the default
 /// node monitor grace period.
-const NOT_READY_MAX: Duration = Duration::from_secs(15 * 60);
-const NOT_READY_LOOK: Duration = Duration::from_secs(3);
+const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const NOT_READY_POLL: Duration = Duration::from_secs(3);
 
 /// Longest sleep before the renewal time is checked again: the clock may jump, and the machine may be suspended.
-const DUE_LOOK: Duration = Duration::from_secs(3600);
+const RENEWAL_CHECK_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error("access {path}")]
     File { path: PathBuf, source: io::Error },
     #[error("{0:?} is not a server URL: expected https://HOST:PORT")]
-    Url(String),
+    InvalidUrl(String),
     #[error(
         "the cluster CA is unknown: give --ca-hash or --ca-cert, as `muster token create` prints it, or copy ca.crt from the \
          server's data directory"
     )]
-    NoAuthority,
+    UnknownCa,
     #[error("{path} is not a certificate: {why}")]
-    Authority { path: PathBuf, why: String },
+    InvalidCa { path: PathBuf, why: String },
     #[error("{0:?} is not sha256: followed by 64 hexadecimal digits, as `muster token create` prints it")]
-    Digest(String),
+    InvalidCaHash(String),
     #[error("reach the server at {server}: {why}")]
-    Reach { server: String, why: String },
+    Unreachable { server: String, why: String },
     #[error("the server at {server} does not have the CA of --ca-hash: {why}")]
-    Stranger { server: String, why: String },
+    CaMismatch { server: String, why: String },
     #[error(
         "{path} has no valid certificate{why}: give a --token, which `muster token create` creates on the server"
     )]
     NoToken { path: PathBuf, why: &'static str },
     // Prints the message of the server's Status only, not the whole Status.
-    #[error("request a certificate{hint}: {}", chain(error))]
-    Ask { hint: &'static str, error: kube::Error },
+    #[error("request a certificate{hint}: {}", format_error_chain(error))]
+    Request { hint: &'static str, error: kube::Error },
     #[error(
         "a node {name:?} exists and is Ready at {at}: choose another --node-name; or, if this machine is to take \
          its place, stop the other one, and kubectl delete node {name}"
     )]
-    Taken { name: String, at: String },
+    NameTaken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
-    Refused(String),
+    Denied(String),
     /// The server refuses a token a certificate for a node that exists and is Ready.
     #[error("the request for a certificate was refused: {0}")]
     NodeIsReady(String),
     #[error("CertificateSigningRequest {0} is not approved: kubectl certificate approve {0}")]
-    Waits(String),
+    NotApproved(String),
     #[error("generate a key")]
     Key(#[from] rcgen::Error),
     #[error("parse the certificate: {0}")]
@@ -104,52 +104,52 @@ pub enum JoinError {
 }
 
 /// Expiry of the client certificate and of the serving certificate in a node's directory.
-pub fn good_until(dir: &Path) -> [Option<Timestamp>; 2] {
-    [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.until))
+pub fn certificate_expiry(dir: &Path) -> [Option<Timestamp>; 2] {
+    [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.not_after))
 }
 
 /// Options for joining a cluster.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct JoinOptions {
     pub server: String,
     pub name: String,
     /// Directory of the node's keys and certificates.
     pub dir: PathBuf,
     /// Bootstrap token; not needed with a valid certificate.
-    pub token: Option<Token>,
+    pub token: Option<BootstrapToken>,
     /// Where the cluster CA comes from; not needed after the first join.
-    pub authority: Option<Authority>,
+    pub ca: Option<CaSource>,
     /// The node's InternalIP.
     pub address: IpAddr,
 }
 
 /// How a node that has not joined yet gets the cluster CA.
 #[derive(Debug, Clone)]
-pub enum Authority {
+pub enum CaSource {
     Certificate(PathBuf),
     /// Fingerprint of the CA certificate, as [`fingerprint`] returns it.
-    Digest(String),
+    Fingerprint(String),
 }
 
 /// A bootstrap token.
 #[derive(Clone)]
-pub enum Token {
-    Given(String),
+pub enum BootstrapToken {
+    Literal(String),
     /// File with the token, read at each use, so that a new token takes effect.
     File(PathBuf),
 }
 
 /// Never prints the token.
-impl fmt::Debug for Token {
+impl fmt::Debug for BootstrapToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BootstrapToken")
     }
 }
 
-impl Token {
+impl BootstrapToken {
     fn read(&self) -> Option<String> {
         let text = match self {
-            Self::Given(token) => token.clone(),
+            Self::Literal(token) => token.clone(),
             Self::File(path) => fs::read_to_string(path).ok()?,
         };
         Some(text.trim().to_owned()).filter(|it| !it.is_empty())
@@ -157,41 +157,41 @@ impl Token {
 }
 
 /// Whether the directory has a valid client certificate, so that no token is needed.
-pub fn is_member(dir: &Path) -> bool {
+pub fn has_valid_certificate(dir: &Path) -> bool {
     let stored = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
-    stored.is_some_and(|it| !it.is_over())
+    stored.is_some_and(|it| !it.is_expired())
 }
 
 /// A node that has joined the cluster, with its client and certificates.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Member {
-    options: Asking,
+    options: JoinOptions,
     server: Uri,
-    authority_pem: String,
+    ca_pem: String,
     /// The client certificate at the time of joining.
     certificate: Certificate,
-    line: Arc<Line>,
+    connection: Arc<ServerConnection>,
     client: Client,
 }
 
 impl Member {
     /// Rule: a node uses its token once, to get its first client certificate.
-    pub async fn join(options: &Asking) -> Result<Self, JoinError> {
-        let server: Uri = options.server.parse().map_err(|_| JoinError::Url(options.server.clone()))?;
+    pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
+        let server: Uri = options.server.parse().map_err(|_| JoinError::InvalidUrl(options.server.clone()))?;
         if server.scheme_str() != Some("https") || server.host().is_none() {
-            return Err(JoinError::Url(options.server.clone()));
+            return Err(JoinError::InvalidUrl(options.server.clone()));
         }
-        pem::make_dir(&options.dir)?;
-        let authority_pem = authority::find(options, &server).await?;
+        pem::create_private_dir(&options.dir)?;
+        let authority_pem = ca::find_ca(options, &server).await?;
         let stored = Certificate::read(&options.dir.join(CLIENT_FILE))?;
         let certificate = match stored {
-            Some(stored) if !stored.is_over() => stored,
-            stored => with_token(options, &server, &authority_pem, stored.is_some()).await?,
+            Some(stored) if !stored.is_expired() => stored,
+            stored => join_with_token(options, &server, &authority_pem, stored.is_some()).await?,
         };
         let credentials = Credentials::Certificate(certificate.pem.clone());
-        let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
+        let line = Arc::new(ServerConnection::new(&server, &authority_pem, credentials)?);
         let client = line.client();
-        Ok(Self { options: options.clone(), server, authority_pem, certificate, line, client })
+        Ok(Self { options: options.clone(), server, ca_pem: authority_pem, certificate, connection: line, client })
     }
 
     /// The node's API client. It picks up renewed certificates.
@@ -200,167 +200,167 @@ impl Member {
     }
 
     /// Certificate of the cluster CA, which verifies the server and the node's clients.
-    pub fn authority_pem(&self) -> &str {
-        &self.authority_pem
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
     }
 
     /// Rule: a node's certificates are renewed at 70 to 90 % of their lifetime, at a point that depends on the
     /// node's name, so that a fleet does not renew simultaneously. `serve` gets each new serving certificate. Runs
     /// until `stop`.
-    pub async fn keep(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
+    pub async fn renew_certificates(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.keep_client() => {}
-            () = self.keep_serving(address, serve) => {}
+            () = self.renew_client_certificate() => {}
+            () = self.renew_serving_certificate(address, serve) => {}
         }
     }
 
-    async fn keep_client(&self) {
+    async fn renew_client_certificate(&self) {
         let mut current = self.certificate.clone();
         let mut pause = RETRY_MIN;
         loop {
-            self.until_due(Some(&current)).await;
-            match self.renew(&current).await {
+            self.wait_for_renewal(Some(&current)).await;
+            match self.request_client_certificate(&current).await {
                 Ok(new) => {
-                    tracing::info!(until = %new.until, "renewed the client certificate");
+                    tracing::info!(until = %new.not_after, "renewed the client certificate");
                     (current, pause) = (new, RETRY_MIN);
                 }
                 Err(error) => {
-                    let (error, until) = (chain(&error), current.until);
+                    let (error, until) = (format_error_chain(&error), current.not_after);
                     tracing::warn!(error, %until, "cannot renew the client certificate, retrying");
                 }
             }
             // The pause also applies to a certificate that is due for renewal as soon as it is issued.
-            pause = paused(pause).await;
+            pause = back_off(pause).await;
         }
     }
 
     /// Requests a new client certificate and uses it from then on. If the old one has expired, the node joins
     /// again with its token.
-    async fn renew(&self, current: &Certificate) -> Result<Certificate, JoinError> {
-        let new = if current.is_over() {
-            with_token(&self.options, &self.server, &self.authority_pem, true).await?
+    async fn request_client_certificate(&self, current: &Certificate) -> Result<Certificate, JoinError> {
+        let new = if current.is_expired() {
+            join_with_token(&self.options, &self.server, &self.ca_pem, true).await?
         } else {
-            let new = signed(&self.client, &self.options.name, CLIENT, &[]).await?;
-            pem::write(&self.options.dir.join(CLIENT_FILE), &new.pem)?;
+            let new = request_certificate(&self.client, &self.options.name, CLIENT_SIGNER, &[]).await?;
+            pem::write_private_file(&self.options.dir.join(CLIENT_FILE), &new.pem)?;
             new
         };
-        self.line.go_on_with(Credentials::Certificate(new.pem.clone()));
+        self.connection.replace_credentials(Credentials::Certificate(new.pem.clone()));
         Ok(new)
     }
 
-    async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
+    async fn renew_serving_certificate(&self, address: IpAddr, serve: impl Fn(&str)) {
         let path = self.options.dir.join(SERVING_FILE);
         let mut current = Certificate::read(&path).ok().flatten();
         // The stored certificate may be for another address, or of a server that was replaced.
-        current = current.filter(|it| it.addresses == [address] && !it.is_over());
+        current = current.filter(|it| it.addresses == [address] && !it.is_expired());
         let mut pause = RETRY_MIN;
         if let Some(current) = &current {
             serve(&current.pem);
         }
         loop {
-            self.until_due(current.as_ref()).await;
-            match self.serving(address).await {
+            self.wait_for_renewal(current.as_ref()).await;
+            match self.request_serving_certificate(address).await {
                 Ok(new) => {
-                    if let Err(error) = pem::write(&path, &new.pem) {
-                        tracing::warn!(error = chain(&error), "cannot store the serving certificate");
+                    if let Err(error) = pem::write_private_file(&path, &new.pem) {
+                        tracing::warn!(error = format_error_chain(&error), "cannot store the serving certificate");
                     }
                     serve(&new.pem);
-                    tracing::info!(until = %new.until, "renewed the serving certificate");
+                    tracing::info!(until = %new.not_after, "renewed the serving certificate");
                     (current, pause) = (Some(new), RETRY_MIN);
                 }
                 Err(error) => {
-                    let error = chain(&error);
+                    let error = format_error_chain(&error);
                     tracing::warn!(
                         error,
                         "cannot get a serving certificate, retrying: logs and exec fail once the old one expires"
                     );
                 }
             }
-            pause = paused(pause).await;
+            pause = back_off(pause).await;
         }
     }
 
     /// Requests a serving certificate. It is granted only for addresses in the Node's status, so the method waits
     /// for those.
-    async fn serving(&self, address: IpAddr) -> Result<Certificate, JoinError> {
+    async fn request_serving_certificate(&self, address: IpAddr) -> Result<Certificate, JoinError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let mut wait = LOOK_MIN;
+        let mut wait = POLL_MIN;
         loop {
             let node = nodes
                 .get_opt(&self.options.name)
                 .await
-                .map_err(|error| JoinError::Ask { hint: "", error })?;
+                .map_err(|error| JoinError::Request { hint: "", error })?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
                 break;
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LOOK_MAX);
+            wait = (wait * 2).min(POLL_MAX);
         }
         let name = &self.options.name;
-        signed(&self.client, name, SERVING, &[name.clone(), address.to_string()]).await
+        request_certificate(&self.client, name, SERVING_SIGNER, &[name.clone(), address.to_string()]).await
     }
 
-    async fn until_due(&self, certificate: Option<&Certificate>) {
+    async fn wait_for_renewal(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
             let left =
-                due(&self.options.name, certificate.from, certificate.until).duration_since(Timestamp::now());
+                renewal_time(&self.options.name, certificate.not_before, certificate.not_after).duration_since(Timestamp::now());
             let Ok(left) = Duration::try_from(left) else { return };
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(DUE_LOOK)).await;
+            tokio::time::sleep(left.min(RENEWAL_CHECK_MAX)).await;
         }
     }
 }
 
 /// Gets a client certificate with the bootstrap token and stores it.
-async fn with_token(
-    options: &Asking,
+async fn join_with_token(
+    options: &JoinOptions,
     server: &Uri,
     authority_pem: &str,
     had_one: bool,
 ) -> Result<Certificate, JoinError> {
     let path = options.dir.join(CLIENT_FILE);
-    let Some(token) = options.token.as_ref().and_then(Token::read) else {
+    let Some(token) = options.token.as_ref().and_then(BootstrapToken::read) else {
         return Err(JoinError::NoToken { path, why: if had_one { " any more" } else { "" } });
     };
-    let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
+    let line = Arc::new(ServerConnection::new(server, authority_pem, Credentials::Token(token))?);
     let began = tokio::time::Instant::now();
     let new = loop {
-        match signed(&line.client(), &options.name, CLIENT, &[]).await {
+        match request_certificate(&line.client(), &options.name, CLIENT_SIGNER, &[]).await {
             // This machine lost its certificate: the server grants a new one when the node is NotReady.
             Err(JoinError::NodeIsReady(why))
-                if why.contains(&format!("at {}:", options.address)) && began.elapsed() < NOT_READY_MAX =>
+                if why.contains(&format!("at {}:", options.address)) && began.elapsed() < NOT_READY_TIMEOUT =>
             {
                 tracing::warn!("the node is still Ready; waiting until it is NotReady to join again");
-                tokio::time::sleep(NOT_READY_LOOK).await;
+                tokio::time::sleep(NOT_READY_POLL).await;
             }
             signed => break signed,
         }
     };
     let new = new.map_err(|error| match error {
-        JoinError::Ask { error: error @ kube::Error::Api(_), .. } => {
-            JoinError::Ask { hint: hint(&error), error }
+        JoinError::Request { error: error @ kube::Error::Api(_), .. } => {
+            JoinError::Request { hint: token_advice(&error), error }
         }
-        JoinError::Ask { error, .. } => {
-            JoinError::Reach { server: options.server.clone(), why: chain(&error) }
+        JoinError::Request { error, .. } => {
+            JoinError::Unreachable { server: options.server.clone(), why: format_error_chain(&error) }
         }
         other => other,
     })?;
-    line.go_on_with(Credentials::Certificate(new.pem.clone()));
-    is_free(&line.client(), options).await?;
-    pem::write(&path, &new.pem)?;
+    line.replace_credentials(Credentials::Certificate(new.pem.clone()));
+    check_name_is_free(&line.client(), options).await?;
+    pem::write_private_file(&path, &new.pem)?;
     Ok(new)
 }
 
 /// Rule: a machine cannot join under the name of a node that is Ready at another address: two agents for one node
 /// would fight over its pods. Upstream: kubeadm's check before joining.
-async fn is_free(client: &Client, options: &Asking) -> Result<(), JoinError> {
+async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<(), JoinError> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = nodes.get_opt(&options.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+    let node = nodes.get_opt(&options.name).await.map_err(|error| JoinError::Request { hint: "", error })?;
     let status = node.and_then(|it| it.status).unwrap_or_default();
     let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
     let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
@@ -369,11 +369,11 @@ async fn is_free(client: &Client, options: &Asking) -> Result<(), JoinError> {
         return Ok(());
     }
     let at = addresses.first().copied().unwrap_or("an unknown address").to_owned();
-    Err(JoinError::Taken { name: options.name.clone(), at })
+    Err(JoinError::NameTaken { name: options.name.clone(), at })
 }
 
 /// Creates a key and a CertificateSigningRequest, and waits for the certificate.
-async fn signed(
+async fn request_certificate(
     client: &Client,
     node: &str,
     (signer, usage): (&str, &str),
@@ -395,39 +395,39 @@ async fn signed(
         },
         status: None,
     };
-    let unanswered = |error| JoinError::Ask { hint: "", error };
+    let unanswered = |error| JoinError::Request { hint: "", error };
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let asked = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
     let name = asked.metadata.name.unwrap_or_default();
 
     let began = tokio::time::Instant::now();
-    let mut wait = LOOK_MIN;
-    while began.elapsed() < SIGNED_MAX {
+    let mut wait = POLL_MIN;
+    while began.elapsed() < SIGNING_TIMEOUT {
         tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LOOK_MAX);
+        wait = (wait * 2).min(POLL_MAX);
         let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         if let Some(denial) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
             let why = denial.message.clone().unwrap_or_else(|| denial.type_.clone());
             let is_taken = denial.reason.as_deref() == Some("NodeIsReady");
-            return Err(if is_taken { JoinError::NodeIsReady(why) } else { JoinError::Refused(why) });
+            return Err(if is_taken { JoinError::NodeIsReady(why) } else { JoinError::Denied(why) });
         }
         if let Some(ByteString(certificate)) = status.certificate {
             let certificate = String::from_utf8_lossy(&certificate);
-            return Certificate::of(&format!("{certificate}\n{}", key.serialize_pem()));
+            return Certificate::parse(&format!("{certificate}\n{}", key.serialize_pem()));
         }
     }
-    Err(JoinError::Waits(name))
+    Err(JoinError::NotApproved(name))
 }
 
 /// Sleeps for the backoff and returns the next one.
-async fn paused(pause: Duration) -> Duration {
+async fn back_off(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RETRY_MAX)
 }
 
 /// When a certificate is to be renewed.
-fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
+fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     let life = until.duration_since(from).as_secs();
     // A number from 0 to 999 that depends on the node's name.
     let offset = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
@@ -435,7 +435,7 @@ fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
 }
 
 /// Advice for a refused token.
-fn hint(error: &kube::Error) -> &'static str {
+fn token_advice(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
             ": the token is invalid or expired. `muster token create` creates a new one"
@@ -445,16 +445,16 @@ fn hint(error: &kube::Error) -> &'static str {
     }
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
     let path = path.to_owned();
     move |source| JoinError::File { path, source }
 }
 
-fn read(path: &Path) -> Result<Option<String>, JoinError> {
+fn read_if_exists(path: &Path) -> Result<Option<String>, JoinError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(path)(error)),
+        Err(error) => Err(file_error(path)(error)),
     }
 }
 
@@ -466,7 +466,7 @@ mod tests {
     fn certificates_are_replaced_in_time() {
         let from: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let until = from + SignedDuration::from_hours(1000);
-        let hours = |name: &str| due(name, from, until).duration_since(from).as_hours();
+        let hours = |name: &str| renewal_time(name, from, until).duration_since(from).as_hours();
         let all: Vec<i64> = (0..200).map(|it| hours(&format!("node-{it}"))).collect();
         assert!(all.iter().all(|it| (700..=900).contains(it)), "{all:?}");
         assert!(all.iter().any(|it| *it != all[0]), "they do not all come at once");

@@ -12,11 +12,11 @@ pub mod membership;
 pub mod metrics;
 pub mod net;
 pub mod node;
-mod pod;
-pub mod record;
+mod parsed_pod;
+pub mod event_recorder;
 pub mod references;
 pub mod runtime;
-mod shares;
+mod address_limits;
 pub mod sim;
 pub mod volumes;
 

@@ -11,49 +11,49 @@ use kube::{Api, Client, ResourceExt as _};
 use muster_engine::kubelet::cluster_identity::{self, NAMESPACE, Recorded};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error_chain::chain;
+use crate::error_chain::format_error_chain;
 use crate::join;
 
 /// File with the recorded cluster UID, in the node's root directory.
-const FILE: &str = "cluster";
+const RECORD_FILE: &str = "cluster";
 /// Largest valid record, in bytes.
-const RECORD_MAX: usize = 128;
+const RECORD_BYTES_MAX: usize = 128;
 /// Time for the API server to respond.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of attempts until the API server's cluster is confirmed.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of later confirmations: the server behind the URL may be replaced while the watches continue.
-const CONFIRM_EVERY: Duration = Duration::from_secs(60);
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(60);
 /// A problem is logged at most this often.
-const LOG_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Confirms that the API server is that of the cluster which the node joined.
 #[derive(Debug)]
-pub struct Membership {
+pub struct ClusterMembership {
     record: PathBuf,
     namespaces: Api<Namespace>,
     state: Mutex<cluster_identity::Membership>,
     /// Serializes confirmations.
-    asking: tokio::sync::Mutex<()>,
-    logged: Mutex<Option<Instant>>,
+    in_flight: tokio::sync::Mutex<()>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
-impl Membership {
+impl ClusterMembership {
     pub fn new(client: Client, root: &Path) -> Self {
-        let record = root.join(FILE);
-        let recorded = read(&record);
+        let record = root.join(RECORD_FILE);
+        let recorded = read_record(&record);
         Self {
             record,
             namespaces: Api::all(client),
             state: Mutex::new(cluster_identity::Membership::new(recorded)),
-            asking: tokio::sync::Mutex::new(()),
-            logged: Mutex::new(None),
+            in_flight: tokio::sync::Mutex::new(()),
+            last_logged: Mutex::new(None),
         }
     }
 
     /// Removes the record, so that the node joins the cluster that it connects to next.
-    pub fn forget(root: &Path) -> io::Result<()> {
-        match std::fs::remove_file(root.join(FILE)) {
+    pub fn remove_record(root: &Path) -> io::Result<()> {
+        match std::fs::remove_file(root.join(RECORD_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -61,92 +61,92 @@ impl Membership {
 
     /// Reads the cluster UID from the API server and returns whether it is the cluster that the node joined.
     pub async fn confirm(&self) -> bool {
-        let _one = self.asking.lock().await;
-        let response = timeout(ANSWER_MAX, self.namespaces.get(NAMESPACE)).await;
+        let _one = self.in_flight.lock().await;
+        let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(NAMESPACE)).await;
         match response {
             Ok(Ok(namespace)) => match namespace.uid().filter(|it| is_uid(it)) {
-                Some(uid) => self.identified(&uid),
-                None => self.state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),
+                Some(uid) => self.record_identity(&uid),
+                None => self.lock_state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),
             },
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("cannot read namespace {NAMESPACE}: {}", status.message);
-                self.state().unverified(Some(why.into()));
+                self.lock_state().unverified(Some(why.into()));
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = chain(&error), "the API server does not respond");
-                self.state().unverified(None);
+                tracing::debug!(error = format_error_chain(&error), "the API server does not respond");
+                self.lock_state().unverified(None);
             }
-            Err(_) => self.state().unverified(None),
+            Err(_) => self.lock_state().unverified(None),
         }
-        self.log();
-        self.may_obey()
+        self.log_problem();
+        self.may_apply_events()
     }
 
     /// Waits until the API server is confirmed to be the node's cluster.
-    pub async fn confirmed(&self) {
+    pub async fn wait_until_confirmed(&self) {
         while !self.confirm().await {
-            sleep(ASK_AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Confirms the cluster periodically; never returns.
     pub(super) async fn run(&self) {
         loop {
-            self.confirmed().await;
-            sleep(CONFIRM_EVERY).await;
+            self.wait_until_confirmed().await;
+            sleep(CONFIRM_INTERVAL).await;
         }
     }
 
     /// Whether the API server is confirmed, so that its lists and events may be applied.
-    pub fn may_obey(&self) -> bool {
-        self.state().may_obey()
+    pub fn may_apply_events(&self) -> bool {
+        self.lock_state().may_obey()
     }
 
     pub(super) fn may_remove_orphans(&self) -> bool {
-        self.state().may_remove_orphans()
+        self.lock_state().may_remove_orphans()
     }
 
     /// Confirms the cluster after a complete list of pods was received. Returns whether the list may be applied.
-    pub(super) async fn listed(&self) -> bool {
+    pub(super) async fn confirm_list(&self) -> bool {
         self.confirm().await;
-        self.state().listed()
+        self.lock_state().listed()
     }
 
     /// Why the node is NotReady, if its cluster is the reason.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.state().trouble(&self.record.display().to_string())
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
+        self.lock_state().trouble(&self.record.display().to_string())
     }
 
-    fn state(&self) -> MutexGuard<'_, cluster_identity::Membership> {
+    fn lock_state(&self) -> MutexGuard<'_, cluster_identity::Membership> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn identified(&self, uid: &str) {
-        let Some(uid) = self.state().identified(uid.into()) else { return };
+    fn record_identity(&self, uid: &str) {
+        let Some(uid) = self.lock_state().identified(uid.into()) else { return };
         match join::write_private(&self.record, &format!("{uid}\n")) {
             Ok(()) => {
                 tracing::info!(cluster = %uid, "recorded the cluster of this node");
-                self.state().recorded(uid);
+                self.lock_state().recorded(uid);
             }
             Err(error) => {
                 let why =
-                    format!("cannot record the cluster UID in {}: {}", self.record.display(), chain(&error));
-                self.state().unverified(Some(why.into()));
+                    format!("cannot record the cluster UID in {}: {}", self.record.display(), format_error_chain(&error));
+                self.lock_state().unverified(Some(why.into()));
             }
         }
     }
 
-    fn log(&self) {
-        let Some(trouble) = self.trouble() else { return };
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|it| LOG_EVERY <= it.elapsed()) {
+    fn log_problem(&self) {
+        let Some(trouble) = self.not_ready_reason() else { return };
+        let mut logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed()) {
             *logged = Some(Instant::now());
             tracing::error!("{trouble}");
         }
     }
 }
 
-fn read(record: &Path) -> Recorded {
+fn read_record(record: &Path) -> Recorded {
     match std::fs::read_to_string(record) {
         Ok(text) if is_uid(text.trim()) => Recorded::Cluster(text.trim().into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Recorded::Nothing,
@@ -156,6 +156,6 @@ fn read(record: &Path) -> Recorded {
 
 fn is_uid(text: &str) -> bool {
     !text.is_empty()
-        && text.len() <= RECORD_MAX
+        && text.len() <= RECORD_BYTES_MAX
         && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

@@ -18,91 +18,91 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::join;
 
 /// Histogram buckets of CRI calls in seconds: from 1 ms for a query to 10 min for the pull of a large image.
-const CALL_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
+const CALL_BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 
 /// Histogram buckets of pod starts in seconds; a pod whose image is present starts within a second.
-const START_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
+const START_BUCKETS_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
 
 /// Histogram buckets of the agent's own share of pod starts, in seconds.
-const OWN_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+const OWN_START_BUCKETS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Metrics of the node agent.
-pub struct Metrics {
+pub struct AgentMetrics {
     registry: Registry,
     pub runtime_calls: RuntimeCalls,
-    actions: Family<Done, Counter>,
-    probes: Family<Probed, Counter>,
-    evictions: Family<Evicted, Counter>,
-    pods: Family<Phase, Gauge>,
-    starts: Histogram,
-    own_starts: Histogram,
+    actions: Family<ActionLabels, Counter>,
+    probes: Family<ProbeLabels, Counter>,
+    evictions: Family<EvictionLabels, Counter>,
+    pods: Family<PhaseLabels, Gauge>,
+    start_duration: Histogram,
+    own_start_duration: Histogram,
     client_ttl: Gauge,
     server_ttl: Gauge,
     memory: Gauge,
     cpu: Counter<f64, AtomicU64>,
-    files: Gauge,
+    open_files: Gauge,
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for AgentMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentMetrics").finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Done {
+struct ActionLabels {
     action: &'static str,
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Probed {
+struct ProbeLabels {
     probe_type: &'static str,
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Evicted {
+struct EvictionLabels {
     eviction_signal: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Phase {
+struct PhaseLabels {
     phase: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
+struct OperationLabels {
     operation_type: &'static str,
 }
 
 /// Counts, errors and durations of CRI calls, by operation.
 #[derive(Debug, Clone)]
 pub struct RuntimeCalls {
-    all: Family<Operation, Counter>,
-    failed: Family<Operation, Counter>,
-    took: Family<Operation, Histogram>,
+    total: Family<OperationLabels, Counter>,
+    errors: Family<OperationLabels, Counter>,
+    durations: Family<OperationLabels, Histogram>,
 }
 
 impl Default for RuntimeCalls {
     fn default() -> Self {
-        let new: fn() -> Histogram = || Histogram::new(CALL_S);
-        Self { all: Family::default(), failed: Family::default(), took: Family::new_with_constructor(new) }
+        let new: fn() -> Histogram = || Histogram::new(CALL_BUCKETS_S);
+        Self { total: Family::default(), errors: Family::default(), durations: Family::new_with_constructor(new) }
     }
 }
 
 impl RuntimeCalls {
-    pub(crate) fn count(&self, operation_type: &'static str, has_failed: bool, took: Duration) {
-        let operation = Operation { operation_type };
-        self.all.get_or_create(&operation).inc();
-        self.took.get_or_create(&operation).observe(took.as_secs_f64());
+    pub(crate) fn record_call(&self, operation_type: &'static str, has_failed: bool, took: Duration) {
+        let operation = OperationLabels { operation_type };
+        self.total.get_or_create(&operation).inc();
+        self.durations.get_or_create(&operation).observe(took.as_secs_f64());
         if has_failed {
-            self.failed.get_or_create(&operation).inc();
+            self.errors.get_or_create(&operation).inc();
         }
     }
 }
 
-impl Default for Metrics {
+impl Default for AgentMetrics {
     fn default() -> Self {
         let metrics = Self {
             registry: Registry::default(),
@@ -111,29 +111,29 @@ impl Default for Metrics {
             probes: Family::default(),
             evictions: Family::default(),
             pods: Family::default(),
-            starts: Histogram::new(START_S),
-            own_starts: Histogram::new(OWN_S),
+            start_duration: Histogram::new(START_BUCKETS_S),
+            own_start_duration: Histogram::new(OWN_START_BUCKETS_S),
             client_ttl: Gauge::default(),
             server_ttl: Gauge::default(),
             memory: Gauge::default(),
             cpu: Counter::default(),
-            files: Gauge::default(),
+            open_files: Gauge::default(),
         };
-        metrics.registered()
+        metrics.register_all()
     }
 }
 
-impl Metrics {
-    fn registered(mut self) -> Self {
+impl AgentMetrics {
+    fn register_all(mut self) -> Self {
         let all = &mut self.registry;
         let calls = &self.runtime_calls;
-        all.register("kubelet_runtime_operations", "CRI calls", calls.all.clone());
-        all.register("kubelet_runtime_operations_errors", "CRI calls that failed", calls.failed.clone());
+        all.register("kubelet_runtime_operations", "CRI calls", calls.total.clone());
+        all.register("kubelet_runtime_operations_errors", "CRI calls that failed", calls.errors.clone());
         all.register_with_unit(
             "kubelet_runtime_operations_duration",
             "Duration of CRI calls",
             Unit::Seconds,
-            calls.took.clone(),
+            calls.durations.clone(),
         );
         all.register("muster_pods", "Pods of the node, by phase", self.pods.clone());
         all.register("muster_pod_actions", "Actions carried out for pods, by result", self.actions.clone());
@@ -143,13 +143,13 @@ impl Metrics {
             "kubelet_pod_start_duration",
             "Time from when the agent first sees a pod until its first container runs",
             Unit::Seconds,
-            self.starts.clone(),
+            self.start_duration.clone(),
         );
         all.register_with_unit(
             "muster_pod_start_own",
             "Part of the pod start duration that was not spent in the runtime",
             Unit::Seconds,
-            self.own_starts.clone(),
+            self.own_start_duration.clone(),
         );
         all.register_with_unit(
             "kubelet_certificate_manager_client_ttl",
@@ -170,36 +170,36 @@ impl Metrics {
             self.memory.clone(),
         );
         all.register_with_unit("process_cpu", "CPU time of the agent", Unit::Seconds, self.cpu.clone());
-        all.register("process_open_fds", "Open file descriptors of the agent", self.files.clone());
+        all.register("process_open_fds", "Open file descriptors of the agent", self.open_files.clone());
         self
     }
 
-    pub(crate) fn done(&self, action: &Action, outcome: &Outcome) {
+    pub(crate) fn count_action(&self, action: &Action, outcome: &Outcome) {
         let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
-        self.actions.get_or_create(&Done { action: kind(action), result }).inc();
+        self.actions.get_or_create(&ActionLabels { action: action_label(action), result }).inc();
         if let Action::Probe { probe, .. } = action {
             let result = match outcome {
                 Outcome::Probed { passed: true, .. } => "successful",
                 Outcome::Probed { passed: false, .. } => "failed",
                 _ => "unknown",
             };
-            self.probes.get_or_create(&Probed { probe_type: probe.as_str(), result }).inc();
+            self.probes.get_or_create(&ProbeLabels { probe_type: probe.as_str(), result }).inc();
         }
     }
 
-    pub(crate) fn evicted(&self, eviction_signal: &'static str) {
-        self.evictions.get_or_create(&Evicted { eviction_signal }).inc();
+    pub(crate) fn count_eviction(&self, eviction_signal: &'static str) {
+        self.evictions.get_or_create(&EvictionLabels { eviction_signal }).inc();
     }
 
     /// Records the start of a pod's first container: the whole duration, and the agent's own share of it.
-    pub(crate) fn started(&self, all: Duration, own: Duration) {
-        self.starts.observe(all.as_secs_f64());
-        self.own_starts.observe(own.as_secs_f64());
+    pub(crate) fn observe_start(&self, all: Duration, own: Duration) {
+        self.start_duration.observe(all.as_secs_f64());
+        self.own_start_duration.observe(own.as_secs_f64());
     }
 
     /// Encodes all metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's
     /// certificates.
-    pub(crate) fn text(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
+    pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
         const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; PHASES.len()];
         for phase in phases {
@@ -207,16 +207,16 @@ impl Metrics {
             counts[phase] += 1;
         }
         for (phase, count) in PHASES.into_iter().zip(counts) {
-            self.pods.get_or_create(&Phase { phase }).set(count);
+            self.pods.get_or_create(&PhaseLabels { phase }).set(count);
         }
-        for (gauge, until) in [&self.client_ttl, &self.server_ttl].into_iter().zip(join::good_until(pki)) {
+        for (gauge, until) in [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiry(pki)) {
             gauge.set(until.map_or(0, |it| it.as_second() - now.as_second()));
         }
-        let process = Process::read();
+        let process = ProcessUsage::read();
         self.memory.set(process.resident_bytes);
         // The kernel maintains this counter, which only grows.
         self.cpu.inner().store(process.cpu_s.to_bits(), Ordering::Relaxed);
-        self.files.set(process.files);
+        self.open_files.set(process.files);
         let mut text = String::new();
         match text::encode(&mut text, &self.registry) {
             Ok(()) => text,
@@ -225,7 +225,7 @@ impl Metrics {
     }
 }
 
-fn kind(action: &Action) -> &'static str {
+fn action_label(action: &Action) -> &'static str {
     match action {
         Action::Prepare => "prepare",
         Action::RunSandbox { .. } => "run_sandbox",
@@ -246,32 +246,32 @@ fn kind(action: &Action) -> &'static str {
 
 /// CPU, memory and open files of the agent process.
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessUsage {
     resident_bytes: i64,
     cpu_s: f64,
     files: i64,
 }
 
-impl Process {
+impl ProcessUsage {
     fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         Self {
-            resident_bytes: resident(&read("/proc/self/status")).unwrap_or(0),
-            cpu_s: cpu(&read("/proc/self/stat")).unwrap_or(0.0),
+            resident_bytes: parse_resident_bytes(&read("/proc/self/status")).unwrap_or(0),
+            cpu_s: parse_cpu_seconds(&read("/proc/self/stat")).unwrap_or(0.0),
             files: i64::try_from(files).unwrap_or(i64::MAX),
         }
     }
 }
 
-fn resident(status: &str) -> Option<i64> {
+fn parse_resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
 }
 
 /// User and system time in seconds: fields 14 and 15 of `/proc/PID/stat`. The process name, field 2, may contain
 /// spaces.
-fn cpu(stat: &str) -> Option<f64> {
+fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     let (_, words) = stat.rsplit_once(") ")?;
     let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());
     Some((f64::from(ticks.next()?) + f64::from(ticks.next()?)) / TICKS_PER_S)
@@ -289,22 +289,22 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_told() {
-        let metrics = Metrics::default();
+        let metrics = AgentMetrics::default();
         let failed = Outcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
-        metrics.done(&Action::Prepare, &failed);
-        metrics.done(&Action::Prepare, &Outcome::Done);
+        metrics.count_action(&Action::Prepare, &failed);
+        metrics.count_action(&Action::Prepare, &Outcome::Done);
         let probe = Action::Probe {
             container: "main".into(),
             position: 0,
             id: "c1".into(),
             probe: ProbeKind::Liveness,
         };
-        metrics.done(&probe, &Outcome::Probed { passed: false, message: "".into() });
-        metrics.evicted("memory.available");
-        metrics.started(Duration::from_millis(800), Duration::from_millis(30));
-        metrics.runtime_calls.count("run_podsandbox", true, Duration::from_millis(300));
+        metrics.count_action(&probe, &Outcome::Probed { passed: false, message: "".into() });
+        metrics.count_eviction("memory.available");
+        metrics.observe_start(Duration::from_millis(800), Duration::from_millis(30));
+        metrics.runtime_calls.record_call("run_podsandbox", true, Duration::from_millis(300));
         let phases = ["Running", "Running", "Failed", ""].map(str::to_owned);
-        let said = metrics.text(phases.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);
+        let said = metrics.encode(phases.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);
         // How much this process takes differs, and buckets are many.
         let is_told =
             |it: &&str| !it.starts_with('#') && !it.starts_with("process_") && !it.contains("_bucket");
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn what_the_kernel_says_of_the_agent_is_read() {
-        assert_eq!(resident("VmPeak: 9 kB\nVmRSS:\t   12 kB\n"), Some(12288));
-        assert_eq!(cpu("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0"), Some(2.0));
-        assert_eq!([cpu(""), cpu("7 (a) S 1")], [None, None]);
+        assert_eq!(parse_resident_bytes("VmPeak: 9 kB\nVmRSS:\t   12 kB\n"), Some(12288));
+        assert_eq!(parse_cpu_seconds("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0"), Some(2.0));
+        assert_eq!([parse_cpu_seconds(""), parse_cpu_seconds("7 (a) S 1")], [None, None]);
     }
 }

@@ -15,7 +15,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 /// Time for the API server to respond.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest time until a token is renewed; shorter-lived ones are renewed after 80 % of their lifetime. Upstream:
 /// `requiresRefresh`.
@@ -28,19 +28,19 @@ const TOKEN_LIFETIME_S: i64 = 3600;
 #[derive(Clone)]
 pub struct References {
     client: Client,
-    tokens: Arc<Mutex<BTreeMap<Token, Held>>>,
+    tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
 
 /// Identifies a token: pod, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Token {
+struct TokenKey {
     uid: String,
     audience: Option<String>,
     lifetime_s: i64,
 }
 
 #[derive(Clone)]
-struct Held {
+struct CachedToken {
     token: Arc<str>,
     renew_at: Timestamp,
     expires: Timestamp,
@@ -50,16 +50,16 @@ struct Held {
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{kind} \"{name}\" not found")]
-    Missing { kind: &'static str, name: String },
+    NotFound { kind: &'static str, name: String },
     #[error("{kind} \"{name}\": {message}")]
-    Refused { kind: &'static str, name: String, message: String },
+    Denied { kind: &'static str, name: String, message: String },
     #[error("{kind} \"{name}\": the API server does not respond: {message}")]
-    Unanswered { kind: &'static str, name: String, message: String },
+    NoResponse { kind: &'static str, name: String, message: String },
 }
 
 impl ReferenceError {
-    pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Missing { .. })
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
     }
 }
 
@@ -70,17 +70,17 @@ impl References {
 
     pub async fn config_map(&self, namespace: &str, name: &str) -> Result<ConfigMap, ReferenceError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        answered("configmap", name, api.get(name)).await
+        get_reference("configmap", name, api.get(name)).await
     }
 
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ReferenceError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        answered("secret", name, api.get(name)).await
+        get_reference("secret", name, api.get(name)).await
     }
 
     /// A token of the pod's service account, bound to the pod. It is cached until it is due for renewal, and
     /// longer while it is valid if no new one can be obtained.
-    pub async fn token(
+    pub async fn service_account_token(
         &self,
         pod: &Pod,
         audience: Option<&str>,
@@ -88,7 +88,7 @@ impl References {
     ) -> Result<Arc<str>, ReferenceError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_S);
-        let key = Token { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
+        let key = TokenKey { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
         let cached = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let now = Timestamp::now();
         if let Some(cached) = &cached
@@ -116,7 +116,7 @@ impl References {
         };
         let params = PostParams::default();
         let answer =
-            answered("serviceaccount", account, api.create_token_request(account, &params, &request)).await;
+            get_reference("serviceaccount", account, api.create_token_request(account, &params, &request)).await;
         let status = match answer {
             Ok(answer) => answer.status.unwrap_or_default(),
             Err(why) => {
@@ -131,20 +131,20 @@ impl References {
         };
         let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
             let message = "the response of the API server has no token".to_owned();
-            return Err(ReferenceError::Refused {
+            return Err(ReferenceError::Denied {
                 kind: "serviceaccount",
                 name: account.to_owned(),
                 message,
             });
         };
-        let cached = Held { token: token.into(), renew_at: renewal(now, expires.0), expires: expires.0 };
+        let cached = CachedToken { token: token.into(), renew_at: renewal_time(now, expires.0), expires: expires.0 };
         let token = cached.token.clone();
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(key, cached);
         Ok(token)
     }
 
     /// Drops the tokens of a pod that is gone.
-    pub fn forget(&self, uid: &str) {
+    pub fn forget_tokens(&self, uid: &str) {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.uid != uid);
     }
 }
@@ -156,30 +156,30 @@ impl std::fmt::Debug for References {
 }
 
 /// When a token is renewed: after 80 % of its lifetime, at most after a day.
-fn renewal(given: Timestamp, expires: Timestamp) -> Timestamp {
+fn renewal_time(given: Timestamp, expires: Timestamp) -> Timestamp {
     let lifetime = expires.duration_since(given).max(SignedDuration::ZERO);
     given.checked_add((lifetime * 4 / 5).min(RENEW_AFTER_MAX)).unwrap_or(given)
 }
 
-async fn answered<T>(
+async fn get_reference<T>(
     kind: &'static str,
     name: &str,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, ReferenceError> {
     let name = || name.to_owned();
-    match tokio::time::timeout(ANSWER_WITHIN, call).await {
+    match tokio::time::timeout(RESPONSE_TIMEOUT, call).await {
         Ok(Ok(object)) => Ok(object),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-            Err(ReferenceError::Missing { kind, name: name() })
+            Err(ReferenceError::NotFound { kind, name: name() })
         }
         Ok(Err(kube::Error::Api(status))) => {
-            Err(ReferenceError::Refused { kind, name: name(), message: status.message.clone() })
+            Err(ReferenceError::Denied { kind, name: name(), message: status.message.clone() })
         }
-        Ok(Err(other)) => Err(ReferenceError::Unanswered { kind, name: name(), message: other.to_string() }),
-        Err(_) => Err(ReferenceError::Unanswered {
+        Ok(Err(other)) => Err(ReferenceError::NoResponse { kind, name: name(), message: other.to_string() }),
+        Err(_) => Err(ReferenceError::NoResponse {
             kind,
             name: name(),
-            message: format!("no response within {} s", ANSWER_WITHIN.as_secs()),
+            message: format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()),
         }),
     }
 }
@@ -197,7 +197,7 @@ mod tests {
             .into_iter()
             .map(|it| {
                 let lifetime: SignedDuration = it.replace("P3D", "PT72H").parse().unwrap();
-                format!("{it}: {}", renewal(given, given + lifetime))
+                format!("{it}: {}", renewal_time(given, given + lifetime))
             })
             .collect();
         expect![[r#"

@@ -38,15 +38,15 @@ pub mod containerd {
 /// The operations of a container runtime that the agent uses.
 pub trait Runtime: Send + Sync + 'static {
     fn version(&self) -> impl Future<Output = Result<v1::VersionResponse, RuntimeError>> + Send;
-    fn status(&self) -> impl Future<Output = Result<Status, RuntimeError>> + Send;
+    fn status(&self) -> impl Future<Output = Result<RuntimeStatus, RuntimeError>> + Send;
 
     /// Lists all sandboxes, or those of one pod.
-    fn sandboxes(
+    fn list_sandboxes(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::PodSandbox>, RuntimeError>> + Send;
     /// The status of a sandbox with its addresses, which the list lacks.
-    fn sandbox(&self, id: &str) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
+    fn sandbox_status(&self, id: &str) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
     /// Creates and starts a sandbox and returns its ID. An empty `handler` is the runtime's default.
     fn run_sandbox(
         &self,
@@ -57,12 +57,12 @@ pub trait Runtime: Send + Sync + 'static {
     fn remove_sandbox(&self, id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
 
     /// Lists all containers, or those of one pod.
-    fn containers(
+    fn list_containers(
         &self,
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::Container>, RuntimeError>> + Send;
     /// The status of a container with its exit code, which the list lacks.
-    fn container(&self, id: &str) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
+    fn container_status(&self, id: &str) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
     fn create_container(
         &self,
         sandbox: &str,
@@ -102,17 +102,17 @@ pub trait Runtime: Send + Sync + 'static {
         ports: &[u16],
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
-    fn images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
+    fn list_images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
     /// The status of an image; `None` if it is not present.
-    fn image(&self, name: &str) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
-    fn pull(
+    fn image_status(&self, name: &str) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
+    fn pull_image(
         &self,
         name: &str,
         auth: Option<v1::AuthConfig>,
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> impl Future<Output = Result<String, RuntimeError>> + Send;
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
-    fn image_fs(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
+    fn image_fs_info(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
     /// Stats of all containers, or of those of one pod.
     fn container_stats(
@@ -124,50 +124,50 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Streams the IDs of containers and sandboxes that exit. It is only a hint: what it misses, because it broke
     /// off or the runtime has no events, is found by relists.
-    fn exits(&self) -> impl Future<Output = Result<Exits, RuntimeError>> + Send;
+    fn watch_exits(&self) -> impl Future<Output = Result<ExitStream, RuntimeError>> + Send;
 }
 
-pub type Exits = BoxStream<'static, Result<String, RuntimeError>>;
+pub type ExitStream = BoxStream<'static, Result<String, RuntimeError>>;
 
 /// Status of the runtime: whether it can run pods, and why not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct RuntimeStatus {
     /// Why the runtime is not ready; `None` if it is.
-    pub not_ready: Option<String>,
+    pub not_ready_reason: Option<String>,
     /// Why the pod network is not ready; `None` if it is.
-    pub no_network: Option<String>,
+    pub network_not_ready_reason: Option<String>,
     /// Handlers that a RuntimeClass may name. `None` if the runtime does not list them.
     pub handlers: Option<Vec<String>>,
     /// Whether `supplementalGroupsPolicy: Strict` is supported.
-    pub has_strict_groups: bool,
+    pub supports_strict_groups: bool,
 }
 
 /// A failed call: the operation and the runtime's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct RuntimeError {
-    pub tried: &'static str,
-    pub sort: Sort,
+    pub operation: &'static str,
+    pub kind: RuntimeErrorKind,
     /// The runtime's error message.
     pub message: String,
 }
 
 impl RuntimeError {
-    pub fn is_missing(&self) -> bool {
-        self.sort == Sort::Missing
+    pub fn is_not_found(&self) -> bool {
+        self.kind == RuntimeErrorKind::NotFound
     }
 }
 
 impl fmt::Display for RuntimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.tried, self.message)
+        write!(f, "{}: {}", self.operation, self.message)
     }
 }
 
 /// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum RuntimeErrorKind {
     /// The object does not exist; a removal has succeeded.
-    Missing,
+    NotFound,
     /// The runtime refused or failed.
     Refused,
     /// No response in time; the operation may have been carried out.
@@ -189,5 +189,5 @@ pub mod label {
 /// Annotations of containers.
 pub mod annotation {
     /// Termination grace period of the pod, in seconds.
-    pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+    pub const POD_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 }

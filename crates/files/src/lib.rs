@@ -14,16 +14,16 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
 /// Suffix of temporary files.
-const TEMPORARY: &str = ".tmp";
+const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// Suffix of temporary files of earlier versions, whose names were not random.
-const TEMPORARY_BEFORE: &str = ".new";
+const OLD_TEMPORARY_SUFFIX: &str = ".new";
 
 /// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then
 /// renamed to its final name. A file or a symbolic link that another user placed there is replaced, never opened.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let temporary = path.with_file_name(temporary_name(name));
+    let temporary = path.with_file_name(temporary_file_name(name));
     let written = || {
         let mut file = create_private(&temporary)?;
         file.write_all(content)?;
@@ -37,13 +37,13 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
         }
         return Err(error);
     }
-    sync_parent(path)
+    sync_parent_dir(path)
 }
 
 /// Overwrites an existing file in place, reusing its blocks: this may succeed on a full disk, where [`write_private`]
 /// fails. Not atomic: a crash may leave a partial file.
 pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = private().open(path)?;
+    let mut file = private_open_options().open(path)?;
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     file.write_all(content)?;
     file.set_len(content.len() as u64)?;
@@ -52,7 +52,7 @@ pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Creates a file with mode 0600; fails if it exists.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    let file = private().create_new(true).open(path)?;
+    let file = private_open_options().create_new(true).open(path)?;
     // The umask may have removed permissions of the owner.
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     Ok(file)
@@ -60,14 +60,14 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 
 /// Opens or creates a file for reading and writing, and sets its mode to 0600. Fails for a symbolic link.
 pub fn open_private(path: &Path) -> io::Result<File> {
-    let file = private().create(true).truncate(false).open(path)?;
+    let file = private_open_options().create(true).truncate(false).open(path)?;
     if file.metadata()?.permissions().mode() & 0o777 != FILE_MODE {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     }
     Ok(file)
 }
 
-fn private() -> OpenOptions {
+fn private_open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
     options.read(true).write(true).mode(FILE_MODE).custom_flags(no_follow);
@@ -76,7 +76,7 @@ fn private() -> OpenOptions {
 
 /// Result of [`make_private_dir`]: owner and mode that the directory had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum DirPrivacy {
     /// The directory was already private.
     Private,
     /// Other users could access the directory. `mode` was its mode, which is 0700 now.
@@ -92,51 +92,51 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
 
 /// Rule: a data directory belongs to the user of the process, and only that user may access it. A wider mode is changed
 /// to 0700. Another owner is reported, and nothing is changed.
-pub fn make_private_dir(path: &Path) -> io::Result<Found> {
+pub fn make_private_dir(path: &Path) -> io::Result<DirPrivacy> {
     let found = fs::metadata(path)?;
     if found.uid() != rustix::process::geteuid().as_raw() {
-        return Ok(Found::Foreign { owner: found.uid() });
+        return Ok(DirPrivacy::Foreign { owner: found.uid() });
     }
     let mode = found.mode() & 0o777;
     if mode & 0o077 == 0 {
-        return Ok(Found::Private);
+        return Ok(DirPrivacy::Private);
     }
     fs::set_permissions(path, Permissions::from_mode(DIR_MODE))?;
-    Ok(Found::Repaired { mode })
+    Ok(DirPrivacy::Repaired { mode })
 }
 
 /// Removes the temporary files that a killed process left in a directory. No other process may be writing there.
-pub fn remove_temporary(dir: &Path) -> io::Result<()> {
+pub fn remove_temporary_files(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        if is_temporary(&name, dir) && entry.file_type()?.is_file() {
+        if is_temporary_file(&name, dir) && entry.file_type()?.is_file() {
             fs::remove_file(entry.path())?;
         }
     }
     Ok(())
 }
 
-fn temporary_name(name: &OsStr) -> PathBuf {
+fn temporary_file_name(name: &OsStr) -> PathBuf {
     let mut temporary = OsStr::new(".").to_owned();
     temporary.push(name);
-    temporary.push(format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(std::process::id())));
+    temporary.push(format!(".{:016x}{TEMPORARY_SUFFIX}", RandomState::new().hash_one(std::process::id())));
     temporary.into()
 }
 
-fn is_temporary(name: &OsStr, dir: &Path) -> bool {
+fn is_temporary_file(name: &OsStr, dir: &Path) -> bool {
     let Some(name) = name.to_str() else { return false };
-    if let Some(of) = name.strip_suffix(TEMPORARY_BEFORE) {
+    if let Some(of) = name.strip_suffix(OLD_TEMPORARY_SUFFIX) {
         // A `ca.key.new` is a temporary file only beside a `ca.key`; a `kubeconfig.new` always is.
         return dir.join(of).exists() || of == "kubeconfig";
     }
-    let random = name.strip_prefix('.').and_then(|it| it.strip_suffix(TEMPORARY));
+    let random = name.strip_prefix('.').and_then(|it| it.strip_suffix(TEMPORARY_SUFFIX));
     let random = random.and_then(|it| it.rsplit_once('.')).map(|(_, random)| random);
     random.is_some_and(|it| it.len() == 16 && it.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
 /// Syncs the parent directory of `path`, so that created and renamed files are durable.
-pub fn sync_parent(path: &Path) -> io::Result<()> {
+pub fn sync_parent_dir(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!((fs::read(&lock).unwrap(), mode(&lock)), (b"17".to_vec(), 0o600));
 
         fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(make_private_dir(&folder.0).unwrap(), Found::Repaired { mode: 0o777 });
-        assert_eq!((make_private_dir(&folder.0).unwrap(), mode(&folder.0)), (Found::Private, 0o700));
+        assert_eq!(make_private_dir(&folder.0).unwrap(), DirPrivacy::Repaired { mode: 0o777 });
+        assert_eq!((make_private_dir(&folder.0).unwrap(), mode(&folder.0)), (DirPrivacy::Private, 0o700));
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         ] {
             fs::write(folder.0.join(name), "").unwrap();
         }
-        remove_temporary(&folder.0).unwrap();
+        remove_temporary_files(&folder.0).unwrap();
         assert_eq!(folder.names(), [".other.tmp", "ca.key", "notes.new", "taken"]);
     }
 }

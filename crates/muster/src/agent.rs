@@ -10,13 +10,13 @@ use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::config::{Config, ReclaimConfig};
 use muster_agent::endpoint::{Endpoint, Identity};
+use muster_agent::event_recorder::NodeEventRecorder;
 use muster_agent::image;
-use muster_agent::join::{Asking, Authority, JoinError, Member, Token};
+use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, Member};
 use muster_agent::local_node;
-use muster_agent::metrics::Metrics;
+use muster_agent::metrics::AgentMetrics;
 use muster_agent::net::{self, Range};
 use muster_agent::node::{Node, host};
-use muster_agent::record::Recorder;
 use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -24,12 +24,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::sim_node::{label, taint};
-use crate::span;
+use crate::duration_flag;
+use crate::sim_node::{parse_label, parse_taint};
 
 /// Interval at which the runtime's sandbox (pause) image is checked, and the interval of retries after a failure.
-const SANDBOX_IMAGE_EVERY: Duration = Duration::from_secs(600);
-const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
+const SANDBOX_IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
+const SANDBOX_IMAGE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Run this machine as a node: join the cluster and run the pods bound to it, until Ctrl-C or SIGTERM
 ///
@@ -43,7 +43,7 @@ const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
   muster agent --server https://10.0.0.5:6443 --token-file muster-token --ca-hash sha256:…
   muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule"
 )]
-pub(crate) struct Args {
+pub(crate) struct AgentArgs {
     /// URL of the API server
     #[arg(long, value_name = "URL")]
     server: String,
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
     /// CRI socket of the container runtime
-    #[arg(long, value_name = "unix://PATH", default_value = "unix:///run/containerd/containerd.sock", value_parser = socket)]
+    #[arg(long, value_name = "unix://PATH", default_value = "unix:///run/containerd/containerd.sock", value_parser = parse_runtime_socket)]
     runtime_endpoint: PathBuf,
     /// Directory for the node's certificates and its pods' volumes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/muster")]
@@ -75,10 +75,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
     /// Labels for the node, in addition to the well-known ones
-    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = label)]
+    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// Taints with which the node registers
-    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = taint)]
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = parse_taint)]
     taints: Vec<Value>,
     /// Maximum number of pods on the node
     #[arg(long, value_name = "N", default_value_t = 110)]
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     static_pods: Option<PathBuf>,
     /// IP address of the cluster DNS; `none`: pods use the DNS servers of the machine
-    #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = address_or_none)]
+    #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = parse_optional_address)]
     cluster_dns: OptionalAddress,
     /// DNS domain of the cluster
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     pod_cidr: Option<String>,
     /// CIDR ranges allowed in spec.externalIPs of Services, such as 192.0.2.0/24; other external IPs are not
     /// programmed. The API server needs the same flag
-    #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = range)]
+    #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = parse_cidr)]
     allow_external_ips: Vec<Range>,
     /// DNS resolver configuration of the machine
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
@@ -115,7 +115,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = "/var/log")]
     var_log: PathBuf,
     /// Mount TO instead of FROM for hostPath volumes at or below FROM, for several nodes on one machine; repeatable
-    #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
+    #[arg(long, value_name = "FROM=TO", value_parser = parse_path_mapping)]
     own_path: Vec<(PathBuf, PathBuf)>,
     #[command(flatten)]
     reclaim: ReclaimFlags,
@@ -142,7 +142,7 @@ struct ReclaimFlags {
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
     eviction_soft: Vec<String>,
     /// Time for which a soft eviction threshold must be crossed before pods are evicted: memory.available=1m
-    #[arg(long, value_name = "SIGNAL=TIME,…", value_delimiter = ',', value_parser = signal_time)]
+    #[arg(long, value_name = "SIGNAL=TIME,…", value_delimiter = ',', value_parser = parse_signal_duration)]
     eviction_soft_grace_period: Vec<(String, Duration)>,
     /// Maximum termination grace period of pods evicted for a soft threshold, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -154,7 +154,7 @@ struct ReclaimFlags {
     #[arg(long, value_name = "NAME=AMOUNT,…", default_value = "")]
     system_reserved: String,
     /// Time without pressure after which a pressure condition returns to False
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration_flag::parse_duration)]
     eviction_pressure_transition_period: Duration,
     /// Disk usage in percent above which unused images are removed
     #[arg(long, value_name = "PERCENT", default_value_t = 85, overrides_with = "image_gc_high_threshold", value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -163,7 +163,7 @@ struct ReclaimFlags {
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: u8,
     /// Minimum age of an unused image before it is removed
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration_flag::parse_duration)]
     minimum_image_ttl_duration: Duration,
     /// Size at which a container's log file is rotated
     #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
@@ -172,19 +172,19 @@ struct ReclaimFlags {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
     container_log_max_files: u16,
     /// Interval of checks for eviction, image garbage collection and log rotation
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     housekeeping_interval: Duration,
 }
 
 impl ReclaimFlags {
-    fn config(&self) -> anyhow::Result<ReclaimConfig> {
+    fn reclaim_config(&self) -> anyhow::Result<ReclaimConfig> {
         let mut usual = ReclaimConfig::default();
         usual
-            .set_reserved(&self.system_reserved)
+            .parse_system_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
         let choose = |flag: &'static str| move |why: String| anyhow::anyhow!("choose another {flag}: {why}");
         let thresholds = usual
-            .thresholds
+            .eviction_thresholds
             .with_hard(&self.eviction_hard.join(","))
             .map_err(choose("--eviction-hard"))?
             .with_soft(&self.eviction_soft.join(","), &self.eviction_soft_grace_period)
@@ -192,21 +192,21 @@ impl ReclaimFlags {
             .with_reclaim(&self.eviction_minimum_reclaim.join(","))
             .map_err(choose("--eviction-minimum-reclaim"))?;
         Ok(ReclaimConfig {
-            thresholds,
-            reserved: usual.reserved,
-            pressure_min: self.eviction_pressure_transition_period,
-            grace_max: Duration::from_secs(self.eviction_max_pod_grace_period.into()),
-            images_high: self.image_gc_high_threshold,
-            images_low: self.image_gc_low_threshold,
+            eviction_thresholds: thresholds,
+            system_reserved: usual.system_reserved,
+            pressure_transition_period: self.eviction_pressure_transition_period,
+            eviction_grace_max: Duration::from_secs(self.eviction_max_pod_grace_period.into()),
+            image_gc_high_percent: self.image_gc_high_threshold,
+            image_gc_low_percent: self.image_gc_low_threshold,
             image_age_min: self.minimum_image_ttl_duration,
             log_bytes_max: self.container_log_max_size,
-            logs_max: self.container_log_max_files,
-            look_every: self.housekeeping_interval,
+            log_files_max: self.container_log_max_files,
+            check_interval: self.housekeeping_interval,
         })
     }
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
     }
@@ -227,24 +227,28 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 signalled().await;
             }
             // The parent process has exited: leave the containers running for the next agent.
-            () = stdin_ended(), if args.until_stdin_ends => {}
+            () = wait_for_stdin_end(), if args.until_stdin_ends => {}
         }
         stop.cancel();
         graceful_stop.cancel();
         std::future::pending().await
     };
     tokio::select! {
-        ended = node(&args, &graceful_stop, stop.clone()) => ended,
+        ended = run_node(&args, &graceful_stop, stop.clone()) => ended,
         ended = signals => ended,
     }
 }
 
-async fn node(args: &Args, graceful_stop: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
-    let missing = local_node::missing_for_agent();
+async fn run_node(
+    args: &AgentArgs,
+    graceful_stop: &CancellationToken,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let missing = local_node::missing_agent_tools();
     if !missing.is_empty() {
         bail!("this machine cannot run pods: {}", missing.join("; "));
     }
-    for it in local_node::wanting_for_agent() {
+    for it in local_node::missing_optional_tools() {
         tracing::warn!("{it}");
     }
     let name = match &args.node_name {
@@ -252,23 +256,23 @@ async fn node(args: &Args, graceful_stop: &CancellationToken, stop: Cancellation
         None => hostname()?,
     };
     let token = match (&args.token_file, &args.token) {
-        (Some(path), _) => Some(Token::File(path.clone())),
-        (None, token) => token.clone().map(Token::Given),
+        (Some(path), _) => Some(BootstrapToken::File(path.clone())),
+        (None, token) => token.clone().map(BootstrapToken::Literal),
     };
     let authority = match (&args.ca_cert, &args.ca_hash) {
-        (Some(path), _) => Some(Authority::Certificate(path.clone())),
-        (None, hash) => hash.clone().map(Authority::Digest),
+        (Some(path), _) => Some(CaSource::Certificate(path.clone())),
+        (None, hash) => hash.clone().map(CaSource::Fingerprint),
     };
     let address = match args.node_ip {
         Some(address) => address,
-        None => own_address(&args.server)?,
+        None => local_address_towards(&args.server)?,
     };
-    let asking = Asking {
+    let asking = JoinOptions {
         server: args.server.clone(),
         name: name.clone(),
         dir: args.root.join("pki"),
         token,
-        authority,
+        ca: authority,
         address,
     };
     net::reach_server(&args.server).await;
@@ -276,21 +280,21 @@ async fn node(args: &Args, graceful_stop: &CancellationToken, stop: Cancellation
         () = graceful_stop.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
-    let config = Arc::new(config(args, name, address)?);
-    let metrics = Arc::new(Metrics::default());
-    let runtime = Arc::new(Cri::connect(&config.runtime).counted(metrics.runtime_calls.clone()));
+    let config = Arc::new(node_config(args, name, address)?);
+    let metrics = Arc::new(AgentMetrics::default());
+    let runtime = Arc::new(Cri::connect(&config.runtime_socket).with_metrics(metrics.runtime_calls.clone()));
     if let Err(error) = runtime.version().await {
         tracing::warn!(
             error = format!("{:#}", anyhow::Error::from(error)),
             "no container runtime responds at {}: the node is NotReady until one does; start it, or give another \
              --runtime-endpoint",
-            config.runtime.display()
+            config.runtime_socket.display()
         );
     }
-    let sandbox_image = keep_sandbox_image(runtime.clone(), stop.clone());
-    let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
+    let sandbox_image = ensure_sandbox_image_periodically(runtime.clone(), stop.clone());
+    let identity = Arc::new(Identity::new(member.ca_pem().as_bytes())?);
     let serve = |pem: &str| {
-        if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
+        if let Err(error) = identity.set_certificate(pem.as_bytes(), pem.as_bytes()) {
             tracing::warn!(%error, "load the serving certificate of the node");
         }
     };
@@ -298,19 +302,19 @@ async fn node(args: &Args, graceful_stop: &CancellationToken, stop: Cancellation
     let listener = TcpListener::bind(at).await;
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
-    let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
+    let (recorder, recording) = NodeEventRecorder::new(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         graceful_stop.cancelled().await;
         let how = match (args.drain_on_stop, args.rest_on_stop) {
-            (true, _) => Some(host::End::Shutdown),
-            (false, true) => Some(host::End::Rest),
+            (true, _) => Some(host::NodeStop::Shutdown),
+            (false, true) => Some(host::NodeStop::Suspend),
             (false, false) => None,
         };
         if let Some(how) = how.filter(|_| !stop.is_cancelled()) {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = host::end_pods(&node, how, host::Grace::default()) => {}
+                () = host::terminate_pods(&node, how, host::ShutdownGrace::default()) => {}
             }
         }
         stop.cancel();
@@ -319,11 +323,11 @@ async fn node(args: &Args, graceful_stop: &CancellationToken, stop: Cancellation
         let ((), (), (), (), served, ()) = tokio::join!(
             ending,
             sandbox_image,
-            member.keep(config.address, serve, stop.clone()),
+            member.renew_certificates(config.address, serve, stop.clone()),
             net::run(
                 config.clone(),
                 member.client(),
-                node.network.clone(),
+                node.service_cache.clone(),
                 node.membership.clone(),
                 stop.clone()
             ),
@@ -340,7 +344,7 @@ async fn node(args: &Args, graceful_stop: &CancellationToken, stop: Cancellation
 
 /// Imports the built-in sandbox image whenever the runtime's is missing, until `stop`: on a machine without a registry,
 /// or after images were removed.
-async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
+async fn ensure_sandbox_image_periodically(runtime: Arc<Cri>, stop: CancellationToken) {
     let keeping = async {
         let mut is_logged = false;
         loop {
@@ -351,7 +355,7 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                             "the sandbox image {name} was missing: imported the built-in one under that name"
                         );
                     }
-                    SANDBOX_IMAGE_EVERY
+                    SANDBOX_IMAGE_CHECK_INTERVAL
                 }
                 Err(error) => {
                     // Logged once: an unreachable runtime is reported elsewhere.
@@ -362,7 +366,7 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                             "the runtime has no sandbox image, which pods need: pull it, or configure another"
                         );
                     }
-                    SANDBOX_IMAGE_RETRY
+                    SANDBOX_IMAGE_RETRY_INTERVAL
                 }
             };
             tokio::time::sleep(wait).await;
@@ -374,35 +378,35 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
     }
 }
 
-fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> {
+fn node_config(args: &AgentArgs, name: String, address: IpAddr) -> anyhow::Result<Config> {
     Ok(Config {
         name,
-        root: args.root.clone(),
-        runtime: args.runtime_endpoint.clone(),
+        root_dir: args.root.clone(),
+        runtime_socket: args.runtime_endpoint.clone(),
         var_log: args.var_log.clone(),
-        own_paths: args.own_path.clone(),
+        host_path_mappings: args.own_path.clone(),
         cgroup_parent: args.cgroup_parent.clone(),
         address,
         port: args.port,
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
         taints: args.taints.clone(),
         pods_max: args.max_pods,
-        pod_range: args.pod_cidr.clone(),
-        cni_conf: Some(args.cni_conf_dir.clone()),
-        static_pods: args.static_pods.clone(),
-        server: args.server.clone(),
-        external_ips: args.allow_external_ips.clone(),
+        pod_cidr: args.pod_cidr.clone(),
+        cni_conf_dir: Some(args.cni_conf_dir.clone()),
+        static_pod_dir: args.static_pods.clone(),
+        server_url: args.server.clone(),
+        external_ip_ranges: args.allow_external_ips.clone(),
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
         seccomp_default: args.seccomp_default,
-        reclaim: args.reclaim.config()?,
+        reclaim: args.reclaim.reclaim_config()?,
     })
 }
 
 /// Returns when standard input ends. The parent process holds the other end of the pipe and writes nothing. A detached
 /// thread reads it, so that a pending read does not keep the process from exiting.
-async fn stdin_ended() {
+async fn wait_for_stdin_end() {
     let (ended, input_ended) = oneshot::channel();
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -417,10 +421,10 @@ fn hostname() -> anyhow::Result<String> {
 }
 
 /// The local address from which this machine reaches the server, as the kernel's routing selects it. No packet is sent.
-fn own_address(server: &str) -> anyhow::Result<IpAddr> {
+fn local_address_towards(server: &str) -> anyhow::Result<IpAddr> {
     let uri: Option<Uri> = server.parse().ok();
     let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
-    let host = host.with_context(|| JoinError::Url(server.to_owned()).to_string())?;
+    let host = host.with_context(|| JoinError::InvalidUrl(server.to_owned()).to_string())?;
     let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
     let found = std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(|mut it| it.next());
     let to = found.ok().flatten().with_context(|| {
@@ -436,7 +440,7 @@ fn own_address(server: &str) -> anyhow::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn parse_runtime_socket(text: &str) -> anyhow::Result<PathBuf> {
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if !Path::new(path).is_absolute() {
         bail!(
@@ -446,11 +450,11 @@ pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
     Ok(path.into())
 }
 
-fn range(text: &str) -> anyhow::Result<Range> {
+fn parse_cidr(text: &str) -> anyhow::Result<Range> {
     Range::parse(text).with_context(|| format!("{text:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
 }
 
-fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+fn parse_path_mapping(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     match text.split_once('=') {
         Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {
             Ok((from.into(), to.into()))
@@ -459,17 +463,17 @@ fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     }
 }
 
-fn signal_time(text: &str) -> anyhow::Result<(String, Duration)> {
+fn parse_signal_duration(text: &str) -> anyhow::Result<(String, Duration)> {
     let Some((signal, time)) = text.split_once('=') else {
         bail!("{text:?} is not SIGNAL=TIME, such as memory.available=1m");
     };
-    Ok((signal.trim().to_owned(), span::parse(time.trim())?))
+    Ok((signal.trim().to_owned(), duration_flag::parse_duration(time.trim())?))
 }
 
 #[derive(Debug, Clone, Copy)]
 struct OptionalAddress(Option<IpAddr>);
 
-fn address_or_none(text: &str) -> anyhow::Result<OptionalAddress> {
+fn parse_optional_address(text: &str) -> anyhow::Result<OptionalAddress> {
     if text == "none" {
         return Ok(OptionalAddress(None));
     }

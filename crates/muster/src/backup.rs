@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use crate::data_dir::lock;
 use crate::encrypt;
-use crate::logging::print;
+use crate::logging::print_to_stdout;
 
 /// Back up the cluster's state to a file, also while the server is running
 ///
@@ -53,7 +53,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         bail!("{} has no state to back up: choose another --data-dir", args.data_dir.display());
     }
     let revision = muster_server::backup(&args.data_dir, &args.file)?;
-    print(format_args!(
+    print_to_stdout(format_args!(
         "backed up {} at revision {revision} to {}",
         args.data_dir.display(),
         args.file.display()
@@ -69,9 +69,9 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             args.data_dir.display()
         );
     }
-    let keys = encrypt::keys(&args.data_dir, args.encryption_key_file.as_deref())?;
+    let keys = encrypt::read_keys(&args.data_dir, args.encryption_key_file.as_deref())?;
     let revision = muster_server::restore(&args.data_dir, &args.file, keys.as_ref())?;
-    print(format_args!(
+    print_to_stdout(format_args!(
         "restored {} to {}; it continues at revision {revision}, and clients must list again",
         args.file.display(),
         args.data_dir.display()

@@ -10,30 +10,30 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::logging::print;
-use crate::token::{Administrator, now_text, table};
+use crate::logging::print_to_stdout;
+use crate::token::{AdminFlags, aligned_table, now_rfc3339};
 
-const NAMESPACE: &str = "kube-system";
-const REVOKED: &str = "muster-revoked-credentials";
-const ISSUED: &str = "muster-issued-certificates-";
+const CREDENTIALS_NAMESPACE: &str = "kube-system";
+const REVOCATION_LIST: &str = "muster-revoked-credentials";
+const ISSUED_CERTIFICATES_PREFIX: &str = "muster-issued-certificates-";
 
 /// Time that an entry is kept after its credential has expired: the server accepts an expired token for another minute,
 /// and its clock may differ from that of this machine.
-const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
+const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Maximum number of attempts to update the revocation list when writes conflict.
-const ATTEMPTS_MAX: usize = 10;
+const UPDATE_ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CertArgs {
     #[command(subcommand)]
-    command: Command,
+    command: CertCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
-    List(List),
-    Revoke(Revoke),
+enum CertCommand {
+    List(ListCertificatesArgs),
+    Revoke(RevokeCertificatesArgs),
 }
 
 /// List the client certificates that the server issued and that have not expired
@@ -45,9 +45,9 @@ enum Command {
 #[command(after_help = "Examples:
   muster cert list
   muster cert list --data-dir /var/lib/muster")]
-struct List {
+struct ListCertificatesArgs {
     #[command(flatten)]
-    administrator: Administrator,
+    administrator: AdminFlags,
 }
 
 /// Revoke client certificates: the next request that uses one is rejected
@@ -64,7 +64,7 @@ struct List {
   muster cert revoke --subject system:node:n7   all certificates of a node
   muster cert revoke --subject kubernetes-admin all administrator certificates except the one in use
   muster cert revoke --file stolen.crt          the certificate in a PEM file")]
-struct Revoke {
+struct RevokeCertificatesArgs {
     /// Serial numbers in hexadecimal, with or without colons
     #[arg(value_name = "SERIAL", required_unless_present_any = ["subject", "file"])]
     serials: Vec<String>,
@@ -75,11 +75,11 @@ struct Revoke {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    administrator: Administrator,
+    administrator: AdminFlags,
 }
 
 /// A client certificate as the server recorded it when it was issued.
-struct Record {
+struct CertificateRecord {
     serial: String,
     subject: String,
     groups: String,
@@ -87,38 +87,38 @@ struct Record {
     until: String,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: CertArgs) -> anyhow::Result<()> {
     match args.command {
-        Command::List(args) => list(args).await,
-        Command::Revoke(args) => revoke(args).await,
+        CertCommand::List(args) => list_certificates(args).await,
+        CertCommand::Revoke(args) => revoke_certificates(args).await,
     }
 }
 
-async fn list(args: List) -> anyhow::Result<()> {
+async fn list_certificates(args: ListCertificatesArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
-    let revoked = revoked(&client).await?.and_then(|it| it.data).unwrap_or_default();
+    let revoked = read_revocation_list(&client).await?.and_then(|it| it.data).unwrap_or_default();
     let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
-    for it in issued(&client).await? {
+    for it in issued_certificates(&client).await? {
         let since = revoked_at(&revoked, &it).unwrap_or_else(|| "-".to_owned());
         rows.push([it.serial, it.subject, it.groups, it.issued, it.until, since]);
     }
-    print(table(&rows));
+    print_to_stdout(aligned_table(&rows));
     Ok(())
 }
 
-async fn revoke(args: Revoke) -> anyhow::Result<()> {
+async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()> {
     let connected = args.administrator.connect().await?;
-    let recorded = issued(&connected.client).await?;
+    let recorded = issued_certificates(&connected.client).await?;
     let mut serials = Vec::new();
     for text in &args.serials {
-        serials.push(serial(text)?);
+        serials.push(parse_serial(text)?);
     }
     if let Some(path) = &args.file {
         let pem = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         let serial = muster_server::certificate_serial(&pem);
         serials.push(serial.with_context(|| format!("{} holds no certificate", path.display()))?);
     }
-    let now = now_text();
+    let now = now_rfc3339();
     let entries = serials.iter().map(|serial| {
         let record = recorded.iter().find(|it| it.serial == *serial);
         let entry = json!({
@@ -134,64 +134,65 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         let entry = json!({"subject": subject, "kept": connected.serial.as_deref().unwrap_or_default()});
         (muster_server::revoked_subject_key(subject), entry)
     }));
-    let written = add(&connected.client, entries).await?;
+    let written = add_to_revocation_list(&connected.client, entries).await?;
     for serial in &serials {
         let subject =
             recorded.iter().find(|it| it.serial == *serial).map_or("not recorded", |it| it.subject.as_str());
-        print(format_args!("revoked {serial} ({subject})"));
+        print_to_stdout(format_args!("revoked {serial} ({subject})"));
     }
     if let Some(subject) = &args.subject {
         let entry =
             written.get(&muster_server::revoked_subject_key(subject)).context("read the new entry")?;
-        let is_kept = |it: &Record| Some(&it.serial) == connected.serial.as_ref();
+        let is_kept = |it: &CertificateRecord| Some(&it.serial) == connected.serial.as_ref();
         let of_subject = || recorded.iter().filter(|it| it.subject == *subject);
         let count = of_subject().filter(|it| !is_kept(it)).count();
         let except = if of_subject().any(is_kept) { ", except the one in use" } else { "" };
-        print(format_args!(
+        print_to_stdout(format_args!(
             "revoked all certificates of {subject:?} issued up to {}{except} ({count} recorded)",
-            field(entry, "issuedUntil")
+            json_string_field(entry, "issuedUntil")
         ));
     }
     Ok(())
 }
 
 /// The time at which a recorded certificate was revoked, by its serial number or by its user.
-fn revoked_at(revoked: &BTreeMap<String, String>, it: &Record) -> Option<String> {
+fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Option<String> {
     if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
-        return Some(field(entry, "revokedAt"));
+        return Some(json_string_field(entry, "revokedAt"));
     }
     let entry = revoked.get(&muster_server::revoked_subject_key(&it.subject))?;
-    let [issued, until] = [it.issued.clone(), field(entry, "issuedUntil")].map(|it| it.parse::<Timestamp>());
-    let is_valid =
-        field(entry, "kept") == it.serial || issued.ok().zip(until.ok()).is_some_and(|(a, b)| b < a);
-    (!is_valid).then(|| field(entry, "revokedAt"))
+    let [issued, until] =
+        [it.issued.clone(), json_string_field(entry, "issuedUntil")].map(|it| it.parse::<Timestamp>());
+    let is_valid = json_string_field(entry, "kept") == it.serial
+        || issued.ok().zip(until.ok()).is_some_and(|(a, b)| b < a);
+    (!is_valid).then(|| json_string_field(entry, "revokedAt"))
 }
 
 /// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without expiry never
 /// does.
-fn is_over(entry: &str, now: Timestamp) -> bool {
-    let until = field(entry, "notAfter").parse::<Timestamp>();
-    until.is_ok_and(|it| it < now - KEPT_AFTER_END)
+fn has_expired(entry: &str, now: Timestamp) -> bool {
+    let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
+    until.is_ok_and(|it| it < now - REVOCATION_RETENTION)
 }
 
 /// Adds entries to the revocation list, removes expired entries, and returns the stored list.
-pub(crate) async fn add(
+pub(crate) async fn add_to_revocation_list(
     client: &Client,
     entries: BTreeMap<String, Value>,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    for _ in 0..ATTEMPTS_MAX {
-        let stored = revoked(client).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    for _ in 0..UPDATE_ATTEMPTS_MAX {
+        let stored = read_revocation_list(client).await?;
         let is_new = stored.is_none();
         let mut map = stored.unwrap_or_default();
-        map.metadata.name = Some(REVOKED.to_owned());
+        map.metadata.name = Some(REVOCATION_LIST.to_owned());
         let data = map.data.get_or_insert_default();
         let now = Timestamp::now();
-        data.retain(|_, it| !is_over(it, now));
+        data.retain(|_, it| !has_expired(it, now));
         data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
         let written = match is_new {
             true => maps.create(&PostParams::default(), &map).await,
-            false => maps.replace(REVOKED, &PostParams::default(), &map).await,
+            false => maps.replace(REVOCATION_LIST, &PostParams::default(), &map).await,
         };
         match written {
             Ok(map) => return Ok(map.data.unwrap_or_default()),
@@ -202,31 +203,31 @@ pub(crate) async fn add(
     bail!("update the revocation list: too many write conflicts; try again")
 }
 
-async fn revoked(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    maps.get_opt(REVOKED).await.context("read the revocation list")
+async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
 }
 
 /// The recorded certificates that have not expired, sorted by subject and time of issue.
-async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
     let mut all = Vec::new();
     for map in maps
         .items
         .into_iter()
-        .filter(|it| it.metadata.name.as_deref().is_some_and(|it| it.starts_with(ISSUED)))
+        .filter(|it| it.metadata.name.as_deref().is_some_and(|it| it.starts_with(ISSUED_CERTIFICATES_PREFIX)))
     {
         for (serial, record) in map.data.unwrap_or_default() {
             let parsed: Value = serde_json::from_str(&record).unwrap_or_default();
             let groups = parsed["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let groups = groups.collect::<Vec<_>>().join(",");
-            all.push(Record {
+            all.push(CertificateRecord {
                 serial,
-                subject: field(&record, "subject"),
+                subject: json_string_field(&record, "subject"),
                 groups: if groups.is_empty() { "-".to_owned() } else { groups },
-                issued: field(&record, "issuedAt"),
-                until: field(&record, "notAfter"),
+                issued: json_string_field(&record, "issuedAt"),
+                until: json_string_field(&record, "notAfter"),
             });
         }
     }
@@ -237,13 +238,13 @@ async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
 }
 
 /// A string field of a JSON record, or the empty string if the field is missing.
-fn field(record: &str, name: &str) -> String {
+fn json_string_field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()
 }
 
 /// Normalizes a serial number to the server's form: lower-case hexadecimal digits without leading zeros.
-fn serial(text: &str) -> anyhow::Result<String> {
+fn parse_serial(text: &str) -> anyhow::Result<String> {
     let digits: String = text.chars().filter(|it| *it != ':').collect::<String>().to_lowercase();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0').to_owned();
     if digits.is_empty() || 64 < digits.len() || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
@@ -267,14 +268,14 @@ mod tests {
             ("2025-12-31T23:59:59Z", true),
             ("", false),
         ] {
-            assert_eq!(is_over(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
+            assert_eq!(has_expired(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
         }
-        assert!(!is_over("{}", now) && !is_over("no JSON", now));
+        assert!(!has_expired("{}", now) && !has_expired("no JSON", now));
     }
 
     #[test]
     fn a_certificate_is_listed_as_revoked_by_its_serial_number_or_its_user() {
-        let record = |serial: &str, subject: &str, issued: &str| Record {
+        let record = |serial: &str, subject: &str, issued: &str| CertificateRecord {
             serial: serial.to_owned(),
             subject: subject.to_owned(),
             groups: String::new(),
@@ -287,7 +288,7 @@ mod tests {
             ("certificate.4".to_owned(), json!({"revokedAt": "T0"}).to_string()),
             (muster_server::revoked_subject_key("eve"), by_subject.to_string()),
         ]);
-        let at = |it: &Record| revoked_at(&revoked, it);
+        let at = |it: &CertificateRecord| revoked_at(&revoked, it);
         assert_eq!(at(&record("1", "eve", "05")).as_deref(), Some("T1"));
         assert_eq!(at(&record("2", "eve", "06")), None);
         assert_eq!(at(&record("3", "eve", "01")), None);
@@ -298,10 +299,10 @@ mod tests {
     #[test]
     fn serial_numbers_are_read_in_every_usual_spelling() {
         for text in ["4f3a09", "4F3A09", "004f3a09", "0x4f3a09", "4f:3a:09", "00:4F:3A:09"] {
-            assert_eq!(serial(text).unwrap(), "4f3a09", "{text}");
+            assert_eq!(parse_serial(text).unwrap(), "4f3a09", "{text}");
         }
         for text in ["", "0", "xyz", "4f 3a", "-1"] {
-            assert!(serial(text).is_err(), "{text:?}");
+            assert!(parse_serial(text).is_err(), "{text:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `muster controller`: the DaemonSet controller for any Kubernetes API server.
 
-mod probe;
+mod metrics_endpoint;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::logging::{Format, print};
-use crate::parts::Parts;
-use crate::span;
-use probe::Probe;
+use crate::duration_flag;
+use crate::logging::{LogFormat, print_to_stdout};
+use crate::supervisor::Supervisor;
+use metrics_endpoint::MetricsEndpoint;
 
 /// Run the DaemonSet controller against any Kubernetes API server, until Ctrl-C or SIGTERM
 ///
@@ -39,22 +39,22 @@ use probe::Probe;
   muster controller --metrics-addr 0.0.0.0:8080 --log-format json
   muster controller release                        before returning to kube-controller-manager"
 )]
-pub(crate) struct Args {
+pub(crate) struct ControllerArgs {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ControllerCommand>,
     #[command(flatten)]
-    run: Run,
+    run: RunControllerArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
-    Release(Release),
+enum ControllerCommand {
+    Release(ReleaseArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Run {
+struct RunControllerArgs {
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubeconfigFlags,
     /// Reconcile only DaemonSets in this namespace; repeatable [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
@@ -80,26 +80,26 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = RateLimits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_calls: u16,
     #[command(flatten)]
-    lease: LeaseArgs,
+    lease: LeaseFlags,
     /// Time after its last renewal for which the Lease counts as held
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration_flag::parse_duration)]
     leader_elect_lease_duration: Duration,
     /// Time for which the leader keeps acting without renewing the Lease
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     leader_elect_renew_deadline: Duration,
     /// Interval at which the leader renews the Lease and the other replicas try to acquire it
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration_flag::parse_duration)]
     leader_elect_retry_period: Duration,
     /// Use leader election: act only while holding the Lease
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     leader_elect: bool,
     /// Address for /metrics, /healthz, /readyz and (for `muster explain`) /debug/explain, in plain HTTP; port 0 selects
     /// a free port, `off` disables them
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = metrics_addr)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_metrics_addr)]
     metrics_addr: MetricsAddr,
     /// Format of log lines
     #[arg(long, value_enum, default_value_t)]
-    log_format: Format,
+    log_format: LogFormat,
     /// Log level: error, warn, info, debug or trace; or by module, as in `warn,muster_control=debug`
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -107,7 +107,7 @@ struct Run {
 
 /// Flags that select the API server and the credentials.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Cluster {
+pub(crate) struct KubeconfigFlags {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub(crate) struct Cluster {
 
 /// Flags that select the Lease for leader election.
 #[derive(Debug, clap::Args)]
-struct LeaseArgs {
+struct LeaseFlags {
     /// Name of the Lease for leader election
     #[arg(long, value_name = "NAME", default_value = "muster-controller")]
     leader_elect_resource_name: String,
@@ -136,11 +136,11 @@ struct LeaseArgs {
 #[command(after_help = "Examples:
   muster controller release
   muster controller release --kubeconfig admin.conf")]
-struct Release {
+struct ReleaseArgs {
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubeconfigFlags,
     #[command(flatten)]
-    lease: LeaseArgs,
+    lease: LeaseFlags,
     /// Run even if a replica still holds the Lease
     #[arg(long)]
     force: bool,
@@ -149,7 +149,7 @@ struct Release {
 #[derive(Debug, Clone, Copy)]
 struct MetricsAddr(Option<SocketAddr>);
 
-fn metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
+fn parse_metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
     match text {
         "off" => Ok(MetricsAddr(None)),
         _ => Ok(MetricsAddr(Some(
@@ -158,25 +158,25 @@ fn metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
     }
 }
 
-impl Args {
+impl ControllerArgs {
     /// The log format and level.
-    pub(crate) fn logs(&self) -> (Format, &str) {
+    pub(crate) fn log_settings(&self) -> (LogFormat, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),
-            Some(Command::Release(_)) => (Format::Text, "warn"),
+            Some(ControllerCommand::Release(_)) => (LogFormat::Text, "warn"),
         }
     }
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     match args.command {
-        None => args.run.run().await,
-        Some(Command::Release(release)) => release.run().await,
+        None => args.run.run_controller().await,
+        Some(ControllerCommand::Release(release)) => release.release().await,
     }
 }
 
-impl Run {
-    async fn run(self) -> anyhow::Result<()> {
+impl RunControllerArgs {
+    async fn run_controller(self) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -186,16 +186,16 @@ impl Run {
                 _ = terminate.recv() => {}
             }
         };
-        let config = self.cluster.config().await?;
-        let options = self.options(&config)?;
+        let config = self.cluster.client_config().await?;
+        let options = self.controller_options(&config)?;
         let queries = ExplainQueries::default();
         let controller = Controller::new(muster_control::client(config)?, options).answers(queries.clone());
-        let mut parts = Parts::default();
+        let mut parts = Supervisor::default();
         if let Some(at) = self.metrics_addr.0 {
-            let probe = Arc::new(Probe::bind(at).await?);
-            tracing::info!(addr = %probe.at()?, "serving metrics and health checks");
-            let (monitor, stop) = (controller.monitor(), parts.stop());
-            parts.keep("metrics server", move || {
+            let probe = Arc::new(MetricsEndpoint::bind(at).await?);
+            tracing::info!(addr = %probe.local_addr()?, "serving metrics and health checks");
+            let (monitor, stop) = (controller.monitor(), parts.stop_token());
+            parts.supervise("metrics server", move || {
                 let (probe, monitor, queries, stop) =
                     (probe.clone(), monitor.clone(), queries.clone(), stop.clone());
                 async move {
@@ -218,11 +218,11 @@ impl Run {
             ended = controller.run(stop.clone()) => ended.map_err(anyhow::Error::from),
             () = stopping => bail!("second signal: exiting without waiting for requests in flight"),
         };
-        parts.end().await;
+        parts.stop_all().await;
         ended
     }
 
-    fn options(&self, config: &Config) -> anyhow::Result<Options> {
+    fn controller_options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
         let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
         let limits = RateLimits {
@@ -240,22 +240,22 @@ impl Run {
             namespaces: self.namespaces.clone(),
             workers: usize::from(self.workers),
             limits,
-            lease: if self.leader_elect { Some(self.lease.lease(config, terms)?) } else { None },
+            lease: if self.leader_elect { Some(self.lease.lease_settings(config, terms)?) } else { None },
         })
     }
 }
 
-impl Release {
-    async fn run(self) -> anyhow::Result<()> {
-        let config = self.cluster.config().await?;
-        let lease = self.lease.lease(&config, Terms::default())?;
+impl ReleaseArgs {
+    async fn release(self) -> anyhow::Result<()> {
+        let config = self.cluster.client_config().await?;
+        let lease = self.lease.lease_settings(&config, Terms::default())?;
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.
-        let namespace = self.lease.namespace(&config).map(|_| lease.namespace.as_str());
+        let namespace = self.lease.lease_namespace(&config).map(|_| lease.namespace.as_str());
         let leases = (!self.force).then_some((namespace, lease.name.as_str()));
         let client = muster_control::client(config)?;
-        let changed = |key: &_| print(format_args!("{key}: conditions removed"));
+        let changed = |key: &_| print_to_stdout(format_args!("{key}: conditions removed"));
         let released = muster_control::release(client, leases, changed).await?;
-        print(format_args!(
+        print_to_stdout(format_args!(
             "{} of {} DaemonSets had conditions of this controller",
             released.changed, released.sets
         ));
@@ -263,17 +263,17 @@ impl Release {
     }
 }
 
-impl LeaseArgs {
+impl LeaseFlags {
     /// The namespace of the flag, or else that of the pod in which this process runs.
-    fn namespace(&self, config: &Config) -> Option<String> {
+    fn lease_namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         let own = || in_a_pod.then(|| config.default_namespace.clone());
         self.leader_elect_resource_namespace.clone().or_else(own)
     }
 
-    fn lease(&self, config: &Config, terms: Terms) -> anyhow::Result<Lease> {
+    fn lease_settings(&self, config: &Config, terms: Terms) -> anyhow::Result<Lease> {
         let lease = Lease {
-            namespace: self.namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
+            namespace: self.lease_namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
             name: self.leader_elect_resource_name.clone(),
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),
             terms,
@@ -292,8 +292,8 @@ fn hostname() -> String {
     named.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
-impl Cluster {
-    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
+impl KubeconfigFlags {
+    pub(crate) async fn client_config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match &self.kubeconfig {
             Some(path) => {

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use muster_agent::local_node;
-use muster_files::Found;
+use muster_files::DirPrivacy;
 
-use crate::logging::{print, print_error};
+use crate::logging::{print_to_stderr, print_to_stdout};
 
 /// A non-empty directory is accepted as a data directory if it contains one of these files.
-const OURS: [&str; 10] = [
+const DATA_DIR_FILES: [&str; 10] = [
     "lock",
     "cluster",
     "encryption.key",
@@ -27,24 +27,24 @@ const OURS: [&str; 10] = [
 ];
 
 /// Directory that the file system creates in its root.
-const NOBODYS: &str = "lost+found";
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// Interval at which the lock file is checked: its path must still be the locked file.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Exclusive lock on a data directory; released on drop.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct DataDirLock {
     file: File,
     path: PathBuf,
 }
 
-impl Lock {
+impl DataDirLock {
     /// Waits until the lock file is removed or replaced, and returns an error: a second process could now lock the
     /// directory.
-    pub(crate) async fn lost(&self) -> anyhow::Error {
+    pub(crate) async fn wait_until_lost(&self) -> anyhow::Error {
         while self.is_held() {
-            tokio::time::sleep(CHECK_EVERY).await;
+            tokio::time::sleep(LOCK_CHECK_INTERVAL).await;
         }
         anyhow!(
             "{} was removed or replaced while this process held it, so the process exits: start it again",
@@ -66,45 +66,46 @@ impl Lock {
 /// Rule: one process at a time uses a data directory, since two would write the same files. The directory must be empty
 /// or an earlier data directory, so that files of other programs are not mixed in. Only its owner, who runs the
 /// process, may access it.
-pub(crate) fn lock(dir: &Path) -> anyhow::Result<Lock> {
-    muster_files::create_private_dir(dir).map_err(|error| cannot_use(dir, &error))?;
-    let entries = fs::read_dir(dir).map_err(|error| cannot_use(dir, &error))?;
-    let names: Vec<_> = entries.flatten().map(|it| it.file_name()).filter(|it| it != NOBODYS).collect();
-    if !names.is_empty() && !names.iter().any(|it| OURS.iter().any(|ours| it == ours)) {
+pub(crate) fn lock(dir: &Path) -> anyhow::Result<DataDirLock> {
+    muster_files::create_private_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
+    let entries = fs::read_dir(dir).map_err(|error| data_dir_error(dir, &error))?;
+    let names: Vec<_> =
+        entries.flatten().map(|it| it.file_name()).filter(|it| it != LOST_AND_FOUND).collect();
+    if !names.is_empty() && !names.iter().any(|it| DATA_DIR_FILES.iter().any(|ours| it == ours)) {
         bail!("{} has files in it that are not muster's: choose another --data-dir", dir.display());
     }
-    match muster_files::make_private_dir(dir).map_err(|error| cannot_use(dir, &error))? {
-        Found::Private => {}
-        Found::Repaired { mode } if mode & 0o022 != 0 => tracing::warn!(
+    match muster_files::make_private_dir(dir).map_err(|error| data_dir_error(dir, &error))? {
+        DirPrivacy::Private => {}
+        DirPrivacy::Repaired { mode } if mode & 0o022 != 0 => tracing::warn!(
             dir = %dir.display(),
             "other users could write to the data directory (mode {mode:04o}); its mode is 0700 now. They may have replaced keys"
         ),
         // Other users could not write, and the files are readable by their owner only.
-        Found::Repaired { mode } => {
+        DirPrivacy::Repaired { mode } => {
             tracing::info!(dir = %dir.display(), "the mode of the data directory is 0700 now, it was {mode:04o}");
         }
-        Found::Foreign { owner } => bail!(
+        DirPrivacy::Foreign { owner } => bail!(
             "{} belongs to another user (UID {owner}), who could replace its keys: change its owner, or choose another --data-dir",
             dir.display()
         ),
     }
-    let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
+    let mut file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             bail!(
                 "another muster{} is running on {}: stop that one, or choose another --data-dir",
-                holder(&mut file),
+                holder_for_message(&mut file),
                 dir.display()
             )
         }
-        Err(TryLockError::Error(error)) => return Err(cannot_use(dir, &error)),
+        Err(TryLockError::Error(error)) => return Err(data_dir_error(dir, &error)),
     }
     // The PID is for the error message of a second process.
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(|error| cannot_use(dir, &error))?;
-    muster_files::remove_temporary(dir).map_err(|error| cannot_use(dir, &error))?;
-    Ok(Lock { file, path: dir.join("lock") })
+    written.map_err(|error| data_dir_error(dir, &error))?;
+    muster_files::remove_temporary_files(dir).map_err(|error| data_dir_error(dir, &error))?;
+    Ok(DataDirLock { file, path: dir.join("lock") })
 }
 
 /// Remove the containers and node processes of a `muster up` that was killed
@@ -126,12 +127,12 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     if !dir.join("lock").exists() {
         return down_without_directory(dir).await;
     }
-    let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
+    let mut file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {
-            clear(dir).await?;
+            remove_local_nodes(dir).await?;
             let dir = dir.display();
-            print(format_args!(
+            print_to_stdout(format_args!(
                 "nothing is running on {dir}. `muster up --data-dir {dir}` continues with its data; to delete the cluster, remove \
                  the directory"
             ));
@@ -140,55 +141,58 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
         Err(TryLockError::WouldBlock) => {
             bail!(
                 "muster{} is still running on {}: stop it with Ctrl-C or SIGTERM",
-                holder(&mut file),
+                holder_for_message(&mut file),
                 dir.display()
             )
         }
-        Err(TryLockError::Error(error)) => Err(cannot_use(dir, &error)),
+        Err(TryLockError::Error(error)) => Err(data_dir_error(dir, &error)),
     }
 }
 
 /// `muster down` for a data directory that was deleted: finds mounts, namespaces and cgroups of its nodes by the path.
 async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
-    if local_node::leftovers(dir)?.0.is_empty() {
+    if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
     }
-    if let Some(up) = local_node::user_of(dir)? {
+    if let Some(up) = local_node::supervisor_pid(dir)? {
         bail!(
             "muster (process {up}) is still running on {}, which was deleted: stop it with SIGTERM",
             dir.display()
         );
     }
-    clear(dir).await?;
-    print(format_args!("removed all leftovers of the deleted data directory {}", dir.display()));
+    remove_local_nodes(dir).await?;
+    print_to_stdout(format_args!("removed all leftovers of the deleted data directory {}", dir.display()));
     Ok(())
 }
 
-async fn clear(dir: &Path) -> anyhow::Result<()> {
-    let pods = local_node::pods(dir).await;
+async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
+    let pods = local_node::count_running_pods(dir).await;
     if 0 < pods {
         let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-        print_error(format_args!("muster: stopping {pods}, up to {} s", local_node::GRACE.as_secs()));
+        print_to_stderr(format_args!(
+            "muster: stopping {pods}, up to {} s",
+            local_node::STOP_GRACE.as_secs()
+        ));
     }
     // A containerd whose files were deleted cannot stop pods gracefully.
-    let abandoned = local_node::clear_abandoned(dir).await?;
-    let removed = local_node::clear(dir, local_node::GRACE).await?;
-    let left = local_node::leftovers(dir)?;
+    let abandoned = local_node::clean_up_abandoned(dir).await?;
+    let removed = local_node::clean_up(dir, local_node::STOP_GRACE).await?;
+    let left = local_node::find_leftovers(dir)?;
     if !left.0.is_empty() {
         bail!("could not be removed (try as root): {}", left.0.join(", "));
     }
     for it in abandoned.0.iter().chain(&removed.0) {
-        print(format_args!("removed: {it}"));
+        print_to_stdout(format_args!("removed: {it}"));
     }
     Ok(())
 }
 
-fn open(dir: &Path) -> io::Result<File> {
+fn open_lock_file(dir: &Path) -> io::Result<File> {
     muster_files::open_private(&dir.join("lock"))
 }
 
 /// The process that holds the lock, as ` (process PID)` for an error message, or the empty string.
-fn holder(file: &mut File) -> String {
+fn holder_for_message(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
     match (read, text.trim().parse::<u32>()) {
@@ -197,7 +201,7 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-fn cannot_use(dir: &Path, error: &io::Error) -> anyhow::Error {
+fn data_dir_error(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -231,7 +235,7 @@ mod tests {
             io::ErrorKind::NotADirectory,
             io::ErrorKind::Other,
         ];
-        let said = reasons.map(|it| cannot_use(Path::new("d"), &it.into()).to_string());
+        let said = reasons.map(|it| data_dir_error(Path::new("d"), &it.into()).to_string());
         expect![[r#"
             no permission to use d: become its owner, or choose another --data-dir
             d is on a read-only file system: choose another --data-dir

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use muster_server::Keys;
+use muster_server::EncryptionKeys;
 
 use crate::data_dir::lock;
-use crate::logging::print;
+use crate::logging::print_to_stdout;
 
 /// Name of the default key file in the data directory.
-const KEY_FILE: &str = "encryption.key";
+const DEFAULT_KEY_FILE: &str = "encryption.key";
 
 /// Encrypt the Secrets in a data directory at rest, or rotate the encryption key
 ///
@@ -23,7 +23,7 @@ const KEY_FILE: &str = "encryption.key";
   muster encrypt --data-dir /var/lib/muster --encryption-key-file /etc/muster/encryption.key
   muster encrypt --data-dir /var/lib/muster --rotate        use a new key; old keys are kept for old backups
   muster encrypt --data-dir /var/lib/muster --decrypt       store Secrets unencrypted, for older versions")]
-pub(crate) struct Args {
+pub(crate) struct EncryptArgs {
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
@@ -38,15 +38,15 @@ pub(crate) struct Args {
     decrypt: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("muster.db").exists() {
         bail!("{} has no state to encrypt: choose another --data-dir", dir.display());
     }
     let _lock = lock(dir)?;
-    let default = dir.join(KEY_FILE);
+    let default = dir.join(DEFAULT_KEY_FILE);
     let file = args.encryption_key_file.as_ref().unwrap_or(&default);
-    let found = if file.exists() { Some(Keys::read(file)?) } else { None };
+    let found = if file.exists() { Some(EncryptionKeys::read(file)?) } else { None };
     if args.decrypt {
         let Some(keys) = found else {
             bail!("no keys in {}: give the key file with --encryption-key-file", file.display())
@@ -58,26 +58,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let aside = default.with_added_extension("unused");
             std::fs::rename(&default, &aside)
                 .with_context(|| format!("{done}, but cannot rename {}", default.display()))?;
-            print(format_args!("{done}\nthe keys are now in {}; old backups need them", aside.display()));
+            print_to_stdout(format_args!(
+                "{done}\nthe keys are now in {}; old backups need them",
+                aside.display()
+            ));
         } else {
-            print(done);
+            print_to_stdout(done);
         }
         return Ok(());
     }
     let keys = match &found {
         Some(keys) if !args.rotate => keys.clone(),
-        found => Keys::add_to(found.as_ref(), file)?,
+        found => EncryptionKeys::add_key_to_file(found.as_ref(), file)?,
     };
     // The old keys also read unencrypted Secrets, which is what a store without keys holds.
     let count = muster_server::convert_secrets(dir, Some(&keys), Some(&keys))?;
-    print(format_args!(
+    print_to_stdout(format_args!(
         "encrypted {count} versions of Secrets in {} with key {} of {}",
         dir.display(),
-        keys.id(),
+        keys.active_key_id(),
         file.display()
     ));
     if dir.join("muster.db.replaced").exists() {
-        print(
+        print_to_stdout(
             "muster.db.replaced is unchanged and may hold unencrypted Secrets: remove it when it is no longer needed",
         );
     }
@@ -85,27 +88,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Reads the encryption keys from the `named` key file, or else from the default key file if it exists.
-pub(crate) fn keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<Keys>> {
-    let own = data_dir.join(KEY_FILE);
+pub(crate) fn read_keys(data_dir: &Path, named: Option<&Path>) -> anyhow::Result<Option<EncryptionKeys>> {
+    let own = data_dir.join(DEFAULT_KEY_FILE);
     match named {
         Some(named) => {
-            Ok(Some(Keys::read(named).context(
+            Ok(Some(EncryptionKeys::read(named).context(
                 "create a key file with `muster encrypt`, or choose another --encryption-key-file",
             )?))
         }
-        None if own.exists() => Ok(Some(Keys::read(&own)?)),
+        None if own.exists() => Ok(Some(EncryptionKeys::read(&own)?)),
         None => Ok(None),
     }
 }
 
 /// Rule: `muster up` creates an encryption key in a new data directory, so that all Secrets are encrypted from the
 /// start.
-pub(crate) fn keys_of_new(data_dir: &Path) -> anyhow::Result<()> {
-    let is_new = ["muster.db", "muster.db-wal", "cluster", "ca.key", KEY_FILE]
+pub(crate) fn create_key_for_new_data_dir(data_dir: &Path) -> anyhow::Result<()> {
+    let is_new = ["muster.db", "muster.db-wal", "cluster", "ca.key", DEFAULT_KEY_FILE]
         .iter()
         .all(|it| !data_dir.join(it).exists());
     if is_new {
-        Keys::add_to(None, &data_dir.join(KEY_FILE))?;
+        EncryptionKeys::add_key_to_file(None, &data_dir.join(DEFAULT_KEY_FILE))?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context as _, bail};
 use kube::Client;
 
-use crate::controller::Cluster;
-use crate::logging::print;
+use crate::controller::KubeconfigFlags;
+use crate::logging::print_to_stdout;
 
 /// Explain for every node whether a DaemonSet's pod runs there, whether it should, and why not
 ///
@@ -22,7 +22,7 @@ use crate::logging::print;
   muster explain ds/fluent-bit -n logging -o wide       one line per node
   muster explain ds/fluent-bit -n logging -o json | jq '.nodes[] | select(.shouldRun and .state != \"upToDate\")'
   muster explain ds/fluent-bit -n logging --controller http://127.0.0.1:8080")]
-pub(crate) struct Args {
+pub(crate) struct ExplainArgs {
     /// DaemonSet to explain: ds/NAME, daemonset/NAME, or `ds NAME`
     #[arg(value_name = "ds/NAME", required = true, num_args = 1..=2)]
     set: Vec<String>,
@@ -39,12 +39,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubeconfigFlags,
 }
 
-pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
-    let name = set_name(&args.set)?;
-    let config = args.cluster.config().await?;
+pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
+    let name = parse_set_name(&args.set)?;
+    let config = args.cluster.client_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     for it in [&namespace, name] {
         if it.is_empty() || it.contains(|it: char| !it.is_ascii_alphanumeric() && !"-.".contains(it)) {
@@ -60,16 +60,16 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         bail!("there is no node {node}, and no pod of {namespace}/{name} on it");
     }
     match (args.output.as_str(), node) {
-        ("json", node) => print(format_args!("{:#}", explained.to_json(node))),
-        (_, Some(node)) => print(explained.of_node(node).unwrap_or_default()),
-        ("wide", None) => print(explained.wide()),
-        _ => print(explained),
+        ("json", node) => print_to_stdout(format_args!("{:#}", explained.to_json(node))),
+        (_, Some(node)) => print_to_stdout(explained.of_node(node).unwrap_or_default()),
+        ("wide", None) => print_to_stdout(explained.wide()),
+        _ => print_to_stdout(explained),
     }
     Ok(())
 }
 
 /// Parses the name of a DaemonSet from `ds/NAME`, `ds NAME` or `NAME`.
-pub(crate) fn set_name(words: &[String]) -> anyhow::Result<&str> {
+pub(crate) fn parse_set_name(words: &[String]) -> anyhow::Result<&str> {
     let (kind, name) = match words {
         [word] => word.split_once('/').map_or((None, word.as_str()), |(kind, name)| (Some(kind), name)),
         [kind, name] => (Some(kind.as_str()), name.as_str()),
@@ -91,7 +91,7 @@ mod tests {
             ["ds/web", "daemonset/web", "DaemonSets.apps/web", "ds web", "web", "deploy/web", "a b c"]
                 .map(|it| it.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>())
                 .iter()
-                .map(|it| set_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
+                .map(|it| parse_set_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
                 .collect();
         expect_test::expect![[r#"
             web

@@ -9,19 +9,19 @@ use muster_agent::image;
 use muster_agent::local_node;
 use muster_agent::runtime::{Cri, Runtime as _, v1};
 
-use crate::agent::socket;
-use crate::logging::print;
+use crate::agent::parse_runtime_socket;
+use crate::logging::print_to_stdout;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ImageArgs {
     #[command(subcommand)]
-    command: Command,
+    command: ImageCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
-    Import(Import),
-    List(List),
+enum ImageCommand {
+    Import(ImportImagesArgs),
+    List(ListImagesArgs),
 }
 
 /// Import images from archives of `docker save`, or from OCI layouts in a tar archive, gzipped or not
@@ -32,7 +32,7 @@ enum Command {
 #[command(after_help = "Examples:
   docker save my/agent:1.4 | gzip > agent.tar.gz; muster image import agent.tar.gz
   muster image import agent.tar --runtime-endpoint unix:///run/containerd/containerd.sock")]
-struct Import {
+struct ImportImagesArgs {
     /// Archives to import
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -40,7 +40,7 @@ struct Import {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    whose: Whose,
+    runtimes: RuntimeFlags,
 }
 
 /// List the images on the nodes
@@ -48,33 +48,34 @@ struct Import {
 #[command(after_help = "Examples:
   muster image list
   muster image list --runtime-endpoint unix:///run/containerd/containerd.sock")]
-struct List {
+struct ListImagesArgs {
     #[command(flatten)]
-    whose: Whose,
+    runtimes: RuntimeFlags,
 }
 
 /// Flags that select the container runtimes.
 #[derive(Debug, clap::Args)]
-struct Whose {
+struct RuntimeFlags {
     /// Data directory of the running `muster up`
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
     /// Socket of a container runtime on this machine, instead of the nodes of `muster up`
-    #[arg(long, value_name = "unix://PATH", value_parser = socket)]
+    #[arg(long, value_name = "unix://PATH", value_parser = parse_runtime_socket)]
     runtime_endpoint: Option<PathBuf>,
 }
 
-impl Whose {
+impl RuntimeFlags {
     /// The selected container runtimes, each with the name of its node.
-    fn runtimes(&self) -> anyhow::Result<Vec<(String, Cri)>> {
+    fn connect(&self) -> anyhow::Result<Vec<(String, Cri)>> {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
             Some(socket) => vec![("this machine".to_owned(), socket.clone())],
-            None => local_node::sockets(&self.data_dir).unwrap_or_default(),
+            None => local_node::runtime_sockets(&self.data_dir).unwrap_or_default(),
         };
         if sockets.is_empty() {
             // Without permission to read the data directory, the nodes cannot be found.
-            if self.data_dir.is_dir() && std::fs::read_dir(self.data_dir.join("nodes")).is_err_and(is_hidden)
+            if self.data_dir.is_dir()
+                && std::fs::read_dir(self.data_dir.join("nodes")).is_err_and(is_permission_denied)
             {
                 bail!("no permission to use {dir}: become its owner, or choose another --data-dir");
             }
@@ -95,26 +96,27 @@ impl Whose {
     }
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ImageArgs) -> anyhow::Result<()> {
     match args.command {
-        Command::Import(args) => {
-            for (node, runtime) in args.whose.runtimes()? {
+        ImageCommand::Import(args) => {
+            for (node, runtime) in args.runtimes.connect()? {
                 for file in &args.files {
-                    let names = import(&runtime, &node, file, args.name.as_deref()).await?;
+                    let names = import_archive(&runtime, &node, file, args.name.as_deref()).await?;
                     for name in names {
-                        print(format_args!("{node}: {name}"));
+                        print_to_stdout(format_args!("{node}: {name}"));
                     }
                 }
             }
         }
-        Command::List(args) => {
-            let runtimes = args.whose.runtimes()?;
-            print(format_args!("{:<16} {:<56} {:>12}  ID", "NODE", "IMAGE", "BYTES"));
+        ImageCommand::List(args) => {
+            let runtimes = args.runtimes.connect()?;
+            print_to_stdout(format_args!("{:<16} {:<56} {:>12}  ID", "NODE", "IMAGE", "BYTES"));
             for (node, runtime) in runtimes {
-                let images = runtime.images().await.with_context(|| format!("list the images of {node}"))?;
-                let mut lines: Vec<String> = images.iter().flat_map(|it| lines(&node, it)).collect();
+                let images =
+                    runtime.list_images().await.with_context(|| format!("list the images of {node}"))?;
+                let mut lines: Vec<String> = images.iter().flat_map(|it| image_lines(&node, it)).collect();
                 lines.sort();
-                lines.iter().for_each(print);
+                lines.iter().for_each(print_to_stdout);
             }
         }
     }
@@ -122,7 +124,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// One output line for each tag of an image, or for each digest if it has no tags.
-fn lines(node: &str, image: &v1::Image) -> Vec<String> {
+fn image_lines(node: &str, image: &v1::Image) -> Vec<String> {
     let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     if names.is_empty() {
@@ -132,11 +134,16 @@ fn lines(node: &str, image: &v1::Image) -> Vec<String> {
     names.into_iter().map(|name| format!("{node:<16} {name:<56} {:>12}  {id}", image.size)).collect()
 }
 
-fn is_hidden(error: std::io::Error) -> bool {
+fn is_permission_denied(error: std::io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }
 
-async fn import(runtime: &Cri, node: &str, file: &Path, name: Option<&str>) -> anyhow::Result<Vec<String>> {
-    let imported = image::import(runtime, file, name).await;
+async fn import_archive(
+    runtime: &Cri,
+    node: &str,
+    file: &Path,
+    name: Option<&str>,
+) -> anyhow::Result<Vec<String>> {
+    let imported = image::import_archive(runtime, file, name).await;
     imported.with_context(|| format!("import {} on {node}", file.display()))
 }

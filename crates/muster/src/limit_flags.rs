@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_server::LimitsConfig;
 
-use crate::span;
+use crate::duration_flag;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of the API server")]
@@ -17,19 +17,19 @@ pub(crate) struct LimitFlags {
     #[arg(long, value_name = "N", default_value = "200")]
     max_mutating_requests_inflight: NonZeroUsize,
     /// Time after which a queued request is rejected with 429
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     request_queue_timeout: Duration,
     /// Time after which a request times out with 504; watches, logs, exec and proxies are exempt
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     request_timeout: Duration,
     /// Time without received data after which a request with an incomplete body is rejected with 408
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_flag::parse_duration)]
     request_body_timeout: Duration,
     /// Time after which the connection of a client that does not read its response is closed
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     response_timeout: Duration,
     /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     reauthorization_interval: Duration,
     /// Maximum number of concurrent watches of all users; one user may have at most 5,000
     #[arg(long, value_name = "N", default_value = "50000")]
@@ -40,7 +40,7 @@ pub(crate) struct LimitFlags {
 }
 
 impl LimitFlags {
-    pub(crate) fn config(&self) -> LimitsConfig {
+    pub(crate) fn limits_config(&self) -> LimitsConfig {
         LimitsConfig {
             reads: self.max_requests_inflight.get(),
             writes: self.max_mutating_requests_inflight.get(),
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_defaults_of_the_flags_are_those_of_the_server() {
         let parsed = Command::parse_from(["muster"]);
-        assert_eq!(parsed.limits.config(), LimitsConfig::default());
+        assert_eq!(parsed.limits.limits_config(), LimitsConfig::default());
         assert!(Command::try_parse_from(["muster", "--request-timeout", "0s"]).is_err());
     }
 }

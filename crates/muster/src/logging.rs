@@ -4,7 +4,7 @@
 //! [`repeat_suppression`].
 
 mod output;
-mod repeats;
+mod repeat_suppression;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -24,13 +24,15 @@ use tracing_subscriber::fmt::format::{Format as TextFormat, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use output::Output;
-use repeats::{Repeats, Verdict};
+use output::StderrQueue;
+use repeat_suppression::{PrintDecision, RecentMessages};
 
-pub(crate) use output::{announce, flush, overwrite_error, print, print_error, stdout_result};
+pub(crate) use output::{
+    flush, overwrite_terminal_line, print_ready_line, print_to_stderr, print_to_stdout, stdout_result,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     #[default]
     Text,
     /// One JSON object per line
@@ -38,24 +40,24 @@ pub(crate) enum Format {
 }
 
 /// Starts logging. `level` is one level, or a list such as `warn,muster_control=debug`; RUST_LOG overrides it.
-pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
+pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
         _ => {
             let filter = EnvFilter::builder().parse(level);
             let filter = filter.with_context(|| format!("{level:?} is not a log level"))?;
             // rustls warns about each client that sends an IP address as SNI, as Ruby's Kubernetes client does.
-            if level.contains(QUIET) { filter } else { filter.add_directive(quiet()) }
+            if level.contains(QUIET_TARGET) { filter } else { filter.add_directive(quiet_directive()) }
         }
     };
     // Internal errors are reported with `eprintln!`, which panics if standard error cannot be written.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
-    let lines = lines.with_writer(Output::start());
+    let lines = lines.with_writer(StderrQueue::start_writer());
     match format {
-        Format::Text => {
+        LogFormat::Text => {
             let text = TextFormat::default().with_ansi(std::io::stderr().is_terminal());
-            lines.event_format(Limited::new(text)).init();
-            panic_hook(|panic| {
+            lines.event_format(RepeatLimitedFormat::new(text)).init();
+            set_panic_hook(|panic| {
                 let thread = std::thread::current();
                 let trace = Backtrace::capture();
                 let trace = if trace.status() == BacktraceStatus::Captured {
@@ -63,19 +65,22 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
                 } else {
                     String::new()
                 };
-                print_error(format_args!("thread '{}' {panic}\n{trace}", thread.name().unwrap_or("unnamed")));
+                print_to_stderr(format_args!(
+                    "thread '{}' {panic}\n{trace}",
+                    thread.name().unwrap_or("unnamed")
+                ));
             });
         }
-        Format::Json => {
-            lines.event_format(Limited::new(Json)).init();
-            panic_hook(|panic| tracing::error!(%panic));
+        LogFormat::Json => {
+            lines.event_format(RepeatLimitedFormat::new(JsonFormat)).init();
+            set_panic_hook(|panic| tracing::error!(%panic));
         }
     }
     Ok(())
 }
 
 /// Replaces the default panic hook, which writes to standard error directly and can block there.
-fn panic_hook(report: fn(&PanicHookInfo<'_>)) {
+fn set_panic_hook(report: fn(&PanicHookInfo<'_>)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         // A panic in the main thread ends the process.
@@ -84,29 +89,29 @@ fn panic_hook(report: fn(&PanicHookInfo<'_>)) {
 }
 
 /// The log target of rustls that is limited to errors.
-const QUIET: &str = "rustls::msgs::handshake";
+const QUIET_TARGET: &str = "rustls::msgs::handshake";
 
-fn quiet() -> Directive {
-    format!("{QUIET}=error").parse().expect("a target and a level")
+fn quiet_directive() -> Directive {
+    format!("{QUIET_TARGET}=error").parse().expect("a target and a level")
 }
 
 /// Formats a log event with `F`, unless it repeats a recent one.
-struct Limited<F> {
+struct RepeatLimitedFormat<F> {
     format: F,
-    repeats: Mutex<Repeats>,
+    repeats: Mutex<RecentMessages>,
 }
 
-impl<F> Limited<F> {
+impl<F> RepeatLimitedFormat<F> {
     fn new(format: F) -> Self {
         Self { format, repeats: Mutex::default() }
     }
 }
 
-impl<S, N, F> FormatEvent<S, N> for Limited<F>
+impl<S, N, F> FormatEvent<S, N> for RepeatLimitedFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N> + Suffix,
+    F: FormatEvent<S, N> + AppendCount,
 {
     fn format_event(
         &self,
@@ -114,43 +119,48 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let verdict = repeats::verdict(&self.repeats, event, Instant::now());
-        let Verdict::Print { repeated, similar } = verdict else { return Ok(()) };
+        let verdict = repeat_suppression::decide_print(&self.repeats, event, Instant::now());
+        let PrintDecision::Print { repeated, similar } = verdict else { return Ok(()) };
         let mut line = String::new();
         self.format.format_event(context, Writer::new(&mut line), event)?;
         if 0 < repeated {
-            F::append(&mut line, "repeated", &format!("repeated {repeated} times"), repeated);
+            F::append_count(&mut line, "repeated", &format!("repeated {repeated} times"), repeated);
         }
         if 0 < similar {
-            F::append(&mut line, "suppressed", &format!("{similar} similar messages suppressed"), similar);
+            F::append_count(
+                &mut line,
+                "suppressed",
+                &format!("{similar} similar messages suppressed"),
+                similar,
+            );
         }
         writer.write_str(&line)
     }
 }
 
 /// Appends the count of suppressed repetitions to a formatted log line.
-trait Suffix {
-    fn append(line: &mut String, name: &str, words: &str, count: u64);
+trait AppendCount {
+    fn append_count(line: &mut String, name: &str, words: &str, count: u64);
 }
 
-impl<L, T> Suffix for TextFormat<L, T> {
-    fn append(line: &mut String, _: &str, words: &str, _: u64) {
+impl<L, T> AppendCount for TextFormat<L, T> {
+    fn append_count(line: &mut String, _: &str, words: &str, _: u64) {
         line.truncate(line.trim_end().len());
         *line += &format!(" ({words})\n");
     }
 }
 
-impl Suffix for Json {
-    fn append(line: &mut String, name: &str, _: &str, count: u64) {
+impl AppendCount for JsonFormat {
+    fn append_count(line: &mut String, name: &str, _: &str, count: u64) {
         line.truncate(line.trim_end().len().saturating_sub(1));
         *line += &format!(",\"{name}\":{count}}}\n");
     }
 }
 
 /// Formats a log event as one JSON object.
-struct Json;
+struct JsonFormat;
 
-impl<S, N> FormatEvent<S, N> for Json
+impl<S, N> FormatEvent<S, N> for JsonFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -162,48 +172,48 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        let mut line = Line(Map::new());
+        let mut line = JsonLogFields(Map::new());
         event.record(&mut line);
         // These come last, so that event fields of the same name cannot replace them.
-        line.put("time", Timestamp::now().to_string());
-        line.put("level", metadata.level().as_str());
-        line.put("target", metadata.target());
+        line.insert_field("time", Timestamp::now().to_string());
+        line.insert_field("level", metadata.level().as_str());
+        line.insert_field("target", metadata.target());
         writeln!(writer, "{}", Value::Object(line.0))
     }
 }
 
 /// The fields of one log event.
-struct Line(Map<String, Value>);
+struct JsonLogFields(Map<String, Value>);
 
-impl Line {
-    fn put(&mut self, name: &str, value: impl Into<Value>) {
+impl JsonLogFields {
+    fn insert_field(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.to_owned(), value.into());
     }
 }
 
-impl Visit for Line {
+impl Visit for JsonLogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field.name(), format!("{value:?}"));
+        self.insert_field(field.name(), format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field.name(), value);
+        self.insert_field(field.name(), value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field.name(), value);
+        self.insert_field(field.name(), value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field.name(), value);
+        self.insert_field(field.name(), value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field.name(), value);
+        self.insert_field(field.name(), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field.name(), value);
+        self.insert_field(field.name(), value);
     }
 }
 
@@ -234,14 +244,17 @@ mod tests {
         let writer = lines.clone();
         let text = TextFormat::default().with_ansi(false).without_time().with_target(false);
         let logging = tracing_subscriber::fmt().with_writer(move || writer.clone());
-        tracing::subscriber::with_default(logging.event_format(Limited::new(text)).finish(), || {
-            for _ in 0..3 {
-                for node in ["a", "b"] {
-                    tracing::warn!(node, "a heartbeat failed");
+        tracing::subscriber::with_default(
+            logging.event_format(RepeatLimitedFormat::new(text)).finish(),
+            || {
+                for _ in 0..3 {
+                    for node in ["a", "b"] {
+                        tracing::warn!(node, "a heartbeat failed");
+                    }
+                    tracing::info!("as usual");
                 }
-                tracing::info!("as usual");
-            }
-        });
+            },
+        );
         let said = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let warnings = " WARN a heartbeat failed node=\"a\"\n WARN a heartbeat failed node=\"b\"\n";
         assert_eq!(said, format!("{warnings}{}", " INFO as usual\n".repeat(3)));
@@ -250,10 +263,10 @@ mod tests {
     #[test]
     fn counts_are_added_to_text_and_to_json() {
         let mut text = "WARN muster: a heartbeat failed\n".to_owned();
-        TextFormat::<(), ()>::append(&mut text, "repeated", "repeated 3 times", 3);
+        TextFormat::<(), ()>::append_count(&mut text, "repeated", "repeated 3 times", 3);
         assert_eq!(text, "WARN muster: a heartbeat failed (repeated 3 times)\n");
         let mut json = "{\"level\":\"WARN\"}\n".to_owned();
-        Json::append(&mut json, "repeated", "repeated 3 times", 3);
+        JsonFormat::append_count(&mut json, "repeated", "repeated 3 times", 3);
         assert_eq!(json, "{\"level\":\"WARN\",\"repeated\":3}\n");
     }
 }

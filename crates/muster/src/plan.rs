@@ -8,8 +8,8 @@ use kube::Client;
 use muster_control::{ApplyMode, Forecast, PlanError, PlannedSet};
 use serde_json::{Value, json};
 
-use crate::controller::Cluster;
-use crate::logging::print;
+use crate::controller::KubeconfigFlags;
+use crate::logging::print_to_stdout;
 
 /// Preview what applying a manifest would do: which nodes gain or lose a pod, and the order of the rollout
 ///
@@ -25,7 +25,7 @@ use crate::logging::print;
   muster plan -f fluent-bit.yaml -o json | jq '.plans[].rollout.batches'
 
 Exit codes: 0 success, 1 the manifest is invalid or the API server rejected it, 2 invalid command line.")]
-pub(crate) struct Args {
+pub(crate) struct PlanArgs {
     /// YAML or JSON file with one or more documents; - reads standard input; repeatable
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -42,19 +42,19 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     output: String,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubeconfigFlags,
 }
 
 /// Maximum size of an input: several dozen times what an API server accepts for one object.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const INPUT_BYTES_MAX: u64 = 64 << 20;
 
-pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
-    let config = args.cluster.config().await?;
+pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
+    let config = args.cluster.client_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let (mut sets, mut others) = (Vec::new(), Vec::new());
     for path in &args.files {
-        for object in documents(&text_of(path)?).with_context(|| format!("read {}", path.display()))? {
-            let what = what(&object);
+        for object in parse_objects(&read_input(path)?).with_context(|| format!("read {}", path.display()))? {
+            let what = describe_object(&object);
             match PlannedSet::read(object, &namespace) {
                 Ok(set) => sets.push(set),
                 Err(PlanError::OtherKind { .. }) => others.push(what),
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     if sets.is_empty() {
-        bail!("no DaemonSet found{}", skipped(&others));
+        bail!("no DaemonSet found{}", skipped_objects_note(&others));
     }
     let client = Client::try_from(config)?;
     let mode = if args.server_side {
@@ -78,37 +78,37 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.output == "json" {
         let plans: Vec<Value> = forecasts.iter().map(Forecast::to_json).collect();
-        print(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
+        print_to_stdout(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
         return Ok(());
     }
     let texts: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
-    print(texts.join("\n"));
+    print_to_stdout(texts.join("\n"));
     if !others.is_empty() {
-        print(format_args!("\nOnly DaemonSets are planned{}.", skipped(&others)));
+        print_to_stdout(format_args!("\nOnly DaemonSets are planned{}.", skipped_objects_note(&others)));
     }
     Ok(())
 }
 
-fn skipped(others: &[String]) -> String {
+fn skipped_objects_note(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; skipped: {}", others.join(", ")) }
 }
 
-fn text_of(path: &Path) -> anyhow::Result<String> {
+fn read_input(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text)
+        std::io::stdin().take(INPUT_BYTES_MAX).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).and_then(|it| it.take(FILE_BYTES_MAX).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|it| it.take(INPUT_BYTES_MAX).read_to_string(&mut text))
     };
     let read = read.with_context(|| format!("read {}", path.display()))?;
-    if u64::try_from(read).is_ok_and(|it| FILE_BYTES_MAX <= it) {
-        bail!("{} has {FILE_BYTES_MAX} bytes or more, which is no manifest", path.display());
+    if u64::try_from(read).is_ok_and(|it| INPUT_BYTES_MAX <= it) {
+        bail!("{} has {INPUT_BYTES_MAX} bytes or more, which is no manifest", path.display());
     }
     Ok(text)
 }
 
 /// Parses all objects of a YAML or JSON file. A List is split into its items, and empty documents are skipped.
-fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+fn parse_objects(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in serde_saphyr::from_multiple::<Value>(text)? {
         match document {
@@ -125,7 +125,7 @@ fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-fn what(object: &Value) -> String {
+fn describe_object(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("an object without a kind");
     match object["metadata"]["name"].as_str() {
         Some(name) => format!("{kind} {name}"),
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_in_a_file() {
-        let said = |text: &str| match documents(text) {
-            Ok(all) => all.iter().map(what).collect::<Vec<_>>().join(", "),
+        let said = |text: &str| match parse_objects(text) {
+            Ok(all) => all.iter().map(describe_object).collect::<Vec<_>>().join(", "),
             Err(error) => format!("refused: {}", error.to_string().lines().next().unwrap_or_default()),
         };
         let files = [

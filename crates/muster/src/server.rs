@@ -1,8 +1,8 @@
 //! `muster server`: the API server and the built-in controllers, without the DaemonSet controller and without nodes.
 
 use crate::logging;
-use crate::parts;
-use crate::serving::Serving;
+use crate::serving_flags::ServingFlags;
+use crate::supervisor;
 
 /// Run the API server and its built-in controllers, until Ctrl-C or SIGTERM
 ///
@@ -14,20 +14,20 @@ use crate::serving::Serving;
   muster server                  listen on 127.0.0.1:6443
   muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443
   muster server --without all    the API server only, without controllers")]
-pub(crate) struct Args {
+pub(crate) struct ServerArgs {
     #[command(flatten)]
-    serving: Serving,
+    serving: ServingFlags,
     /// Built-in controllers to disable, for example if kube-controller-manager or kube-scheduler replaces them
-    #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = parts::names())]
+    #[arg(long, value_name = "CONTROLLER", value_delimiter = ',', value_parser = supervisor::controller_name_parser())]
     without: Vec<String>,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let start = async |parts: &mut _| {
-        let server = args.serving.bind(None).await?;
-        let export = args.serving.serve(server, &args.without, parts)?;
-        logging::announce(format_args!("ready: {export}"));
+        let server = args.serving.bind_server(None).await?;
+        let export = args.serving.start_server(server, &args.without, parts)?;
+        logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())
     };
-    args.serving.run(start, async || (), async |_| Ok(())).await
+    args.serving.run_until_signal(start, async || (), async |_| Ok(())).await
 }

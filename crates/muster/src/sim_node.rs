@@ -8,17 +8,17 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use muster_agent::sim::{self, FAIL, FLEET, New, Trouble};
+use muster_agent::sim::{self, FAIL_ANNOTATION, FLEET_LABEL, NewNode, NodeFault};
 use serde_json::{Value, json};
 
-use crate::logging::print;
-use crate::sim_nodes::{Cluster, FLEET_OF_UP};
-use crate::span;
+use crate::duration_flag;
+use crate::logging::print_to_stdout;
+use crate::sim_nodes::{SimClusterFlags, UP_FLEET_NAME};
 
 /// Interval between attempts to evict a pod that a PodDisruptionBudget protects, as in kubectl.
-const EVICT_AGAIN: Duration = Duration::from_secs(5);
+const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which `drain` lists the remaining pods.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Add, fail, drain and remove simulated nodes
 ///
@@ -32,37 +32,37 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
   muster sim-node recover sim-2
   muster sim-node drain sim-3
   muster sim-node remove sim-3")]
-pub(crate) struct Args {
+pub(crate) struct SimNodeArgs {
     #[command(subcommand)]
-    command: Command,
+    command: SimNodeCommand,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: SimClusterFlags,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum SimNodeCommand {
     /// List the simulated nodes and their injected failures
     List,
-    Add(Add),
+    Add(AddSimNodesArgs),
     /// Delete nodes together with their pods
     Remove {
         /// Nodes to delete
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<String>,
     },
-    Fail(Fail),
+    Fail(FailSimNodesArgs),
     /// End the injected failures of nodes, and uncordon them
     Recover {
         /// Nodes to recover
         #[arg(required = true, value_name = "NODE")]
         nodes: Vec<String>,
     },
-    Drain(Drain),
+    Drain(DrainSimNodeArgs),
 }
 
 /// Add nodes to a running fleet of simulated nodes
 #[derive(Debug, clap::Args)]
-struct Add {
+struct AddSimNodesArgs {
     /// Number of nodes to add
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "name")]
     count: u16,
@@ -70,13 +70,13 @@ struct Add {
     #[arg(long, value_name = "NODE")]
     name: Option<String>,
     /// Label for the nodes, in addition to the well-known ones; repeatable
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// Taint for the nodes; repeatable
-    #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", value_parser = taint)]
+    #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", value_parser = parse_taint)]
     taints: Vec<Value>,
     /// Fleet to add to: the --name-prefix of `muster sim-nodes`, or `up` for `muster up`
-    #[arg(long, value_name = "FLEET", default_value = FLEET_OF_UP)]
+    #[arg(long, value_name = "FLEET", default_value = UP_FLEET_NAME)]
     fleet: String,
 }
 
@@ -93,84 +93,84 @@ struct Add {
 Examples:
   muster sim-node fail sim-1 --how silent
   muster sim-node fail sim-1 sim-2 --how memory-pressure --how slow-start")]
-struct Fail {
+struct FailSimNodesArgs {
     /// Nodes to fail
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
     /// Kind of failure, see below; repeatable
-    #[arg(long, value_name = "HOW", required = true, value_parser = Trouble::parse)]
-    how: Vec<Trouble>,
+    #[arg(long, value_name = "HOW", required = true, value_parser = NodeFault::parse)]
+    how: Vec<NodeFault>,
 }
 
 /// Cordon a node and evict its pods, except those of DaemonSets, as `kubectl drain --ignore-daemonsets` does
 #[derive(Debug, clap::Args)]
-struct Drain {
+struct DrainSimNodeArgs {
     /// Node to drain
     #[arg(value_name = "NODE")]
     node: String,
     /// Time after which to give up: 30s, 5m [default: none]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration_flag::parse_duration)]
     timeout: Option<Duration>,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let client = args.cluster.client().await?;
+pub(crate) async fn run(args: SimNodeArgs) -> anyhow::Result<()> {
+    let client = args.cluster.connect().await?;
     match args.command {
-        Command::List => list(&client).await,
-        Command::Add(add) => self::add(&client, add).await,
-        Command::Remove { nodes } => {
+        SimNodeCommand::List => list_sim_nodes(&client).await,
+        SimNodeCommand::Add(add) => self::add_sim_nodes(&client, add).await,
+        SimNodeCommand::Remove { nodes } => {
             for name in nodes {
-                simulated(&client, &name).await?;
+                ensure_simulated(&client, &name).await?;
                 let all: Api<Node> = Api::all(client.clone());
                 let deleted = all.delete(&name, &DeleteParams::default()).await;
                 deleted.with_context(|| format!("delete the node {name:?}"))?;
-                print(format_args!("{name}: removed"));
+                print_to_stdout(format_args!("{name}: removed"));
             }
             Ok(())
         }
-        Command::Fail(fail) => {
+        SimNodeCommand::Fail(fail) => {
             let how = fail.how.iter().map(|it| it.name()).collect::<Vec<_>>().join(",");
             for name in fail.nodes {
-                simulated(&client, &name).await?;
-                patch(&client, &name, json!({"metadata": {"annotations": {FAIL: how}}})).await?;
-                print(format_args!("{name}: {how}"));
+                ensure_simulated(&client, &name).await?;
+                patch_node(&client, &name, json!({"metadata": {"annotations": {FAIL_ANNOTATION: how}}}))
+                    .await?;
+                print_to_stdout(format_args!("{name}: {how}"));
             }
             Ok(())
         }
-        Command::Recover { nodes } => {
+        SimNodeCommand::Recover { nodes } => {
             for name in nodes {
-                simulated(&client, &name).await?;
-                let recovered =
-                    json!({"metadata": {"annotations": {FAIL: null}}, "spec": {"unschedulable": null}});
-                patch(&client, &name, recovered).await?;
-                print(format_args!("{name}: recovered"));
+                ensure_simulated(&client, &name).await?;
+                let recovered = json!({"metadata": {"annotations": {FAIL_ANNOTATION: null}}, "spec": {"unschedulable": null}});
+                patch_node(&client, &name, recovered).await?;
+                print_to_stdout(format_args!("{name}: recovered"));
             }
             Ok(())
         }
-        Command::Drain(drain) => self::drain(&client, &drain).await,
+        SimNodeCommand::Drain(drain) => self::drain_node(&client, &drain).await,
     }
 }
 
-async fn list(client: &Client) -> anyhow::Result<()> {
+async fn list_sim_nodes(client: &Client) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let nodes = nodes.list(&ListParams::default().labels(FLEET)).await.context("list the nodes")?;
-    print(format_args!("{:<24} {:<12} {:<10} FAILURES", "NODE", "FLEET", "READY"));
+    let nodes = nodes.list(&ListParams::default().labels(FLEET_LABEL)).await.context("list the nodes")?;
+    print_to_stdout(format_args!("{:<24} {:<12} {:<10} FAILURES", "NODE", "FLEET", "READY"));
     for node in nodes {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|it| it.type_ == "Ready").map_or("Unknown", |it| &it.status);
-        let fleet = node.labels().get(FLEET).map_or("", |it| it);
-        let mut failures = node.annotations().get(FAIL).cloned().unwrap_or_default();
+        let fleet = node.labels().get(FLEET_LABEL).map_or("", |it| it);
+        let mut failures = node.annotations().get(FAIL_ANNOTATION).cloned().unwrap_or_default();
         if node.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or_default() {
             failures = if failures.is_empty() { "cordoned".into() } else { format!("{failures}, cordoned") };
         }
-        print(format_args!("{:<24} {fleet:<12} {ready:<10} {failures}", node.name_any()));
+        print_to_stdout(format_args!("{:<24} {fleet:<12} {ready:<10} {failures}", node.name_any()));
     }
     Ok(())
 }
 
-async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
-    let mut numbers = sim::free(client).await.context("list the nodes")?;
-    let prefix = if add.fleet == FLEET_OF_UP { "sim" } else { &add.fleet };
+async fn add_sim_nodes(client: &Client, add: AddSimNodesArgs) -> anyhow::Result<()> {
+    let mut numbers = sim::free_numbers(client).await.context("list the nodes")?;
+    let prefix = if add.fleet == UP_FLEET_NAME { "sim" } else { &add.fleet };
     let labels: BTreeMap<String, String> = add.labels.into_iter().collect();
     for _ in 0..add.count {
         loop {
@@ -179,12 +179,13 @@ async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
             };
             let name = add.name.clone().unwrap_or_else(|| format!("{prefix}-{number}"));
             let (fleet, labels, taints) = (add.fleet.clone(), labels.clone(), add.taints.clone());
-            match sim::add(client, &New { name: name.clone(), number, fleet, labels, taints }).await {
+            match sim::add_node(client, &NewNode { name: name.clone(), number, fleet, labels, taints }).await
+            {
                 // A node of another origin has this name: try the next number.
                 Err(kube::Error::Api(refused)) if refused.code == 409 && add.name.is_none() => {}
                 done => {
                     done.with_context(|| format!("create the node {name:?}"))?;
-                    print(format_args!("{name}: added"));
+                    print_to_stdout(format_args!("{name}: added"));
                     break;
                 }
             }
@@ -194,11 +195,11 @@ async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
 }
 
 /// Fails unless the node exists and is simulated.
-async fn simulated(client: &Client, name: &str) -> anyhow::Result<()> {
+async fn ensure_simulated(client: &Client, name: &str) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     match nodes.get_opt(name).await.with_context(|| format!("read the node {name:?}"))? {
-        Some(node) if node.labels().contains_key(FLEET) => Ok(()),
-        Some(_) => bail!("the node {name:?} is not a simulated node: it has no label {FLEET}"),
+        Some(node) if node.labels().contains_key(FLEET_LABEL) => Ok(()),
+        Some(_) => bail!("the node {name:?} is not a simulated node: it has no label {FLEET_LABEL}"),
         None => bail!(
             "there is no node {name:?}: `muster sim-node list` lists all simulated nodes, and `muster sim-node add --name {name}` \
              creates it"
@@ -206,26 +207,26 @@ async fn simulated(client: &Client, name: &str) -> anyhow::Result<()> {
     }
 }
 
-async fn patch(client: &Client, name: &str, patch: Value) -> anyhow::Result<()> {
+async fn patch_node(client: &Client, name: &str, patch: Value) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     patched.map(drop).with_context(|| format!("patch the node {name:?}"))
 }
 
-async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
+async fn drain_node(client: &Client, drain: &DrainSimNodeArgs) -> anyhow::Result<()> {
     let name = &drain.node;
-    simulated(client, name).await?;
-    patch(client, name, json!({"spec": {"unschedulable": true}})).await?;
-    print(format_args!("{name}: cordoned"));
+    ensure_simulated(client, name).await?;
+    patch_node(client, name, json!({"spec": {"unschedulable": true}})).await?;
+    print_to_stdout(format_args!("{name}: cordoned"));
     let began = Instant::now();
     let pods: Api<Pod> = Api::all(client.clone());
     let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
     let mut retry_at = BTreeMap::new();
     loop {
         let pods = pods.list(&here).await.context("list the pods of the node")?;
-        let remaining: Vec<&Pod> = pods.iter().filter(|it| goes(it)).collect();
+        let remaining: Vec<&Pod> = pods.iter().filter(|it| is_evicted_by_drain(it)).collect();
         if remaining.is_empty() {
-            print(format_args!("{name}: drained"));
+            print_to_stdout(format_args!("{name}: drained"));
             return Ok(());
         }
         for pod in &remaining {
@@ -233,14 +234,14 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
             if pod.metadata.deletion_timestamp.is_some() || !is_due {
                 continue;
             }
-            retry_at.insert(pod.uid(), Instant::now() + EVICT_AGAIN);
+            retry_at.insert(pod.uid(), Instant::now() + EVICTION_RETRY_INTERVAL);
             let (namespace, pod) = (pod.namespace().unwrap_or_default(), pod.name_any());
             let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
             match api.evict(&pod, &EvictParams::default()).await {
-                Ok(_) => print(format_args!("{namespace}/{pod}: evicted")),
+                Ok(_) => print_to_stdout(format_args!("{namespace}/{pod}: evicted")),
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 Err(kube::Error::Api(refused)) if refused.code == 429 => {
-                    print(format_args!("{namespace}/{pod}: not evicted yet: {}", refused.message));
+                    print_to_stdout(format_args!("{namespace}/{pod}: not evicted yet: {}", refused.message));
                 }
                 Err(error) => return Err(error).with_context(|| format!("evict the pod {namespace}/{pod}")),
             }
@@ -249,25 +250,25 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
             let remaining: Vec<_> = remaining.iter().map(|it| it.name_any()).collect();
             bail!("the node {name:?} is cordoned, but still has {}", remaining.join(", "));
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
     }
 }
 
 /// Whether `drain` evicts a pod: not pods of DaemonSets, which would be recreated immediately, and not mirror pods.
-fn goes(pod: &Pod) -> bool {
+fn is_evicted_by_drain(pod: &Pod) -> bool {
     let of_daemons =
         pod.owner_references().iter().any(|it| it.controller == Some(true) && it.kind == "DaemonSet");
     !of_daemons && !pod.annotations().contains_key("kubernetes.io/config.mirror")
 }
 
-pub(crate) fn label(text: &str) -> anyhow::Result<(String, String)> {
+pub(crate) fn parse_label(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => bail!("{text:?} is not KEY=VALUE"),
     }
 }
 
-pub(crate) fn taint(text: &str) -> anyhow::Result<Value> {
+pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Value> {
     let parts = text.rsplit_once(':').filter(|(key, _)| !key.is_empty());
     let Some((key, effect)) = parts else { bail!("{text:?} is not KEY=VALUE:EFFECT or KEY:EFFECT") };
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {

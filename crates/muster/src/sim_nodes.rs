@@ -6,23 +6,23 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_agent::sim::{self, Fleet, NODES_MAX, Options, Pace};
+use muster_agent::sim::{self, ContainerTimings, Fleet, FleetOptions, NODES_MAX};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::logging;
-use crate::parts::Parts;
+use crate::supervisor::Supervisor;
 
 /// Name of the fleet of simulated nodes that `muster up` runs.
-pub(crate) const FLEET_OF_UP: &str = "up";
+pub(crate) const UP_FLEET_NAME: &str = "up";
 
 /// Flags for the default behaviour of simulated nodes; annotations on nodes and pods override it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimFlags {
     /// Time that a simulated container takes to start: 0, 300ms, 5s
-    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::parse_duration)]
     sim_start_delay: Duration,
     /// Time that a simulated container takes to stop, at most the pod's termination grace period
-    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::parse_duration)]
     sim_stop_delay: Duration,
     /// Number of zones over which new simulated nodes are spread (label topology.kubernetes.io/zone); 0: no label
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -30,12 +30,12 @@ pub(crate) struct SimFlags {
 }
 
 impl SimFlags {
-    pub(crate) fn options(&self, fleet: &str, count: u16, prefix: &str) -> Options {
-        Options {
+    pub(crate) fn fleet_options(&self, fleet: &str, count: u16, prefix: &str) -> FleetOptions {
+        FleetOptions {
             fleet: fleet.to_owned(),
             count,
             prefix: prefix.to_owned(),
-            pace: Pace { start: self.sim_start_delay, stop: self.sim_stop_delay },
+            pace: ContainerTimings { start: self.sim_start_delay, stop: self.sim_stop_delay },
             zones: self.sim_zones,
         }
     }
@@ -54,14 +54,14 @@ Examples:
   muster sim-nodes --kubeconfig admin.conf --count 100
   muster sim-nodes --count 5000 --name-prefix big --keep --sim-zones 3
   muster sim-node fail big-17 --how silent")]
-pub(crate) struct Args {
+pub(crate) struct SimNodesArgs {
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: SimClusterFlags,
     /// Number of nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(NODES_MAX)))]
     count: u16,
     /// Prefix of the node names: PREFIX-1, PREFIX-2, …
-    #[arg(long, value_name = "PREFIX", default_value = "sim", value_parser = prefix)]
+    #[arg(long, value_name = "PREFIX", default_value = "sim", value_parser = parse_name_prefix)]
     name_prefix: String,
     /// Keep the Node objects on exit instead of deleting them
     #[arg(long)]
@@ -70,11 +70,11 @@ pub(crate) struct Args {
     sim: SimFlags,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let client = args.cluster.client().await?;
-    let options = args.sim.options(&args.name_prefix, args.count, &args.name_prefix);
+    let client = args.cluster.connect().await?;
+    let options = args.sim.fleet_options(&args.name_prefix, args.count, &args.name_prefix);
     let fleet = Fleet::register(client.clone(), options.clone()).await;
     let fleet = fleet.with_context(|| {
         format!(
@@ -82,24 +82,29 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             args.name_prefix
         )
     })?;
-    logging::announce(format_args!("ready: {} simulated nodes", args.count));
-    let mut parts = Parts::default();
-    keep_fleet(&mut parts, client.clone(), options, Some(fleet));
+    logging::print_ready_line(format_args!("ready: {} simulated nodes", args.count));
+    let mut parts = Supervisor::default();
+    supervise_fleet(&mut parts, client.clone(), options, Some(fleet));
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    parts.end().await;
+    parts.stop_all().await;
     if !args.keep {
-        sim::remove_all(&client, &args.name_prefix).await.context("remove the nodes")?;
+        sim::remove_fleet(&client, &args.name_prefix).await.context("remove the nodes")?;
     }
     Ok(())
 }
 
 /// Runs a fleet as a supervised task. If the fleet ends or panics, its nodes are registered again.
-pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mut registered: Option<Fleet>) {
-    let stop = parts.stop();
-    parts.keep("simulated nodes", move || {
+pub(crate) fn supervise_fleet(
+    parts: &mut Supervisor,
+    client: Client,
+    options: FleetOptions,
+    mut registered: Option<Fleet>,
+) {
+    let stop = parts.stop_token();
+    parts.supervise("simulated nodes", move || {
         let (client, options, stop, registered) =
             (client.clone(), options.clone(), stop.clone(), registered.take());
         async move {
@@ -120,7 +125,7 @@ pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mu
 }
 
 /// Parses a node name prefix. The prefix is also a label value.
-fn prefix(text: &str) -> anyhow::Result<String> {
+fn parse_name_prefix(text: &str) -> anyhow::Result<String> {
     let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
     if text.is_empty()
         || 50 < text.len()
@@ -135,7 +140,7 @@ fn prefix(text: &str) -> anyhow::Result<String> {
 
 /// Flags that select the cluster of the simulated nodes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Cluster {
+pub(crate) struct SimClusterFlags {
     /// Kubeconfig of the cluster [default: $KUBECONFIG, or DIR/kubeconfig]
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
@@ -144,8 +149,8 @@ pub(crate) struct Cluster {
     data_dir: PathBuf,
 }
 
-impl Cluster {
-    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+impl SimClusterFlags {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let path = self.kubeconfig.clone().or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
         let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let kubeconfig = Kubeconfig::read_from(&path)

@@ -19,30 +19,30 @@ use muster_agent::local_node;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::logging::{print, print_error};
-use crate::{cert, span};
+use crate::logging::{print_to_stderr, print_to_stdout};
+use crate::{cert, duration_flag};
 
-const NAMESPACE: &str = "kube-system";
-const PREFIX: &str = "bootstrap-token-";
-const BOOTSTRAP: &str = "bootstrap.kubernetes.io/token";
-const OF_ACCOUNT: &str = "kubernetes.io/service-account-token";
+const TOKEN_NAMESPACE: &str = "kube-system";
+const BOOTSTRAP_SECRET_PREFIX: &str = "bootstrap-token-";
+const BOOTSTRAP_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+const SERVICE_ACCOUNT_SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TokenArgs {
     #[command(subcommand)]
-    command: Command,
+    command: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
-    Create(Create),
-    List(List),
-    Revoke(Revoke),
+enum TokenCommand {
+    Create(CreateTokenArgs),
+    List(ListTokensArgs),
+    Revoke(RevokeTokensArgs),
 }
 
 /// Flags that select the administrator's credentials.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Administrator {
+pub(crate) struct AdminFlags {
     /// Kubeconfig of the administrator [default: $KUBECONFIG, or DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub(crate) struct Administrator {
 }
 
 /// An API client with the administrator's credentials, and the certificates of the kubeconfig.
-pub(crate) struct Connected {
+pub(crate) struct AdminConnection {
     pub(crate) client: Client,
     /// The cluster CA certificate, in DER.
     authority: Option<Vec<u8>>,
@@ -69,11 +69,11 @@ pub(crate) struct Connected {
   muster token create
   muster token create --ttl 15m --description 'rack 7'
   muster token create --for node-7")]
-struct Create {
+struct CreateTokenArgs {
     #[command(flatten)]
-    administrator: Administrator,
+    administrator: AdminFlags,
     /// Lifetime of the token: 30s, 15m, 24h, 7d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration_flag::parse_duration)]
     ttl: Duration,
     /// Name of the only node that may join with the token [default: any node]
     #[arg(long = "for", value_name = "NODE", default_value = "")]
@@ -91,9 +91,9 @@ struct Create {
 #[command(after_help = "Examples:
   muster token list
   muster token list --data-dir /var/lib/muster")]
-struct List {
+struct ListTokensArgs {
     #[command(flatten)]
-    administrator: Administrator,
+    administrator: AdminFlags,
 }
 
 /// Revoke a token: the next request that uses it is rejected
@@ -106,16 +106,16 @@ struct List {
   muster token revoke bx2k7d              a bootstrap token, by the part before its dot
   muster token revoke default/ci-token    the Secret of a service account token
   muster token revoke - < stolen.token    a service account token itself")]
-struct Revoke {
+struct RevokeTokensArgs {
     /// ID of a bootstrap token, NAMESPACE/NAME of a Secret, or - to read a token from standard input
     #[arg(value_name = "TOKEN", required = true)]
     tokens: Vec<String>,
     #[command(flatten)]
-    administrator: Administrator,
+    administrator: AdminFlags,
 }
 
-impl Administrator {
-    pub(crate) async fn connect(self) -> anyhow::Result<Connected> {
+impl AdminFlags {
+    pub(crate) async fn connect(self) -> anyhow::Result<AdminConnection> {
         let path = self.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
         let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let kubeconfig = Kubeconfig::read_from(&path)
@@ -129,40 +129,40 @@ impl Administrator {
             (None, None) => None,
         };
         let serial = certificate.and_then(|it| muster_server::certificate_serial(&it));
-        Ok(Connected { client: Client::try_from(config)?, authority, serial })
+        Ok(AdminConnection { client: Client::try_from(config)?, authority, serial })
     }
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
-        Command::Create(args) => print_new(args).await,
-        Command::List(args) => list(args).await,
-        Command::Revoke(args) => revoke(args).await,
+        TokenCommand::Create(args) => create_and_print_token(args).await,
+        TokenCommand::List(args) => list_tokens(args).await,
+        TokenCommand::Revoke(args) => revoke_tokens(args).await,
     }
 }
 
-async fn print_new(args: Create) -> anyhow::Result<()> {
-    let Connected { client, authority, .. } = args.administrator.connect().await?;
-    let token = create_for(&client, args.ttl, &args.description, &args.node).await?;
-    print(token);
-    match reachable(&client).await {
+async fn create_and_print_token(args: CreateTokenArgs) -> anyhow::Result<()> {
+    let AdminConnection { client, authority, .. } = args.administrator.connect().await?;
+    let token = create_token_for_node(&client, args.ttl, &args.description, &args.node).await?;
+    print_to_stdout(token);
+    match advertised_server_address(&client).await {
         Some(server) => {
             let hash = authority.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
             let name =
                 if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
-            print_error(format_args!(
+            print_to_stderr(format_args!(
                 "On the new node, put the token into a file that only root can read, and start the agent with it:\n  \
                  (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
                  muster agent --server https://{server} --token-file muster-token{hash}{name}"
             ));
-            if server.parse::<SocketAddr>().is_ok_and(|it| local_node::is_hub(it.ip())) {
-                print_error(format_args!(
+            if server.parse::<SocketAddr>().is_ok_and(|it| local_node::is_bridge_address(it.ip())) {
+                print_to_stderr(format_args!(
                     "{server} is reachable from this machine only: for a node on another machine, start `muster up` with \
                      --listen 0.0.0.0:PORT, and give an address of this machine that the node can reach"
                 ));
             }
         }
-        None => print_error(
+        None => print_to_stderr(
             "The server listens on a loopback address only: for nodes on other machines, start it with --listen 0.0.0.0:6443",
         ),
     }
@@ -170,7 +170,7 @@ async fn print_new(args: Create) -> anyhow::Result<()> {
 }
 
 /// The address and port of the API server as published in the EndpointSlice `kubernetes`.
-async fn reachable(client: &Client) -> Option<String> {
+async fn advertised_server_address(client: &Client) -> Option<String> {
     let endpoints: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let own = endpoints.get_opt("kubernetes").await.ok().flatten()?;
     let address = own.endpoints.as_ref()?.first()?.addresses.first()?.clone();
@@ -179,20 +179,29 @@ async fn reachable(client: &Client) -> Option<String> {
 }
 
 /// Creates a bootstrap token that expires after `ttl` and is valid for any node.
-pub(crate) async fn create(client: &Client, ttl: Duration, description: &str) -> anyhow::Result<String> {
-    create_for(client, ttl, description, "").await
+pub(crate) async fn create_bootstrap_token(
+    client: &Client,
+    ttl: Duration,
+    description: &str,
+) -> anyhow::Result<String> {
+    create_token_for_node(client, ttl, description, "").await
 }
 
-async fn create_for(client: &Client, ttl: Duration, description: &str, node: &str) -> anyhow::Result<String> {
-    let (id, secret) = (word(6), word(16));
+async fn create_token_for_node(
+    client: &Client,
+    ttl: Duration,
+    description: &str,
+    node: &str,
+) -> anyhow::Result<String> {
+    let (id, secret) = (random_token_part(6), random_token_part(16));
     let expires = Timestamp::now() + ttl;
     let mut object = json!({
-        "metadata": {"name": format!("{PREFIX}{id}"), "namespace": NAMESPACE},
-        "type": BOOTSTRAP,
+        "metadata": {"name": format!("{BOOTSTRAP_SECRET_PREFIX}{id}"), "namespace": TOKEN_NAMESPACE},
+        "type": BOOTSTRAP_SECRET_TYPE,
         "stringData": {
             "token-id": id,
             "token-secret": secret,
-            "expiration": text_of(expires),
+            "expiration": rfc3339(expires),
             "usage-bootstrap-authentication": "true",
             "description": description,
         },
@@ -201,16 +210,16 @@ async fn create_for(client: &Client, ttl: Duration, description: &str, node: &st
         object["stringData"]["node"] = json!(node);
     }
     let object: Secret = serde_json::from_value(object).context("build the Secret")?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
     secrets.create(&PostParams::default(), &object).await.context("store the token")?;
     Ok(format!("{id}.{secret}"))
 }
 
-async fn list(args: List) -> anyhow::Result<()> {
+async fn list_tokens(args: ListTokensArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     let secrets: Api<Secret> = Api::all(client);
     let mut rows = vec![["TOKEN", "KIND", "FOR", "EXPIRES", "DESCRIPTION"].map(str::to_owned)];
-    for kind in [BOOTSTRAP, OF_ACCOUNT] {
+    for kind in [BOOTSTRAP_SECRET_TYPE, SERVICE_ACCOUNT_SECRET_TYPE] {
         let of_kind = ListParams::default().fields(&format!("type={kind}"));
         for secret in secrets.list(&of_kind).await.context("read the Secrets")?.items {
             let data = secret.data.clone().unwrap_or_default();
@@ -220,7 +229,7 @@ async fn list(args: List) -> anyhow::Result<()> {
             };
             let (name, namespace) =
                 (secret.metadata.name.unwrap_or_default(), secret.metadata.namespace.unwrap_or_default());
-            rows.push(if kind == BOOTSTRAP {
+            rows.push(if kind == BOOTSTRAP_SECRET_TYPE {
                 let node = data.get("node").map_or_else(|| "any node".to_owned(), |_| value("node"));
                 [value("token-id"), "bootstrap".to_owned(), node, value("expiration"), value("description")]
             } else {
@@ -238,11 +247,11 @@ async fn list(args: List) -> anyhow::Result<()> {
             });
         }
     }
-    print(table(&rows));
+    print_to_stdout(aligned_table(&rows));
     Ok(())
 }
 
-async fn revoke(args: Revoke) -> anyhow::Result<()> {
+async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
     let client = args.administrator.connect().await?.client;
     for token in &args.tokens {
         let mut text = token.clone();
@@ -250,18 +259,18 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
             text.clear();
             std::io::stdin().take(64 << 10).read_to_string(&mut text).context("read the token")?;
         }
-        match Named::parse(text.trim())? {
-            Named::Bootstrap(id) => {
-                delete(&client, &id).await?;
-                print(format_args!("revoked bootstrap token {id}"));
+        match TokenReference::parse(text.trim())? {
+            TokenReference::Bootstrap(id) => {
+                delete_bootstrap_token(&client, &id).await?;
+                print_to_stdout(format_args!("revoked bootstrap token {id}"));
             }
-            Named::Secret { namespace, name } => {
+            TokenReference::Secret { namespace, name } => {
                 let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
                 let secret = secrets
                     .get(&name)
                     .await
                     .with_context(|| format!("read the Secret {namespace}/{name}"))?;
-                if secret.type_.as_deref() != Some(OF_ACCOUNT) {
+                if secret.type_.as_deref() != Some(SERVICE_ACCOUNT_SECRET_TYPE) {
                     bail!("the Secret {namespace}/{name} holds no service account token");
                 }
                 // A finalizer may delay the deletion, and the server accepts tokens of a deleted object for another
@@ -269,35 +278,37 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
                 let uid = secret.metadata.uid.context("the Secret has no UID")?;
                 let revoke_until = |until: &str| {
                     let subject = format!("Secret {namespace}/{name}");
-                    let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_text()});
-                    cert::add(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
+                    let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_rfc3339()});
+                    cert::add_to_revocation_list(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
                 };
                 revoke_until("").await?;
-                let of_uid = DeleteParams { preconditions: Some(of_uid(&uid)), ..DeleteParams::default() };
+                let of_uid =
+                    DeleteParams { preconditions: Some(uid_precondition(&uid)), ..DeleteParams::default() };
                 secrets.delete(&name, &of_uid).await.with_context(|| {
                     format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
                 // The deletion invalidates the token from now on, so the entry may expire.
-                revoke_until(&now_text()).await?;
-                print(format_args!("revoked the token of Secret {namespace}/{name}"));
+                revoke_until(&now_rfc3339()).await?;
+                print_to_stdout(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
-            Named::Account { id, subject, until } => {
-                let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_text()});
-                cert::add(&client, BTreeMap::from([(format!("token.{id}"), entry)])).await?;
-                print(format_args!("revoked token {id} ({subject})"));
+            TokenReference::Account { id, subject, until } => {
+                let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_rfc3339()});
+                cert::add_to_revocation_list(&client, BTreeMap::from([(format!("token.{id}"), entry)]))
+                    .await?;
+                print_to_stdout(format_args!("revoked token {id} ({subject})"));
             }
         }
     }
     Ok(())
 }
 
-fn of_uid(uid: &str) -> Preconditions {
+fn uid_precondition(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
 
 /// A token as the command line identifies it.
 #[derive(Debug, PartialEq, Eq)]
-enum Named {
+enum TokenReference {
     Bootstrap(String),
     Secret {
         namespace: String,
@@ -311,7 +322,7 @@ enum Named {
     },
 }
 
-impl Named {
+impl TokenReference {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let parts: Vec<&str> = text.split('.').collect();
         let is_id =
@@ -325,7 +336,7 @@ impl Named {
             return Ok(Self::Account {
                 id: id.to_owned(),
                 subject: claims["sub"].as_str().unwrap_or_default().to_owned(),
-                until: until.map(text_of).unwrap_or_default(),
+                until: until.map(rfc3339).unwrap_or_default(),
             });
         }
         if let Some((namespace, name)) = text.split_once('/') {
@@ -341,23 +352,23 @@ impl Named {
 }
 
 /// Deletes a bootstrap token, given the token or its ID.
-pub(crate) async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
+pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), TOKEN_NAMESPACE);
+    let deleted = secrets.delete(&format!("{BOOTSTRAP_SECRET_PREFIX}{id}"), &DeleteParams::default()).await;
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-pub(crate) fn now_text() -> String {
-    text_of(Timestamp::now())
+pub(crate) fn now_rfc3339() -> String {
+    rfc3339(Timestamp::now())
 }
 
-fn text_of(at: Timestamp) -> String {
+fn rfc3339(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Formats rows as text with aligned columns.
-pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+pub(crate) fn aligned_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|it| it[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
     let mut text = String::new();
@@ -370,12 +381,14 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
 }
 
 /// Random letters and digits from an alphabet of 27 without vowels, as Kubernetes uses; 16 characters have 76 bits.
-fn word(length: usize) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+fn random_token_part(length: usize) -> String {
+    const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
     // Rejection sampling: bytes from 243 (9 × 27) on, and the bytes of a UUID with fixed bits, would bias the result.
     let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
-    fair.map(|(_, byte)| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).take(length).collect()
+    fair.map(|(_, byte)| char::from(TOKEN_ALPHABET[usize::from(byte) % TOKEN_ALPHABET.len()]))
+        .take(length)
+        .collect()
 }
 
 #[cfg(test)]
@@ -384,25 +397,28 @@ mod tests {
 
     #[test]
     fn a_token_is_named_in_three_ways() {
-        assert_eq!(Named::parse("abcdef").unwrap(), Named::Bootstrap("abcdef".to_owned()));
-        assert_eq!(Named::parse("abcdef.0123456789abcdef").unwrap(), Named::Bootstrap("abcdef".to_owned()));
-        let secret = Named::Secret { namespace: "a".to_owned(), name: "b.c".to_owned() };
-        assert_eq!(Named::parse("a/b.c").unwrap(), secret);
+        assert_eq!(TokenReference::parse("abcdef").unwrap(), TokenReference::Bootstrap("abcdef".to_owned()));
+        assert_eq!(
+            TokenReference::parse("abcdef.0123456789abcdef").unwrap(),
+            TokenReference::Bootstrap("abcdef".to_owned())
+        );
+        let secret = TokenReference::Secret { namespace: "a".to_owned(), name: "b.c".to_owned() };
+        assert_eq!(TokenReference::parse("a/b.c").unwrap(), secret);
         let claims = BASE64URL.encode(r#"{"jti":"7","sub":"system:serviceaccount:a:b","exp":0}"#);
-        let account = Named::Account {
+        let account = TokenReference::Account {
             id: "7".to_owned(),
             subject: "system:serviceaccount:a:b".to_owned(),
             until: "1970-01-01T00:00:00Z".to_owned(),
         };
-        assert_eq!(Named::parse(&format!("h.{claims}.s")).unwrap(), account);
+        assert_eq!(TokenReference::parse(&format!("h.{claims}.s")).unwrap(), account);
         for wrong in ["", "abc", "ABCDEF", "a.b.c", "a.b.c.d"] {
-            assert!(Named::parse(wrong).is_err(), "{wrong}");
+            assert!(TokenReference::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn columns_are_aligned() {
         let rows = [["A", "B"], ["long", "-"], ["x", "y"]].map(|it| it.map(str::to_owned));
-        assert_eq!(table(&rows), "A     B\nlong  -\nx     y\n");
+        assert_eq!(aligned_table(&rows), "A     B\nlong  -\nx     y\n");
     }
 }

@@ -17,38 +17,38 @@ use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::local_node::{self, LocalCluster};
-use muster_agent::membership::Membership;
+use muster_agent::membership::ClusterMembership;
 use muster_agent::node::host;
 use muster_agent::sim;
 use muster_control::{Controller, ExplainQueries, Options};
 use muster_server::BuiltinUser;
 
-use crate::logging::{announce, overwrite_error, print_error};
-use crate::nodes::Nodes;
-use crate::parts::Parts;
-use crate::serving::{Pace, Serving, client};
-use crate::sim_nodes::{FLEET_OF_UP, SimFlags, keep_fleet};
+use crate::logging::{overwrite_terminal_line, print_ready_line, print_to_stderr};
+use crate::real_nodes::RealNodes;
+use crate::serving_flags::{ServingFlags, Shutdown, loopback_kube_client};
+use crate::sim_nodes::{SimFlags, UP_FLEET_NAME, supervise_fleet};
+use crate::supervisor::Supervisor;
 
 /// Taint that a node has until the node lifecycle controller sees it Ready.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 
 /// Namespace of the node Leases.
-const LEASES: &str = "kube-node-lease";
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Number of simulated nodes if neither --nodes nor --sim-nodes is given and no real node can run.
-const SIM_NODES: u16 = 3;
+const DEFAULT_SIM_NODES: u16 = 3;
 
 /// Interval of progress output on a terminal, where the line is overwritten.
-const TOLD_EVERY: Duration = Duration::from_millis(100);
+const TERMINAL_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of progress output if standard output or standard error is not a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LOG_PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time after which the reasons why nodes are not Ready are printed.
-const WHY_AFTER: Duration = Duration::from_secs(5);
+const REASONS_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of nodes whose reasons are printed in one line.
-const WAITS_MAX: usize = 3;
+const REASONS_MAX: usize = 3;
 /// Maximum length of one reason in characters.
-const WHY_MAX: usize = 300;
+const REASON_CHARS_MAX: usize = 300;
 
 /// Run a cluster on this machine (API server, controllers and nodes), until Ctrl-C
 ///
@@ -60,7 +60,7 @@ const WHY_MAX: usize = 300;
   muster up                                     one real node if possible, otherwise three simulated nodes
   muster up --nodes 2 --sim-nodes 50            two nodes that run containers, and fifty simulated nodes
   muster up --sim-nodes 3 --data-dir /tmp/m     with another data directory")]
-pub(crate) struct Args {
+pub(crate) struct UpArgs {
     /// Number of real nodes, which run containers with containerd: at most 200; 0 if other machines are to join
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(local_node::NODES_MAX)))]
     nodes: Option<u16>,
@@ -73,19 +73,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     sim: SimFlags,
     #[command(flatten)]
-    serving: Serving,
+    serving: ServingFlags,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let counts = Counts::of(&args)?;
+pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
+    let counts = NodeCounts::from_args(&args)?;
     let data_dir = args.serving.data_dir();
     let print_wait = async || {
-        let pods = if counts.real == 0 { 0 } else { local_node::pods(data_dir).await };
+        let pods = if counts.real == 0 { 0 } else { local_node::count_running_pods(data_dir).await };
         if 0 < pods {
-            let grace = host::Grace::default();
-            let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
+            let grace = host::ShutdownGrace::default();
+            let seconds = (grace.pods + grace.critical_pods).as_secs();
             let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-            print_error(format_args!(
+            print_to_stderr(format_args!(
                 "muster: stopping {pods}, up to {seconds} s; press Ctrl-C again to kill them immediately"
             ));
         }
@@ -93,44 +93,44 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     // If the start fails, or the server fails later, containers of an earlier `muster up` keep running. What this
     // process has created is removed only if there was nothing before and the start failed.
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
-    let start = async |parts: &mut Parts| {
-        was_bare.set(local_node::leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
-        start(&args, &counts, parts).await?;
+    let start = async |parts: &mut Supervisor| {
+        was_bare.set(local_node::find_leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
+        start_cluster(&args, &counts, parts).await?;
         is_up.set(true);
         Ok(())
     };
     let finish = async |pace| match (counts.real, pace) {
         (0, _) => Ok(()),
-        (_, Pace::Failed) if is_up.get() || !was_bare.get() => Ok(()),
-        (_, Pace::Failed) => clear(data_dir, Duration::ZERO).await,
-        (_, Pace::Orderly) => clear(data_dir, local_node::GRACE).await,
-        (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
+        (_, Shutdown::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
+        (_, Shutdown::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
+        (_, Shutdown::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE).await,
+        (_, Shutdown::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
     };
-    args.serving.run(start, print_wait, finish).await
+    args.serving.run_until_signal(start, print_wait, finish).await
 }
 
 /// Number of real and of simulated nodes.
-struct Counts {
+struct NodeCounts {
     real: u16,
     simulated: u16,
 }
 
-impl Counts {
-    fn of(args: &Args) -> anyhow::Result<Self> {
-        let missing = local_node::missing();
+impl NodeCounts {
+    fn from_args(args: &UpArgs) -> anyhow::Result<Self> {
+        let missing = local_node::find_missing_tools();
         match (args.nodes, args.sim_nodes) {
             (None, None) => Ok(match missing {
                 None => {
-                    print_error(
+                    print_to_stderr(
                         "muster: neither --nodes nor --sim-nodes is given: starting one real node with containerd",
                     );
                     Self { real: 1, simulated: 0 }
                 }
                 Some(missing) => {
-                    print_error(format_args!(
-                        "muster: neither --nodes nor --sim-nodes is given: starting {SIM_NODES} simulated nodes ({missing})"
+                    print_to_stderr(format_args!(
+                        "muster: neither --nodes nor --sim-nodes is given: starting {DEFAULT_SIM_NODES} simulated nodes ({missing})"
                     ));
-                    Self { real: 0, simulated: SIM_NODES }
+                    Self { real: 0, simulated: DEFAULT_SIM_NODES }
                 }
             }),
             (real, simulated) => {
@@ -143,18 +143,18 @@ impl Counts {
         }
     }
 
-    fn all(&self) -> usize {
+    fn total(&self) -> usize {
         usize::from(self.real) + usize::from(self.simulated)
     }
 
     /// The names of all nodes.
-    fn names(&self) -> BTreeSet<String> {
+    fn node_names(&self) -> BTreeSet<String> {
         let real = (1..=self.real).map(|it| format!("node-{it}"));
         real.chain((1..=self.simulated).map(|it| format!("sim-{it}"))).collect()
     }
 
     /// The summary of the nodes for the `ready:` line.
-    fn in_words(&self, troubled: usize) -> String {
+    fn ready_summary(&self, troubled: usize) -> String {
         let failing = if troubled == 0 { String::new() } else { format!(", {troubled} of them set to fail") };
         let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let simulated = counted(self.simulated, "simulated node") + &failing;
@@ -169,32 +169,32 @@ impl Counts {
 }
 
 /// Removes the containers, processes, network namespaces and mounts of the real nodes from this machine.
-async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
-    local_node::clear(data_dir, grace).await?;
-    let left = local_node::leftovers(data_dir)?;
+async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
+    local_node::clean_up(data_dir, grace).await?;
+    let left = local_node::find_leftovers(data_dir)?;
     if !left.0.is_empty() {
         bail!("could not be removed: {}. `muster down` tries again", left.0.join(", "));
     }
     Ok(())
 }
 
-async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Result<()> {
-    args.serving.encrypt_if_new()?;
+async fn start_cluster(args: &UpArgs, counts: &NodeCounts, parts: &mut Supervisor) -> anyhow::Result<()> {
+    args.serving.create_key_if_new()?;
     let machine = match counts.real {
         0 => None,
         _ => {
             let dir = args.serving.data_dir();
-            let abandoned = local_node::clear_abandoned(dir).await?;
+            let abandoned = local_node::clean_up_abandoned(dir).await?;
             for it in &abandoned.0 {
-                print_error(format_args!(
+                print_to_stderr(format_args!(
                     "muster: removed a leftover of an earlier cluster in {}: {it}",
                     dir.display()
                 ));
             }
-            Some(LocalCluster::open(dir).await?)
+            Some(LocalCluster::open_or_create(dir).await?)
         }
     };
-    let mut server = args.serving.bind(machine.as_ref()).await?;
+    let mut server = args.serving.bind_server(machine.as_ref()).await?;
     let port = server.listen_address().port();
     let explain_queries = ExplainQueries::default();
     let queries = explain_queries.clone();
@@ -202,25 +202,25 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         let queries = queries.clone();
         async move { queries.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
     });
-    let controller = client(&server, BuiltinUser::Controller, "controller");
-    let simulated = client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
-    let administrator = client(&server, BuiltinUser::Admin, "up");
-    let export = args.serving.serve(server, &[], parts)?;
+    let controller = loopback_kube_client(&server, BuiltinUser::Controller, "controller");
+    let simulated = loopback_kube_client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
+    let administrator = loopback_kube_client(&server, BuiltinUser::Admin, "up");
+    let export = args.serving.start_server(server, &[], parts)?;
 
-    keep_fleet(parts, simulated, args.sim.options(FLEET_OF_UP, counts.simulated, "sim"), None);
+    supervise_fleet(parts, simulated, args.sim.fleet_options(UP_FLEET_NAME, counts.simulated, "sim"), None);
 
     let options = Options::default();
-    let stop = parts.stop();
-    parts.keep("DaemonSet controller", move || {
+    let stop = parts.stop_token();
+    parts.supervise("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());
         let controlling = controlling.answers(explain_queries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
 
-    let mut before = Renewals::new();
+    let mut before = LeaseRenewTimes::new();
     let nodes = match &machine {
         Some(machine) => {
-            before = renewals(&administrator).await?;
+            before = read_lease_renew_times(&administrator).await?;
             let dir = args.serving.data_dir();
             let mut flags = Vec::new();
             if !args.serving.allow_external_ips().is_empty() {
@@ -229,40 +229,44 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
             flags.extend(args.agent_flags.iter().cloned());
             if args.serving.is_new_cluster() {
                 for index in 1..=counts.real {
-                    let root = machine.node(index).root();
-                    Membership::forget(&root).with_context(|| {
+                    let root = machine.node(index).agent_root();
+                    ClusterMembership::remove_record(&root).with_context(|| {
                         format!("remove the identity of the old cluster in {}", root.display())
                     })?;
                 }
             }
-            Some(Nodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
+            Some(RealNodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
         }
         None => None,
     };
-    let troubled = nodes_are_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
+    let troubled = wait_until_nodes_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
     if let Some(nodes) = nodes {
-        agents_are_heard(&administrator, counts.real, &before, args.serving.data_dir()).await?;
-        nodes.have_joined(&administrator).await?;
+        wait_for_lease_renewals(&administrator, counts.real, &before, args.serving.data_dir()).await?;
+        nodes.revoke_bootstrap_token(&administrator).await?;
     }
-    announce(format_args!("ready: {}; {export}", counts.in_words(troubled)));
+    print_ready_line(format_args!("ready: {}; {export}", counts.ready_summary(troubled)));
     Ok(())
 }
 
 /// Waits until all nodes are Ready and without the not-ready taint. Simulated nodes with the fail annotation are not
 /// waited for; returns their number.
-async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path) -> anyhow::Result<usize> {
-    let names = counts.names();
-    let mut progress = Progress::new(counts.all());
+async fn wait_until_nodes_ready(
+    client: kube::Client,
+    counts: &NodeCounts,
+    data_dir: &Path,
+) -> anyhow::Result<usize> {
+    let names = counts.node_names();
+    let mut progress = ReadyProgress::new(counts.total());
     let (mut ready, mut troubled) = (HashSet::new(), HashSet::new());
     // The nodes that are not Ready yet, each with the reason.
     let mut waiting: BTreeMap<String, String> =
-        names.iter().map(|it| (it.clone(), not_registered(it, data_dir))).collect();
+        names.iter().map(|it| (it.clone(), not_registered_reason(it, data_dir))).collect();
     let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
-    while ready.len() + troubled.len() < counts.all() {
+    while ready.len() + troubled.len() < counts.total() {
         let event = tokio::select! {
             event = nodes.try_next() => event,
-            () = tokio::time::sleep(TOLD_EVERY) => {
-                progress.tell(ready.len(), &waiting);
+            () = tokio::time::sleep(TERMINAL_PROGRESS_INTERVAL) => {
+                progress.print_progress(ready.len(), &waiting);
                 continue;
             }
         };
@@ -272,22 +276,22 @@ async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path)
         if !names.contains(&name) {
             continue;
         }
-        if node.annotations().contains_key(sim::FAIL) {
+        if node.annotations().contains_key(sim::FAIL_ANNOTATION) {
             waiting.remove(&name);
             troubled.insert(name);
-        } else if is_ready(&node) {
+        } else if is_node_ready(&node) {
             waiting.remove(&name);
             ready.insert(name);
         } else if let Some(why) = waiting.get_mut(&name) {
-            *why = why_not_ready(&node);
+            *why = not_ready_reason(&node);
         }
-        progress.tell(ready.len(), &waiting);
+        progress.print_progress(ready.len(), &waiting);
     }
-    progress.end();
+    progress.clear_line();
     Ok(troubled.len())
 }
 
-fn not_registered(name: &str, data_dir: &Path) -> String {
+fn not_registered_reason(name: &str, data_dir: &Path) -> String {
     let log = data_dir.join("nodes").join(name).join("agent.log");
     match name.starts_with("node-") {
         true => format!("not registered yet; the agent's log is {}", log.display()),
@@ -295,23 +299,23 @@ fn not_registered(name: &str, data_dir: &Path) -> String {
     }
 }
 
-fn why_not_ready(node: &Node) -> String {
+fn not_ready_reason(node: &Node) -> String {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     match conditions.find(|it| it.type_ == "Ready") {
         Some(it) if it.status != "True" => {
             let message = it.message.as_deref().or(it.reason.as_deref()).unwrap_or("no reason given");
-            message.chars().take(WHY_MAX).collect()
+            message.chars().take(REASON_CHARS_MAX).collect()
         }
-        Some(_) => format!("the taint {NOT_READY} is not removed yet"),
+        Some(_) => format!("the taint {NOT_READY_TAINT} is not removed yet"),
         None => "no Ready condition yet".to_owned(),
     }
 }
 
 /// The renew time of each node's Lease, by node name.
-type Renewals = BTreeMap<String, Option<MicroTime>>;
+type LeaseRenewTimes = BTreeMap<String, Option<MicroTime>>;
 
-async fn renewals(client: &kube::Client) -> anyhow::Result<Renewals> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+async fn read_lease_renew_times(client: &kube::Client) -> anyhow::Result<LeaseRenewTimes> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE);
     let leases = leases.list(&ListParams::default()).await.context("list the leases of nodes")?;
     Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
 }
@@ -319,14 +323,14 @@ async fn renewals(client: &kube::Client) -> anyhow::Result<Renewals> {
 /// Waits until every agent has renewed its node's Lease. Ready is not enough: a node may still be Ready from an earlier
 /// `muster up` that was killed. Renew times are compared with `before`, read before the agents were started, and not
 /// with the clock, which may be set back.
-async fn agents_are_heard(
+async fn wait_for_lease_renewals(
     client: &kube::Client,
     count: u16,
-    before: &Renewals,
+    before: &LeaseRenewTimes,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
-    let mut progress = Progress::new(usize::from(count));
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASE_NAMESPACE);
+    let mut progress = ReadyProgress::new(usize::from(count));
     for number in 1..=count {
         let name = format!("node-{number}");
         let log = data_dir.join("nodes").join(&name).join("agent.log");
@@ -338,69 +342,70 @@ async fn agents_are_heard(
             if renewed.is_some() && before.get(&name) != Some(&renewed) {
                 break;
             }
-            progress.tell(usize::from(number - 1), &waiting);
-            tokio::time::sleep(TOLD_EVERY).await;
+            progress.print_progress(usize::from(number - 1), &waiting);
+            tokio::time::sleep(TERMINAL_PROGRESS_INTERVAL).await;
         }
     }
-    progress.end();
+    progress.clear_line();
     Ok(())
 }
 
-fn is_ready(node: &Node) -> bool {
+fn is_node_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
-    conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+        && !taints.any(|it| it.key == NOT_READY_TAINT)
 }
 
 /// Prints how many nodes are Ready, and after [`REASONS_DELAY`] also why the others are not. On a terminal the line is
 /// overwritten in place, and removed at the end.
-struct Progress {
+struct ReadyProgress {
     count: usize,
     is_terminal: bool,
     began: Instant,
-    told: Instant,
+    printed_at: Instant,
     has_line: bool,
 }
 
-impl Progress {
+impl ReadyProgress {
     fn new(count: usize) -> Self {
         let is_terminal = stdout().is_terminal() && stderr().is_terminal();
-        Self { count, is_terminal, began: Instant::now(), told: Instant::now(), has_line: false }
+        Self { count, is_terminal, began: Instant::now(), printed_at: Instant::now(), has_line: false }
     }
 
-    fn tell(&mut self, ready: usize, waiting: &BTreeMap<String, String>) {
+    fn print_progress(&mut self, ready: usize, waiting: &BTreeMap<String, String>) {
         // A line with reasons may be longer than the terminal is wide: it is not overwritten.
-        let is_late = WHY_AFTER <= self.began.elapsed();
+        let is_late = REASONS_DELAY <= self.began.elapsed();
         let is_overwritten = self.is_terminal && !is_late;
-        let every = if is_overwritten { TOLD_EVERY } else { LINE_EVERY };
-        if self.told.elapsed() < every {
+        let every = if is_overwritten { TERMINAL_PROGRESS_INTERVAL } else { LOG_PROGRESS_INTERVAL };
+        if self.printed_at.elapsed() < every {
             return;
         }
-        self.told = Instant::now();
-        let why = if is_late { waits(waiting) } else { String::new() };
+        self.printed_at = Instant::now();
+        let why = if is_late { waiting_summary(waiting) } else { String::new() };
         let line = format!("muster: {ready} of {} nodes are Ready{why}", self.count);
         if is_overwritten {
             self.has_line = true;
-            overwrite_error(line);
+            overwrite_terminal_line(line);
         } else {
-            self.end();
+            self.clear_line();
             self.has_line = false;
-            print_error(line);
+            print_to_stderr(line);
         }
     }
 
-    fn end(&self) {
+    fn clear_line(&self) {
         if self.has_line {
-            overwrite_error("");
+            overwrite_terminal_line("");
         }
     }
 }
 
 /// The first nodes that are not Ready, each with the reason.
-fn waits(waiting: &BTreeMap<String, String>) -> String {
-    let named = waiting.iter().take(WAITS_MAX).map(|(name, why)| format!("{name}: {why}"));
+fn waiting_summary(waiting: &BTreeMap<String, String>) -> String {
+    let named = waiting.iter().take(REASONS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");
-    match waiting.len().saturating_sub(WAITS_MAX) {
+    match waiting.len().saturating_sub(REASONS_MAX) {
         _ if waiting.is_empty() => String::new(),
         0 => format!("; waiting for {named}"),
         more => format!("; waiting for {named}; and {more} more"),
@@ -422,14 +427,17 @@ mod tests {
     fn what_is_waited_for_is_named_with_its_reason() {
         let condition = |status: &str, message: &str| json!({"conditions": [{"type": "Ready", "status": status, "message": message}]});
         let waiting = |nodes: &[(&str, String)]| {
-            waits(&nodes.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect())
+            waiting_summary(&nodes.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect())
         };
-        let network = why_not_ready(&node(condition("False", "container runtime network not ready")));
-        let taint = why_not_ready(&node(condition("True", "")));
-        let none = why_not_ready(&node(json!({})));
+        let network = not_ready_reason(&node(condition("False", "container runtime network not ready")));
+        let taint = not_ready_reason(&node(condition("True", "")));
+        let none = not_ready_reason(&node(json!({})));
         let said = [
             waiting(&[]),
-            waiting(&[("node-1", network.clone()), ("node-2", not_registered("node-2", Path::new("d")))]),
+            waiting(&[
+                ("node-1", network.clone()),
+                ("node-2", not_registered_reason("node-2", Path::new("d"))),
+            ]),
             waiting(&[("a", taint), ("b", none), ("c", network.clone()), ("d", network)]),
         ];
         expect![[r#"

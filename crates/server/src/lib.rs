@@ -68,7 +68,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{Db, Guard, LogError};
+use muster_store::{DataFileGuard, Db, LogError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -104,7 +104,7 @@ pub use crate::pki::{BuiltinUser, PkiError, certificate_serial};
 pub use crate::storage::data_dir::{
     DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
 };
-pub use muster_store::{Keys, KeysError};
+pub use muster_store::{EncryptionKeys, KeyFileError};
 
 /// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -170,7 +170,7 @@ pub struct ApiServer {
     /// Receives the error when the store can no longer be written.
     failure: oneshot::Receiver<DataError>,
     /// Checks that no file of the data directory was removed or replaced.
-    guard: Option<Guard>,
+    guard: Option<DataFileGuard>,
 }
 
 impl ApiServer {

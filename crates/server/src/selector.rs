@@ -2,7 +2,7 @@
 
 mod labels;
 
-use muster_store::{Index, Record};
+use muster_store::{SelectorIndex, StoredObject};
 use serde_json::Value;
 
 use self::labels::SelectorRequirement;
@@ -75,7 +75,7 @@ impl ObjectSelector {
     }
 
     /// Matches by the record's index, without parsing the object.
-    pub(crate) fn matches(&self, record: &Record) -> bool {
+    pub(crate) fn matches(&self, record: &StoredObject) -> bool {
         self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
@@ -83,7 +83,7 @@ impl ObjectSelector {
 
 /// Returns the value of an indexed field. Keys end with namespace and name; other fields are in the index
 /// unless they are empty.
-fn indexed_field<'a>(record: &'a Record, path: &str) -> &'a str {
+fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
         "metadata.name" => from_end.next().unwrap_or_default(),
@@ -97,11 +97,11 @@ const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
     /// Builds the index with all labels and fields that a selector may use.
-    pub(crate) fn build_index(&self, object: &Value) -> Index {
+    pub(crate) fn build_index(&self, object: &Value) -> SelectorIndex {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let fields: Vec<_> =
             self.selectable_fields.iter().map(|path| (*path, selectable_value(object, path))).collect();
-        Index::new(
+        SelectorIndex::new(
             labels.filter_map(|(name, value)| Some((&**name, value.as_str()?))),
             fields.iter().filter(|it| !it.1.is_empty()).map(|(path, value)| (*path, &**value)),
         )
@@ -191,7 +191,7 @@ mod tests {
         });
         let kind = Kind::find("", "v1", "pods").unwrap();
         let selector = ObjectSelector::parse(kind, labels, fields).unwrap();
-        let record = Record {
+        let record = StoredObject {
             key: kind.key(Some("a"), "p").into(),
             value: pod.to_string().into(),
             index: kind.build_index(&pod),

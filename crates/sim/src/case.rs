@@ -42,10 +42,10 @@ use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::scenario;
 
-use crate::actors::users::Deed;
+use crate::actors::users::UserAction;
 use crate::faults::Mix;
 use crate::invariants::Violation;
-use crate::world::{Strike, World};
+use crate::world::{InjectedFault, World};
 
 /// A parsed case of the catalogue.
 #[derive(Clone, Debug)]
@@ -56,13 +56,13 @@ pub struct Case {
     replicas: usize,
     burst: Option<usize>,
     world: scenario::World,
-    script: Vec<Line>,
+    script: Vec<ScriptLine>,
     /// Maximum number of controller writes, by `create` or `delete`.
     limits: Vec<(String, u64)>,
     end: String,
     /// The names of the nodes do not matter in `end`.
     anywhere: bool,
-    status: Vec<Counts>,
+    status: Vec<ExpectedCounts>,
     revisions: Option<String>,
     events: Vec<(String, usize)>,
     /// Why creates and deletes are not limited under faults.
@@ -73,34 +73,34 @@ pub struct Case {
 
 /// One line of a case's script.
 #[derive(Clone, Debug)]
-enum Line {
-    Deed(Deed),
+enum ScriptLine {
+    Deed(UserAction),
     See(String),
-    SeeStatus(Vec<Counts>),
+    SeeStatus(Vec<ExpectedCounts>),
 }
 
 /// The name of a set and expected counts of its status.
-type Counts = (String, Vec<(String, i64)>);
+type ExpectedCounts = (String, Vec<(String, i64)>);
 
 /// A syntax error in a case file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable {
+pub struct CaseSyntaxError {
     pub file: String,
     pub line: usize,
     pub problem: String,
 }
 
-impl std::fmt::Display for Unreadable {
+impl std::fmt::Display for CaseSyntaxError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.problem)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for CaseSyntaxError {}
 
 /// The result of a case.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct CaseResult {
     pub violation: Option<Violation>,
     pub hash: u64,
     pub steps: u64,
@@ -117,24 +117,27 @@ pub struct Verdict {
 }
 
 /// Virtual time at the start of every case.
-const BEGINS_S: i64 = 1000;
+const START_TIME_S: i64 = 1000;
 /// Maximum number of steps of a case: ten times what the longest case takes.
-const STEPS_MAX: u64 = 200_000;
+const CASE_STEPS_MAX: u64 = 200_000;
 /// Time within which a case must converge: longer than any backoff in the cases, and less than the ten minutes after
 /// which a stalled rollout is reported.
-const SETTLED_WITHIN: Duration = Duration::from_secs(550);
+const CASE_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(550);
 /// The seed of all cases. Its value does not matter.
-const SEED: u64 = 1;
+const CASE_SEED: u64 = 1;
 
 impl Case {
-    pub fn parse(name: &str, text: &str) -> Result<Self, Unreadable> {
-        Reader::new(name, text).case()
+    pub fn parse(name: &str, text: &str) -> Result<Self, CaseSyntaxError> {
+        CaseParser::new(name, text).parse_case()
     }
 
     /// Reads all cases of a folder, sorted by name.
-    pub fn all(folder: &Path) -> Result<Vec<Self>, Unreadable> {
-        let unreadable =
-            |file: &Path, problem: String| Unreadable { file: file.display().to_string(), line: 0, problem };
+    pub fn read_folder(folder: &Path) -> Result<Vec<Self>, CaseSyntaxError> {
+        let unreadable = |file: &Path, problem: String| CaseSyntaxError {
+            file: file.display().to_string(),
+            line: 0,
+            problem,
+        };
         let files = std::fs::read_dir(folder).map_err(|it| unreadable(folder, it.to_string()))?;
         let mut files: Vec<_> = files.filter_map(|it| Some(it.ok()?.path())).collect();
         files.retain(|it| it.extension().is_some_and(|it| it == "txt"));
@@ -149,59 +152,59 @@ impl Case {
 }
 
 /// Runs a case with one fault, or with none.
-pub fn run_case(case: &Case, strike: Strike) -> Verdict {
-    run(case, strike, false)
+pub fn run_case(case: &Case, strike: InjectedFault) -> CaseResult {
+    run_case_with(case, strike, false)
 }
 
 /// Runs a case and records a log line for every step.
-pub fn trace_case(case: &Case, strike: Strike) -> Verdict {
-    run(case, strike, true)
+pub fn trace_case(case: &Case, strike: InjectedFault) -> CaseResult {
+    run_case_with(case, strike, true)
 }
 
-fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
-    let mut world = World::new(SEED, case.replicas, Mix::none());
+fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResult {
+    let mut world = World::new(CASE_SEED, case.replicas, Mix::without_faults());
     world.trace.lines = verbose.then(Vec::new);
-    world.strike = strike;
-    world.steps_max = STEPS_MAX;
-    world.settled_within = SETTLED_WITHIN;
-    world.checks.calm = strike == Strike::default();
+    world.injected_fault = strike;
+    world.steps_max = CASE_STEPS_MAX;
+    world.convergence_timeout = CASE_CONVERGENCE_TIMEOUT;
+    world.checks.is_fault_free = strike == InjectedFault::default();
     if let Some(burst) = case.burst {
         world.settings.burst = burst;
     }
-    let undisturbed = strike == Strike::default();
+    let undisturbed = strike == InjectedFault::default();
     let mut writes = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        world.load(case.world.clone());
-        world.start();
+        world.load_scenario(case.world.clone());
+        world.start_processes();
         for line in &case.script {
             if world.violation().is_some() {
                 return;
             }
             match line {
-                Line::Deed(deed) => world.does(deed),
-                Line::See(expected) if undisturbed => {
+                ScriptLine::Deed(deed) => world.execute_user_action(deed),
+                ScriptLine::See(expected) if undisturbed => {
                     let found = world.pods_by_node();
-                    expect(&mut world, "see", expected, &found);
+                    expect_text(&mut world, "see", expected, &found);
                 }
-                Line::SeeStatus(expected) if undisturbed => expect_counts(&mut world, "see", expected),
-                Line::See(_) | Line::SeeStatus(_) => {}
+                ScriptLine::SeeStatus(expected) if undisturbed => expect_counts(&mut world, "see", expected),
+                ScriptLine::See(_) | ScriptLine::SeeStatus(_) => {}
             }
         }
-        world.settle();
+        world.run_until_converged();
         // Events that a restarted controller records again do not count.
         let events = world.events.clone();
         // A write that is rejected during the check of L9 is a change that the status may report.
         writes = world.writes;
-        world.stays_settled();
+        world.check_stays_converged();
         world.events = events;
-        compare(case, &mut world, undisturbed);
+        compare_final_state(case, &mut world, undisturbed);
     }));
     if let Err(panic) = outcome {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        world.checks.fail("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+        world.checks.report_violation("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
     }
-    Verdict {
+    CaseResult {
         violation: world.violation().cloned(),
         hash: world.trace.hash(),
         steps: world.trace.steps,
@@ -209,23 +212,23 @@ fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
         deliveries: world.deliveries,
         summary: world.checks.summary.clone(),
         end: world.pods_by_node(),
-        scenario: world.server.scenario(),
+        scenario: world.server.scenario_text(),
         trace: world.trace.lines.take().unwrap_or_default(),
     }
 }
 
 /// Compares the final state with the expected one.
-fn compare(case: &Case, world: &mut World, undisturbed: bool) {
+fn compare_final_state(case: &Case, world: &mut World, undisturbed: bool) {
     let found = world.pods_by_node();
     if case.anywhere {
-        expect(world, "end", &without_names(&case.end), &without_names(&found));
+        expect_text(world, "end", &without_node_names(&case.end), &without_node_names(&found));
     } else {
-        expect(world, "end", &case.end, &found);
+        expect_text(world, "end", &case.end, &found);
     }
     expect_counts(world, "end", &case.status);
     if let Some(expected) = &case.revisions {
-        let found = revisions(world);
-        expect(world, "end", expected, &found);
+        let found = revisions_text(world);
+        expect_text(world, "end", expected, &found);
     }
     if !undisturbed {
         return;
@@ -233,43 +236,45 @@ fn compare(case: &Case, world: &mut World, undisturbed: bool) {
     for (reason, expected) in &case.events {
         let found = world.events.get(reason.as_str()).copied().unwrap_or(0);
         if found != *expected {
-            world.checks.fail("end", || format!("{found} events {reason}, expected {expected}"));
+            world.checks.report_violation("end", || format!("{found} events {reason}, expected {expected}"));
         }
     }
     for (what, most) in &case.limits {
         let done: u64 =
             world.checks.summary.iter().filter(|((_, it), _)| it == what).map(|(_, count)| count).sum();
         if *most < done {
-            world.checks.fail("end", || format!("{done} times {what}, expected at most {most}"));
+            world.checks.report_violation("end", || format!("{done} times {what}, expected at most {most}"));
         }
     }
 }
 
-fn expect(world: &mut World, what: &'static str, expected: &str, found: &str) {
+fn expect_text(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
-        world.checks.fail(what, || format!("expected\n{expected}found\n{found}"));
+        world.checks.report_violation(what, || format!("expected\n{expected}found\n{found}"));
     }
 }
 
-fn without_names(pods_by_node: &str) -> String {
+fn without_node_names(pods_by_node: &str) -> String {
     let of_line = |line: &str| line.split_once("  ").map_or("", |(_, pods)| pods).to_owned() + "\n";
     let mut lines: Vec<String> = pods_by_node.lines().map(of_line).collect();
     lines.sort();
     lines.concat()
 }
 
-fn expect_counts(world: &mut World, what: &'static str, expected: &[Counts]) {
+fn expect_counts(world: &mut World, what: &'static str, expected: &[ExpectedCounts]) {
     for (set, counts) in expected {
         for (count, expected) in counts {
-            let found = count_of(world, set, count);
+            let found = status_count(world, set, count);
             if found != Some(*expected) {
-                world.checks.fail(what, || format!("{count} of {set} is {found:?}, expected {expected}"));
+                world
+                    .checks
+                    .report_violation(what, || format!("{count} of {set} is {found:?}, expected {expected}"));
             }
         }
     }
 }
 
-fn count_of(world: &World, set: &str, count: &str) -> Option<i64> {
+fn status_count(world: &World, set: &str, count: &str) -> Option<i64> {
     let set = world.server.sets.values().find(|it| it.key.name.as_ref() == set)?;
     let counts = &set.status.counts;
     Some(match count {
@@ -287,7 +292,7 @@ fn count_of(world: &World, set: &str, count: &str) -> Option<i64> {
 }
 
 /// All ControllerRevisions as text, by set: `d  1#1, 2#2`.
-fn revisions(world: &World) -> String {
+fn revisions_text(world: &World) -> String {
     let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for (key, revision) in &world.server.revisions {
         let set = world.server.sets.values().find(|it| revision.owner.as_ref() == Some(&it.uid));
@@ -309,16 +314,16 @@ fn revisions(world: &World) -> String {
 }
 
 /// Parser of a case file, section by section.
-struct Reader<'a> {
+struct CaseParser<'a> {
     file: String,
     lines: Vec<(usize, &'a str)>,
     case: Case,
 }
 
-const SECTIONS: &str =
+const SECTION_NAMES: &str =
     "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
 
-impl<'a> Reader<'a> {
+impl<'a> CaseParser<'a> {
     fn new(name: &str, text: &'a str) -> Self {
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
         let case = Case {
@@ -340,60 +345,60 @@ impl<'a> Reader<'a> {
         Self { file: format!("{name}.txt"), lines, case }
     }
 
-    fn wrong(&self, line: usize, problem: impl Into<String>) -> Unreadable {
-        Unreadable { file: self.file.clone(), line, problem: problem.into() }
+    fn syntax_error(&self, line: usize, problem: impl Into<String>) -> CaseSyntaxError {
+        CaseSyntaxError { file: self.file.clone(), line, problem: problem.into() }
     }
 
-    fn case(mut self) -> Result<Case, Unreadable> {
+    fn parse_case(mut self) -> Result<Case, CaseSyntaxError> {
         let mut lines = std::mem::take(&mut self.lines).into_iter().peekable();
         while let Some((_, line)) = lines.next_if(|(_, line)| line.trim() != "world") {
             self.case.about += line.trim();
             self.case.about.push('\n');
         }
         if self.case.about.trim().is_empty() {
-            return Err(self.wrong(1, "a case begins with a description in words"));
+            return Err(self.syntax_error(1, "a case begins with a description in words"));
         }
         let mut ended = false;
         while let Some((at, line)) = lines.next() {
-            if is_empty(line) {
+            if is_blank_or_comment(line) {
                 continue;
             }
             let mut block = Vec::new();
             while let Some(it) = lines.next_if(|(_, line)| line.starts_with(' ') || line.trim().is_empty()) {
                 block.push(it);
             }
-            block.retain(|(_, line)| !is_empty(line));
+            block.retain(|(_, line)| !is_blank_or_comment(line));
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             match (word, rest.trim()) {
-                ("world", "") => self.world(&block)?,
-                ("run", "") => self.run(&block)?,
-                ("writes", limits) => self.limits(at, limits)?,
-                ("end", "") => (self.case.end, ended) = (joined(&block), true),
+                ("world", "") => self.parse_world(&block)?,
+                ("run", "") => self.parse_script(&block)?,
+                ("writes", limits) => self.parse_write_limits(at, limits)?,
+                ("end", "") => (self.case.end, ended) = (join_trimmed_lines(&block), true),
                 ("end", "anywhere") => {
-                    (self.case.end, self.case.anywhere, ended) = (joined(&block), true, true);
+                    (self.case.end, self.case.anywhere, ended) = (join_trimmed_lines(&block), true, true);
                 }
-                ("end", "status") => self.case.status = self.counts(&block)?,
-                ("end", "revisions") => self.case.revisions = Some(joined(&block)),
-                ("end", "events") => self.events(&block)?,
+                ("end", "status") => self.case.status = self.parse_counts(&block)?,
+                ("end", "revisions") => self.case.revisions = Some(join_trimmed_lines(&block)),
+                ("end", "events") => self.parse_events(&block)?,
                 ("loose", why) if !why.is_empty() => self.case.loose = Some(why.to_owned()),
                 ("once", why) if !why.is_empty() => self.case.once = Some(why.to_owned()),
-                _ => return Err(self.wrong(at, format!("{line:?} is not {SECTIONS}"))),
+                _ => return Err(self.syntax_error(at, format!("{line:?} is not {SECTION_NAMES}"))),
             }
         }
         if !ended {
-            return Err(self.wrong(0, "the section `end` is missing"));
+            return Err(self.syntax_error(0, "the section `end` is missing"));
         }
         Ok(self.case)
     }
 
-    fn world(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
-        let mut text = format!("now {BEGINS_S}\n");
+    fn parse_world(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
+        let mut text = format!("now {START_TIME_S}\n");
         let mut places = vec![0];
         for (at, line) in block {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
-                ["replicas", n] => self.case.replicas = self.number(*at, n)?,
-                ["burst", n] => self.case.burst = Some(self.number(*at, n)?),
+                ["replicas", n] => self.case.replicas = self.parse_number(*at, n)?,
+                ["burst", n] => self.case.burst = Some(self.parse_number(*at, n)?),
                 _ => {
                     text += line;
                     text.push('\n');
@@ -403,68 +408,69 @@ impl<'a> Reader<'a> {
         }
         self.case.world = scenario::parse(&text).map_err(|it| {
             let line = places.get(it.line - 1).copied().unwrap_or(0);
-            self.wrong(line, format!("`{}`: {}", it.word, it.problem))
+            self.syntax_error(line, format!("`{}`: {}", it.word, it.problem))
         })?;
         Ok(())
     }
 
-    fn number(&self, at: usize, text: &str) -> Result<usize, Unreadable> {
-        text.parse().map_err(|_| self.wrong(at, format!("{text:?} is not a number")))
+    fn parse_number(&self, at: usize, text: &str) -> Result<usize, CaseSyntaxError> {
+        text.parse().map_err(|_| self.syntax_error(at, format!("{text:?} is not a number")))
     }
 
-    fn run(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
+    fn parse_script(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         let mut lines = block.iter().peekable();
         while let Some((at, line)) = lines.next() {
             let sees = line.split_whitespace().collect::<Vec<_>>();
             if !matches!(sees.as_slice(), ["see"] | ["see", "status"]) {
-                let deed = Deed::parse(without_comment(line)).map_err(|it| self.wrong(*at, it))?;
-                self.case.script.push(Line::Deed(deed));
+                let deed =
+                    UserAction::parse(without_comment(line)).map_err(|it| self.syntax_error(*at, it))?;
+                self.case.script.push(ScriptLine::Deed(deed));
                 continue;
             }
             let mut seen = Vec::new();
-            while let Some(it) = lines.next_if(|(_, it)| indent(line) < indent(it)) {
+            while let Some(it) = lines.next_if(|(_, it)| indent_width(line) < indent_width(it)) {
                 seen.push(*it);
             }
             self.case.script.push(match sees.len() {
-                1 => Line::See(joined(&seen)),
-                _ => Line::SeeStatus(self.counts(&seen)?),
+                1 => ScriptLine::See(join_trimmed_lines(&seen)),
+                _ => ScriptLine::SeeStatus(self.parse_counts(&seen)?),
             });
         }
         Ok(())
     }
 
-    fn limits(&mut self, at: usize, text: &str) -> Result<(), Unreadable> {
+    fn parse_write_limits(&mut self, at: usize, text: &str) -> Result<(), CaseSyntaxError> {
         for limit in text.split_whitespace() {
             let (what, most) =
-                limit.split_once("<=").ok_or_else(|| self.wrong(at, "writes create<=2 delete<=0"))?;
+                limit.split_once("<=").ok_or_else(|| self.syntax_error(at, "writes create<=2 delete<=0"))?;
             if !matches!(what, "create" | "delete") {
-                return Err(self.wrong(at, format!("{what:?} is neither create nor delete")));
+                return Err(self.syntax_error(at, format!("{what:?} is neither create nor delete")));
             }
-            let most = self.number(at, most)?;
+            let most = self.parse_number(at, most)?;
             self.case.limits.push((what.to_owned(), u64::try_from(most).unwrap_or(u64::MAX)));
         }
         Ok(())
     }
 
-    fn counts(&self, block: &[(usize, &str)]) -> Result<Vec<Counts>, Unreadable> {
+    fn parse_counts(&self, block: &[(usize, &str)]) -> Result<Vec<ExpectedCounts>, CaseSyntaxError> {
         let of_line = |(at, line): &(usize, &str)| {
             let mut words = line.split_whitespace();
             let set = words.next().unwrap_or_default().to_owned();
             let counts = words.map(|word| {
-                let wrong = || self.wrong(*at, format!("{word:?} is not COUNT:NUMBER"));
+                let wrong = || self.syntax_error(*at, format!("{word:?} is not COUNT:NUMBER"));
                 let (count, number) = word.split_once(':').ok_or_else(wrong)?;
                 Ok((count.to_owned(), number.parse().map_err(|_| wrong())?))
             });
-            Ok((set, counts.collect::<Result<Vec<_>, Unreadable>>()?))
+            Ok((set, counts.collect::<Result<Vec<_>, CaseSyntaxError>>()?))
         };
         block.iter().map(of_line).collect()
     }
 
-    fn events(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
+    fn parse_events(&mut self, block: &[(usize, &str)]) -> Result<(), CaseSyntaxError> {
         for (at, line) in block {
             let (reason, count) =
-                line.trim().split_once(' ').ok_or_else(|| self.wrong(*at, "REASON COUNT"))?;
-            let count = self.number(*at, count.trim())?;
+                line.trim().split_once(' ').ok_or_else(|| self.syntax_error(*at, "REASON COUNT"))?;
+            let count = self.parse_number(*at, count.trim())?;
             self.case.events.push((reason.to_owned(), count));
         }
         Ok(())
@@ -475,16 +481,16 @@ fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }
 
-fn is_empty(line: &str) -> bool {
+fn is_blank_or_comment(line: &str) -> bool {
     without_comment(line).trim().is_empty()
 }
 
-fn indent(line: &str) -> usize {
+fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
 /// Joins the lines of a block without their indentation.
-fn joined(block: &[(usize, &str)]) -> String {
+fn join_trimmed_lines(block: &[(usize, &str)]) -> String {
     block.iter().fold(String::new(), |mut text, (_, line)| {
         text += line.trim();
         text.push('\n');

@@ -81,12 +81,12 @@ pub struct Mix {
 
 impl Mix {
     /// A mix without faults.
-    pub fn none() -> Self {
+    pub fn without_faults() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }
 
     /// Draws a random mix: each fault is off, rare or frequent, independently of the others.
-    pub fn draw(rng: &mut Rng) -> Self {
+    pub fn random(rng: &mut Rng) -> Self {
         let mut level = |rare: u64, often: u64| match rng.below(4) {
             0 | 1 => 0,
             2 => rare,
@@ -118,20 +118,20 @@ impl Mix {
     }
 
     /// Turns all faults off; clock skew and a low latency stay.
-    pub fn heal(&mut self) {
+    pub fn turn_off(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }
 
-    pub fn write_fault(&self, rng: &mut Rng) -> Option<WriteFault> {
-        draw(&WriteFault::ALL, &self.writes, rng)
+    pub fn random_write_fault(&self, rng: &mut Rng) -> Option<WriteFault> {
+        random_fault(&WriteFault::ALL, &self.writes, rng)
     }
 
-    pub fn watch_fault(&self, rng: &mut Rng) -> Option<WatchFault> {
-        draw(&WatchFault::ALL, &self.watches, rng)
+    pub fn random_watch_fault(&self, rng: &mut Rng) -> Option<WatchFault> {
+        random_fault(&WatchFault::ALL, &self.watches, rng)
     }
 }
 
-fn draw<T: Copy>(of: &[T], per_mille: &[u64], rng: &mut Rng) -> Option<T> {
+fn random_fault<T: Copy>(of: &[T], per_mille: &[u64], rng: &mut Rng) -> Option<T> {
     let at = rng.below(1000);
     let mut sum = 0;
     for (fault, rate) in of.iter().zip(per_mille) {

@@ -7,12 +7,12 @@
 
 pub mod actors;
 pub mod case;
+pub mod container_runtime;
+pub mod controllers;
 pub mod faults;
 pub mod invariants;
-pub mod judge;
-pub mod machine;
-pub mod parts;
-pub mod pod;
+pub mod kubelet_checks;
+pub mod pod_simulation;
 pub mod replica;
 pub mod rng;
 pub mod run;

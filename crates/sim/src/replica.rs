@@ -14,22 +14,22 @@ use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 
 use crate::faults::{WatchFault, WriteFault};
-use crate::invariants::Decided;
+use crate::invariants::PlanBasis;
 use crate::rng::Rng;
-use crate::server::{Actor, prefix};
-use crate::world::{Task, World};
+use crate::server::{Actor, store_key_prefix};
+use crate::world::{SimTask, World};
 
 /// Lease duration, renew deadline and retry period: upstream's defaults.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-const RENEW_EVERY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Timeout of a write, shorter than the difference between lease duration and renew deadline. A slower write is not
 /// applied.
-const WRITE_LIMIT: Duration = Duration::from_secs(4);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The Lease for leader election: holder (replica and process) and expiry.
 #[derive(Clone, Debug, Default)]
-pub struct Lease {
+pub struct LeaderLease {
     pub holder: Option<(usize, u64)>,
     pub until: Time,
 }
@@ -46,9 +46,9 @@ pub struct Replica {
     usual_skew: i64,
     frozen: bool,
     /// Tasks that were due while the process was frozen.
-    held: Vec<Task>,
+    deferred_tasks: Vec<SimTask>,
     cut_off_until: Time,
-    pub leading: bool,
+    pub is_leader: bool,
     renewed_at: Time,
     pub cache: Cache,
     cursors: BTreeMap<Kind, u64>,
@@ -56,27 +56,27 @@ pub struct Replica {
     stuck_until: BTreeMap<Kind, Time>,
     queue: BTreeSet<ObjectKey>,
     working: bool,
-    acts: BTreeMap<ObjectKey, Acting>,
-    calls: Vec<Flight>,
+    executing: BTreeMap<ObjectKey, ExecutingPlan>,
+    calls: Vec<RequestInFlight>,
     timers: BTreeMap<ObjectKey, Time>,
 }
 
 /// A plan in execution.
 #[derive(Debug)]
-struct Acting {
+struct ExecutingPlan {
     act: Act,
-    decided: Decided,
+    decided: PlanBasis,
 }
 
 /// A request in flight.
 #[derive(Debug)]
-struct Flight {
+struct RequestInFlight {
     key: ObjectKey,
     set: Arc<Set>,
     call: Call,
     sent_at: Time,
     outcome: Option<Outcome>,
-    decided: Decided,
+    decided: PlanBasis,
 }
 
 impl Replica {
@@ -89,9 +89,9 @@ impl Replica {
             skew,
             usual_skew: skew,
             frozen: false,
-            held: Vec::new(),
+            deferred_tasks: Vec::new(),
             cut_off_until: Time::default(),
-            leading: false,
+            is_leader: false,
             renewed_at: Time::default(),
             cache: Cache::default(),
             cursors: BTreeMap::new(),
@@ -99,22 +99,22 @@ impl Replica {
             stuck_until: BTreeMap::new(),
             queue: BTreeSet::new(),
             working: false,
-            acts: BTreeMap::new(),
+            executing: BTreeMap::new(),
             calls: Vec::new(),
             timers: BTreeMap::new(),
         }
     }
 
     /// The current time by the replica's own clock.
-    pub fn clock(&self, now: Time) -> Time {
+    pub fn local_time(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
-    pub fn is_quiet(&self) -> bool {
-        !self.leading || (self.queue.is_empty() && self.acts.is_empty() && !self.frozen)
+    pub fn has_no_work(&self) -> bool {
+        !self.is_leader || (self.queue.is_empty() && self.executing.is_empty() && !self.frozen)
     }
 
-    pub fn timer_stands(&self) -> bool {
+    pub fn has_timers(&self) -> bool {
         !self.timers.is_empty()
     }
 
@@ -123,7 +123,7 @@ impl Replica {
         self.alive && !self.frozen && self.cut_off_until <= now
     }
 
-    fn snapshot(&self) -> BTreeMap<Kind, u64> {
+    fn watch_revisions(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
 }
@@ -145,12 +145,15 @@ impl World {
         };
         let life = replica.life;
         for kind in Kind::ALL {
-            let lag =
-                if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
-            self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
+            let lag = if self.mix.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
+                20
+            } else {
+                0
+            };
+            self.relist_kind(index, kind, self.server.revision().saturating_sub(lag).max(1));
         }
-        let delay = self.soon();
-        self.after(delay, Task::Renew { replica: index, life });
+        let delay = self.random_delay();
+        self.schedule_after(delay, SimTask::Renew { replica: index, life });
     }
 
     pub fn crash_replica(&mut self, index: usize) {
@@ -158,12 +161,12 @@ impl World {
         if !replica.alive {
             return;
         }
-        self.trace.say(self.now, || format!("replica {index} crashes"));
-        (replica.alive, replica.leading) = (false, false);
+        self.trace.add_line(self.now, || format!("replica {index} crashes"));
+        (replica.alive, replica.is_leader) = (false, false);
         replica.life += 1;
-        self.checks.forget_replica(index);
+        self.checks.drop_replica_records(index);
         let delay = Duration::from_millis(self.rng.between(100, 20_000));
-        self.after(delay, Task::Restart { replica: index });
+        self.schedule_after(delay, SimTask::Restart { replica: index });
     }
 
     /// Freezes the process; its pending tasks run after it resumes.
@@ -171,82 +174,90 @@ impl World {
         let replica = &mut self.replicas[index];
         if replica.alive && !replica.frozen {
             replica.frozen = true;
-            self.trace.say(self.now, || format!("replica {index} freezes for {span:?}"));
-            self.after(span, Task::Resume { replica: index });
+            self.trace.add_line(self.now, || format!("replica {index} freezes for {span:?}"));
+            self.schedule_after(span, SimTask::Resume { replica: index });
         }
     }
 
-    pub fn resume(&mut self, index: usize) {
+    pub fn resume_replica(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         replica.frozen = false;
-        let held = std::mem::take(&mut replica.held);
-        self.trace.say(self.now, || format!("replica {index} resumes"));
+        let held = std::mem::take(&mut replica.deferred_tasks);
+        self.trace.add_line(self.now, || format!("replica {index} resumes"));
         for task in held {
-            let delay = self.soon();
-            self.after(delay, task);
+            let delay = self.random_delay();
+            self.schedule_after(delay, task);
         }
     }
 
-    pub fn cut_off(&mut self, index: usize, span: Duration) {
+    pub fn partition_replica(&mut self, index: usize, span: Duration) {
         self.replicas[index].cut_off_until = self.now + span;
     }
 
     pub fn step_clock(&mut self, index: usize, micros: i64) {
         self.replicas[index].skew += micros;
-        self.checks.clock_stepped(index);
-        self.trace.say(self.now, || format!("the clock of replica {index} steps by {micros} us"));
+        self.checks.on_clock_step(index);
+        self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
-    fn lives(&mut self, index: usize, life: u64, task: impl FnOnce() -> Task) -> bool {
+    fn is_running_or_defer(&mut self, index: usize, life: u64, task: impl FnOnce() -> SimTask) -> bool {
         let replica = &mut self.replicas[index];
         if !replica.alive || replica.life != life {
             return false;
         }
         if replica.frozen {
             let task = task();
-            replica.held.push(task);
+            replica.deferred_tasks.push(task);
             return false;
         }
         true
     }
 
-    pub fn relist(&mut self, index: usize, kind: Kind, revision: u64) {
-        let items = self.server.list(kind, revision);
+    pub fn relist_kind(&mut self, index: usize, kind: Kind, revision: u64) {
+        let items = self.server.list_at_revision(kind, revision);
         let replica = &mut self.replicas[index];
         replica.cursors.insert(kind, revision);
         let keys = replica.cache.apply(Event::Listed { kind, items, resource_version: revision });
         replica.queue.extend(keys);
-        self.trace.say(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
-        self.expect_delivery(index, kind);
+        self.trace.add_line(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
+        self.schedule_delivery(index, kind);
         self.wake_worker(index);
     }
 
-    pub fn expect_delivery(&mut self, index: usize, kind: Kind) {
+    pub fn schedule_delivery(&mut self, index: usize, kind: Kind) {
         let replica = &mut self.replicas[index];
         let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
         if !replica.alive || replica.delivering.contains(&kind) {
             return;
         }
-        if self.server.store.since(prefix(kind), cursor).is_ok_and(|mut it| it.next().is_none()) {
+        if self
+            .server
+            .store
+            .commits_since(store_key_prefix(kind), cursor)
+            .is_ok_and(|mut it| it.next().is_none())
+        {
             return;
         }
         let life = replica.life;
         replica.delivering.insert(kind);
         let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
-        let delay = self.soon() + stuck;
-        self.after(delay, Task::Deliver { replica: index, life, kind });
+        let delay = self.random_delay() + stuck;
+        self.schedule_after(delay, SimTask::Deliver { replica: index, life, kind });
     }
 
     /// Sends a bookmark to all watches that have delivered every event.
-    pub fn bookmark(&mut self) {
-        self.after(Duration::from_secs(30), Task::Bookmark);
+    pub fn send_bookmarks(&mut self) {
+        self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
         let revision = self.server.revision();
         for index in 0..self.replicas.len() {
             for kind in Kind::ALL {
                 let replica = &mut self.replicas[index];
                 let Some(cursor) = replica.cursors.get(&kind).copied() else { continue };
-                let behind =
-                    self.server.store.since(prefix(kind), cursor).is_ok_and(|mut it| it.next().is_some());
+                let behind = self
+                    .server
+                    .store
+                    .commits_since(store_key_prefix(kind), cursor)
+                    .is_ok_and(|mut it| it.next().is_some());
                 if !replica.alive || replica.frozen || behind {
                     continue;
                 }
@@ -258,74 +269,76 @@ impl World {
         }
     }
 
-    pub fn deliver(&mut self, index: usize, life: u64, kind: Kind) {
-        if !self.lives(index, life, || Task::Deliver { replica: index, life, kind }) {
+    pub fn deliver_event(&mut self, index: usize, life: u64, kind: Kind) {
+        if !self.is_running_or_defer(index, life, || SimTask::Deliver { replica: index, life, kind }) {
             return;
         }
         self.replicas[index].delivering.remove(&kind);
         if self.now < self.replicas[index].cut_off_until {
             let until = self.replicas[index].cut_off_until;
             self.replicas[index].stuck_until.insert(kind, until);
-            return self.expect_delivery(index, kind);
+            return self.schedule_delivery(index, kind);
         }
         self.deliveries += 1;
-        let fault = match self.strike.watch {
+        let fault = match self.injected_fault.watch {
             Some((at, fault)) if at == self.deliveries => Some(fault),
-            _ => self.mix.watch_fault(&mut self.rng),
+            _ => self.mix.random_watch_fault(&mut self.rng),
         };
         match fault {
-            Some(WatchFault::Relist) => return self.relist(index, kind, self.server.revision()),
+            Some(WatchFault::Relist) => return self.relist_kind(index, kind, self.server.revision()),
             Some(WatchFault::StaleRelist) => {
                 let behind = self.rng.between(1, 30);
                 let revision = self.server.revision().saturating_sub(behind).max(1);
-                return self.relist(index, kind, revision);
+                return self.relist_kind(index, kind, revision);
             }
             Some(WatchFault::Freeze) => {
                 let until = self.now + Duration::from_millis(self.rng.between(500, 15_000));
                 self.replicas[index].stuck_until.insert(kind, until);
-                return self.expect_delivery(index, kind);
+                return self.schedule_delivery(index, kind);
             }
             _ => {}
         }
         let Some(mut next) = self.next_event(index, kind) else { return };
         if fault == Some(WatchFault::Coalesce) {
-            while let Some(later) = self.event_after(kind, next).filter(|it| self.same_object(next, *it)) {
+            while let Some(later) =
+                self.next_event_after(kind, next).filter(|it| self.is_same_object(next, *it))
+            {
                 next = later;
             }
         }
-        self.hand_over(index, next);
+        self.apply_to_cache(index, next);
         if fault == Some(WatchFault::Duplicate) {
-            self.hand_over(index, next);
+            self.apply_to_cache(index, next);
         }
-        self.expect_delivery(index, kind);
+        self.schedule_delivery(index, kind);
         self.wake_worker(index);
     }
 
     /// The position in the commit log of the next commit that a replica has not seen.
     fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
         let cursor = self.replicas[index].cursors.get(&kind).copied()?;
-        self.event_after_revision(kind, cursor)
+        self.next_event_after_revision(kind, cursor)
     }
 
-    fn event_after(&self, kind: Kind, at: usize) -> Option<usize> {
-        self.event_after_revision(kind, self.server.log[at].revision)
+    fn next_event_after(&self, kind: Kind, at: usize) -> Option<usize> {
+        self.next_event_after_revision(kind, self.server.log[at].revision)
     }
 
     /// The next event of the store's watch, as a position in the commit log.
-    fn event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
-        let event = self.server.store.since(prefix(kind), revision).ok()?.next()?.revision;
+    fn next_event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
+        let event = self.server.store.commits_since(store_key_prefix(kind), revision).ok()?.next()?.revision;
         self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
     }
 
-    fn same_object(&self, a: usize, b: usize) -> bool {
+    fn is_same_object(&self, a: usize, b: usize) -> bool {
         self.server.log[a].key == self.server.log[b].key
     }
 
-    fn hand_over(&mut self, index: usize, at: usize) {
+    fn apply_to_cache(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
         let gone =
             Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
-        self.checks.delivered(
+        self.checks.check_delivered_event(
             &self.server,
             index,
             commit.kind,
@@ -336,7 +349,7 @@ impl World {
         let watched = commit.fact.clone().unwrap_or(gone);
         let keys = replica.cache.apply(Event::Watched(watched));
         replica.cursors.insert(commit.kind, commit.revision);
-        self.trace.say(self.now, || {
+        self.trace.add_line(self.now, || {
             format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision)
         });
         self.replicas[index].queue.extend(keys);
@@ -344,46 +357,46 @@ impl World {
 
     fn wake_worker(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
-        let waits = replica.queue.iter().any(|key| !replica.acts.contains_key(key));
-        if replica.alive && replica.leading && !replica.working && waits {
+        let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
+        if replica.alive && replica.is_leader && !replica.working && waits {
             replica.working = true;
             let life = replica.life;
             let delay = Duration::from_micros(self.rng.between(50, 2_000));
-            self.after(delay, Task::Work { replica: index, life });
+            self.schedule_after(delay, SimTask::Reconcile { replica: index, life });
         }
     }
 
-    pub fn work(&mut self, index: usize, life: u64) {
-        if !self.lives(index, life, || Task::Work { replica: index, life }) {
+    pub fn reconcile_next_key(&mut self, index: usize, life: u64) {
+        if !self.is_running_or_defer(index, life, || SimTask::Reconcile { replica: index, life }) {
             return;
         }
         let now = self.now;
         let replica = &mut self.replicas[index];
         replica.working = false;
-        let next = replica.queue.iter().find(|key| !replica.acts.contains_key(*key)).cloned();
-        let Some(key) = next.filter(|_| replica.leading) else { return };
+        let next = replica.queue.iter().find(|key| !replica.executing.contains_key(*key)).cloned();
+        let Some(key) = next.filter(|_| replica.is_leader) else { return };
         replica.queue.remove(&key);
         replica.timers.remove(&key);
-        let clock = replica.clock(now);
+        let clock = replica.local_time(now);
         let plan = replica.cache.look(&key, clock);
-        let snapshot = replica.snapshot();
+        let snapshot = replica.watch_revisions();
         if let Some(plan) = plan {
-            self.trace.say(now, || format!("replica {index} reconciles {key}: {}", one_line(&plan)));
+            self.trace.add_line(now, || format!("replica {index} reconciles {key}: {}", plan_summary(&plan)));
             let life = self.replicas[index].life;
             let decided =
-                Decided { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
-            self.checks.planned(&self.server, self.replicas[index].cache.sets(), &decided);
-            self.carry_out(decided);
+                PlanBasis { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
+            self.checks.check_new_plan(&self.server, self.replicas[index].cache.sets(), &decided);
+            self.execute_plan(decided);
         }
         self.wake_worker(index);
     }
 
-    fn carry_out(&mut self, decided: Decided) {
+    fn execute_plan(&mut self, decided: PlanBasis) {
         let (index, life, plan) = (decided.replica, decided.life, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
-                self.relist(index, kind, self.server.revision());
+                self.relist_kind(index, kind, self.server.revision());
             }
         }
         if plan.is_idle() {
@@ -393,30 +406,30 @@ impl World {
             if let Some(at) = plan.wake_at {
                 let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
-                self.after(delay, Task::Timer { replica: index, life, key });
+                self.schedule_after(delay, SimTask::Timer { replica: index, life, key });
             }
             return;
         }
-        self.checks.begun(&decided);
+        self.checks.on_execution_start(&decided);
         let act = Act::new((*plan).clone());
-        self.replicas[index].acts.insert(key.clone(), Acting { act, decided });
-        self.pump(index, &key);
+        self.replicas[index].executing.insert(key.clone(), ExecutingPlan { act, decided });
+        self.send_ready_requests(index, &key);
     }
 
     /// Sends all requests of a plan that may be sent now.
-    fn pump(&mut self, index: usize, key: &ObjectKey) {
+    fn send_ready_requests(&mut self, index: usize, key: &ObjectKey) {
         loop {
             let (now, life) = (self.now, self.replicas[index].life);
-            let may_write = self.may_write(index);
+            let may_write = self.may_replica_write(index);
             let replica = &mut self.replicas[index];
-            let Some(acting) = replica.acts.get_mut(key) else { return };
+            let Some(acting) = replica.executing.get_mut(key) else { return };
             match acting.act.next() {
                 Next::Call(_) if !may_write => {
                     // The replica may no longer be the leader: it stops in the middle of the plan.
-                    return self.step_down(index);
+                    return self.stop_leading(index);
                 }
                 Next::Call(call) => {
-                    let flight = Flight {
+                    let flight = RequestInFlight {
                         key: key.clone(),
                         set: acting.act.set().clone(),
                         call,
@@ -426,34 +439,34 @@ impl World {
                     };
                     replica.calls.push(flight);
                     let call = replica.calls.len() - 1;
-                    let delay = self.soon();
-                    self.after(delay, Task::Call { replica: index, life, call });
+                    let delay = self.random_delay();
+                    self.schedule_after(delay, SimTask::Call { replica: index, life, call });
                 }
                 Next::Wait => return,
                 Next::Done => break,
             }
         }
         let replica = &mut self.replicas[index];
-        let Some(acting) = replica.acts.remove(key) else { return };
-        let clock = replica.clock(self.now);
+        let Some(acting) = replica.executing.remove(key) else { return };
+        let clock = replica.local_time(self.now);
         let report = acting.act.finish();
         for event in &report.events {
             *self.events.entry(event.reason.to_owned()).or_default() += 1;
         }
         replica.cache.done(key, &report, clock);
         replica.queue.insert(key.clone());
-        self.checks.finished(&self.server, &acting.decided);
+        self.checks.on_execution_end(&self.server, &acting.decided);
         self.wake_worker(index);
     }
 
-    fn may_write(&self, index: usize) -> bool {
+    fn may_replica_write(&self, index: usize) -> bool {
         let replica = &self.replicas[index];
-        let fresh = replica.clock(self.now).since(replica.renewed_at) <= RENEW_DEADLINE;
-        replica.leading && fresh
+        let fresh = replica.local_time(self.now).since(replica.renewed_at) <= RENEW_DEADLINE;
+        replica.is_leader && fresh
     }
 
     /// A request reaches the API server, even if the replica that sent it has crashed meanwhile.
-    pub fn call(&mut self, index: usize, life: u64, at: usize) {
+    pub fn handle_replica_request(&mut self, index: usize, life: u64, at: usize) {
         if self.replicas[index].life != life && self.replicas[index].calls.len() <= at {
             return;
         }
@@ -465,8 +478,8 @@ impl World {
             let it = &self.replicas[index].calls[at];
             (it.key.clone(), it.set.clone(), it.call.clone(), it.sent_at, it.decided.clone())
         };
-        let fault = self.draw_write_fault(is_read);
-        let too_late = sent_at + WRITE_LIMIT < self.now || self.now < self.replicas[index].cut_off_until;
+        let fault = self.next_write_fault(is_read);
+        let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
         let outcome = match fault {
             _ if too_late => Outcome::Refused(Refusal::NoAnswer),
             Some(WriteFault::CrashBefore) => {
@@ -484,15 +497,24 @@ impl World {
             Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
                 let before = self.server.revision();
                 let body = manifest::body(&set, &call, Binding::Scheduler).unwrap_or_default();
-                self.checks.before_call(&self.server, &decided, &set, &call, &body, self.now);
-                let outcome = self.apply(index, &key, &set, &call);
-                self.trace
-                    .say(self.now, || format!("replica {index} {} -> {}", named(&call), answered(&outcome)));
-                self.checks.after_call(&self.server, &decided, &set, &call, &outcome, before, self.now);
+                self.checks.check_request(&self.server, &decided, &set, &call, &body, self.now);
+                let outcome = self.apply_request(index, &key, &set, &call);
+                self.trace.add_line(self.now, || {
+                    format!("replica {index} {} -> {}", describe_call(&call), describe_outcome(&outcome))
+                });
+                self.checks.check_applied_request(
+                    &self.server,
+                    &decided,
+                    &set,
+                    &call,
+                    &outcome,
+                    before,
+                    self.now,
+                );
                 outcome
             }
         };
-        self.checks.answered(&decided, &call, &outcome, fault);
+        self.checks.on_response(&decided, &call, &outcome, fault);
         let lost =
             matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
         if fault == Some(WriteFault::CrashAfter) {
@@ -500,26 +522,26 @@ impl World {
             return;
         }
         let delay = if lost {
-            (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now)
+            (sent_at + WRITE_TIMEOUT + Duration::from_millis(500)).since(self.now)
         } else {
-            self.soon()
+            self.random_delay()
         };
         self.replicas[index].calls[at].outcome = Some(match fault {
             _ if lost => Outcome::Refused(Refusal::NoAnswer),
             Some(WriteFault::ServerApplied) => Outcome::Refused(Refusal::Server("request timed out".into())),
             _ => outcome,
         });
-        self.after(delay, Task::Answer { replica: index, life, call: at });
+        self.schedule_after(delay, SimTask::Response { replica: index, life, call: at });
     }
 
-    fn draw_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
+    fn next_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
         let fault = if is_read {
-            self.mix.write_fault(&mut self.rng)
+            self.mix.random_write_fault(&mut self.rng)
         } else {
             self.writes += 1;
-            match self.strike.write {
+            match self.injected_fault.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.next_fault.take().or_else(|| self.mix.write_fault(&mut self.rng)),
+                _ => self.next_fault.take().or_else(|| self.mix.random_write_fault(&mut self.rng)),
             }
         };
         let possible_for_read = !matches!(
@@ -534,24 +556,28 @@ impl World {
         fault.filter(|_| !is_read || possible_for_read)
     }
 
-    pub fn answer(&mut self, index: usize, life: u64, at: usize) {
-        if !self.lives(index, life, || Task::Answer { replica: index, life, call: at }) {
+    pub fn deliver_response(&mut self, index: usize, life: u64, at: usize) {
+        if !self.is_running_or_defer(index, life, || SimTask::Response { replica: index, life, call: at }) {
             return;
         }
         let replica = &mut self.replicas[index];
         let flight = &mut replica.calls[at];
         let (key, call) = (flight.key.clone(), flight.call.clone());
         let Some(outcome) = flight.outcome.take() else { return };
-        let Some(acting) = replica.acts.get_mut(&key) else { return };
+        let Some(acting) = replica.executing.get_mut(&key) else { return };
         if let Outcome::Set(set) = &outcome {
             acting.decided.rechecked = Some((set.uid.clone(), set.deleting));
         }
         acting.act.outcome(&call, outcome);
-        self.pump(index, &key);
+        self.send_ready_requests(index, &key);
     }
 
-    pub fn timer(&mut self, index: usize, life: u64, key: &ObjectKey) {
-        if !self.lives(index, life, || Task::Timer { replica: index, life, key: key.clone() }) {
+    pub fn fire_timer(&mut self, index: usize, life: u64, key: &ObjectKey) {
+        if !self.is_running_or_defer(index, life, || SimTask::Timer {
+            replica: index,
+            life,
+            key: key.clone(),
+        }) {
             return;
         }
         let replica = &mut self.replicas[index];
@@ -562,33 +588,33 @@ impl World {
         }
     }
 
-    pub fn renew(&mut self, index: usize, life: u64) {
-        if !self.lives(index, life, || Task::Renew { replica: index, life }) {
+    pub fn renew_lease(&mut self, index: usize, life: u64) {
+        if !self.is_running_or_defer(index, life, || SimTask::Renew { replica: index, life }) {
             return;
         }
-        self.after(RENEW_EVERY, Task::Renew { replica: index, life });
-        let clock = self.replicas[index].clock(self.now);
+        self.schedule_after(RETRY_PERIOD, SimTask::Renew { replica: index, life });
+        let clock = self.replicas[index].local_time(self.now);
         if self.now < self.replicas[index].cut_off_until {
             if RENEW_DEADLINE < clock.since(self.replicas[index].renewed_at) {
-                self.step_down(index);
+                self.stop_leading(index);
             }
             return;
         }
         let mine = self.lease.holder == Some((index, life));
         let free = self.lease.holder.is_none() || self.lease.until <= self.now;
         // A leader that finds another holder in the Lease has lost it, even if that holder is gone again.
-        if !mine && (!free || self.replicas[index].leading) {
-            return self.step_down(index);
+        if !mine && (!free || self.replicas[index].is_leader) {
+            return self.stop_leading(index);
         }
-        self.checks.renewed((index, life));
-        self.lease = Lease { holder: Some((index, life)), until: self.now + LEASE };
+        self.checks.on_lease_renewed((index, life));
+        self.lease = LeaderLease { holder: Some((index, life)), until: self.now + LEASE_DURATION };
         self.replicas[index].renewed_at = clock;
-        if !self.replicas[index].leading {
-            self.trace.say(self.now, || format!("replica {index} leads"));
-            self.replicas[index].leading = true;
+        if !self.replicas[index].is_leader {
+            self.trace.add_line(self.now, || format!("replica {index} leads"));
+            self.replicas[index].is_leader = true;
             // A new leader must see all writes of the previous leader, so it lists again.
             for kind in Kind::ALL {
-                self.relist(index, kind, self.server.revision());
+                self.relist_kind(index, kind, self.server.revision());
             }
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             self.replicas[index].queue.extend(keys);
@@ -597,14 +623,14 @@ impl World {
     }
 
     /// Ends the process of a leader that has lost its Lease; a new process starts.
-    fn step_down(&mut self, index: usize) {
-        if self.replicas[index].leading {
+    fn stop_leading(&mut self, index: usize) {
+        if self.replicas[index].is_leader {
             self.crash_replica(index);
         }
     }
 
     /// Executes a request on the simulated API server, with the body that the controller would send.
-    fn apply(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Outcome {
+    fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Outcome {
         let actor = Actor::Controller(index);
         let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
         let namespace = key.namespace.clone();
@@ -673,7 +699,7 @@ impl World {
     }
 }
 
-fn named(call: &Call) -> String {
+fn describe_call(call: &Call) -> String {
     match call {
         Call::ReadSet => "reads the set".to_owned(),
         Call::ListPods => "lists the set's pods".to_owned(),
@@ -706,7 +732,7 @@ fn named(call: &Call) -> String {
     }
 }
 
-fn answered(outcome: &Outcome) -> String {
+fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
         Outcome::Deleted => "deleted".to_owned(),
@@ -721,7 +747,7 @@ fn answered(outcome: &Outcome) -> String {
     }
 }
 
-fn one_line(plan: &Plan) -> String {
+fn plan_summary(plan: &Plan) -> String {
     let text = plan.to_string();
     let text = text.trim_end().replace('\n', " | ");
     let status = if plan.status.is_some() { " +status" } else { "" };
@@ -730,7 +756,7 @@ fn one_line(plan: &Plan) -> String {
 
 impl World {
     /// Ends the faults of a replica: clock steps, network partition and stalled watches.
-    pub fn mend_replica(&mut self, index: usize) {
+    pub fn end_replica_faults(&mut self, index: usize) {
         let now = self.now;
         let replica = &mut self.replicas[index];
         replica.skew = replica.usual_skew;
@@ -738,7 +764,7 @@ impl World {
         replica.stuck_until.clear();
     }
 
-    pub fn stick(&mut self, kind: Kind, span: Duration) {
+    pub fn stall_watches(&mut self, kind: Kind, span: Duration) {
         let until = self.now + span;
         for replica in &mut self.replicas {
             replica.stuck_until.insert(kind, until);
@@ -746,17 +772,17 @@ impl World {
     }
 
     /// Enqueues all sets on the leader. In a converged cluster no write may result.
-    pub fn resync(&mut self) {
+    pub fn enqueue_all_sets(&mut self) {
         for index in 0..self.replicas.len() {
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
-            if self.replicas[index].leading {
+            if self.replicas[index].is_leader {
                 self.replicas[index].queue.extend(keys);
                 self.wake_worker(index);
             }
         }
     }
 
-    pub fn set_scheduler(&mut self, runs: bool) {
+    pub fn set_scheduler_enabled(&mut self, runs: bool) {
         self.scheduler_runs = runs;
     }
 }

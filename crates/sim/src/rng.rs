@@ -9,7 +9,7 @@ impl Rng {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    pub fn draw(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ impl Rng {
 
     /// A random number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.draw() % end }
+        if end == 0 { 0 } else { self.next_u64() % end }
     }
 
     /// A random number from `low` to `high`, both included.

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::actors::kubelet::Nature;
+use crate::actors::kubelet::ImageBehaviour;
 use crate::faults::Mix;
 use crate::invariants::Violation;
 use crate::rng::Rng;
@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct RunResult {
     pub seed: u64,
     pub violation: Option<Violation>,
     pub hash: u64,
@@ -23,39 +23,39 @@ pub struct Verdict {
 }
 
 /// Duration of the phase with faults.
-const TROUBLED: Duration = Duration::from_secs(240);
+const FAULTS_DURATION: Duration = Duration::from_secs(240);
 
-pub fn run(seed: u64, verbose: bool) -> Verdict {
-    let mut world = draw(seed);
+pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
+    let mut world = random_world(seed);
     world.trace.lines = verbose.then(Vec::new);
     // S9: nothing panics. A panic is reported as a violation of the seed.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        world.start();
-        world.run_for(TROUBLED);
-        world.heal();
-        world.settle();
-        world.stays_settled();
+        world.start_processes();
+        world.run_for(FAULTS_DURATION);
+        world.end_all_faults();
+        world.run_until_converged();
+        world.check_stays_converged();
     }));
     if let Err(panic) = outcome {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-        world.checks.fail("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+        world.checks.report_violation("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
     }
-    Verdict {
+    RunResult {
         seed,
         violation: world.violation().cloned(),
         hash: world.trace.hash(),
         steps: world.trace.steps,
         writes: world.writes,
-        scenario: world.server.scenario(),
+        scenario: world.server.scenario_text(),
         trace: world.trace.lines.take().unwrap_or_default(),
     }
 }
 
 /// Draws the cluster of a seed: one to six nodes, one or two sets, one or two controller replicas.
-fn draw(seed: u64) -> World {
+fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
-    let mix = Mix::draw(&mut rng);
+    let mix = Mix::random(&mut rng);
     let replicas = usize::try_from(rng.between(1, 2)).unwrap_or(1);
     let mut world = World::new(seed, replicas, mix);
     let nodes = rng.between(1, 6);
@@ -66,17 +66,23 @@ fn draw(seed: u64) -> World {
         text += &format!("node n{node}{zone}{taint}\n");
     }
     for name in ["d", "e"].iter().take(usize::try_from(rng.between(1, 2)).unwrap_or(1)) {
-        let strategy = world.some_strategy();
+        let strategy = world.random_strategy();
         let min_ready = rng.below(3) * 5;
         let history = rng.below(4);
         let tolerate = if rng.chance(200) { " tolerate=gpu:NoSchedule" } else { "" };
         text += &format!("set {name} {strategy} min-ready={min_ready} history={history}{tolerate}\n");
     }
-    world.add(&text);
+    world.add_scenario_objects(&text);
     if rng.chance(250) {
-        let natures = [Nature::NeverReady, Nature::Fails, Nature::Ends, Nature::KillsNode, Nature::Crashes];
+        let natures = [
+            ImageBehaviour::NeverReady,
+            ImageBehaviour::Fails,
+            ImageBehaviour::Ends,
+            ImageBehaviour::KillsNode,
+            ImageBehaviour::Crashes,
+        ];
         let nature = rng.pick(&natures).copied().unwrap_or_default();
-        world.natures.insert(format!("d:{}", rng.between(1, 4)), nature);
+        world.image_behaviours.insert(format!("d:{}", rng.between(1, 4)), nature);
     }
     world.settings.burst =
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);

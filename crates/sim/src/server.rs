@@ -30,7 +30,7 @@ pub enum Actor {
 
 /// One committed change of an object.
 #[derive(Clone, Debug)]
-pub struct Commit {
+pub struct SimCommit {
     pub revision: u64,
     pub kind: Kind,
     pub key: ObjectKey,
@@ -41,11 +41,11 @@ pub struct Commit {
 }
 
 /// The revision of a change and the fact after it; `None` if the object was deleted.
-type Version = (u64, Option<Watched>);
+type ObjectVersion = (u64, Option<Watched>);
 
 /// The simulated API server.
 #[derive(Debug)]
-pub struct Server {
+pub struct SimServer {
     pub store: Store,
     shared: Interner,
     objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
@@ -54,8 +54,8 @@ pub struct Server {
     pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
     pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// All versions of every object, to check what a controller saw at an earlier revision.
-    versions: BTreeMap<(Kind, ObjectKey), Vec<Version>>,
-    pub log: Vec<Commit>,
+    versions: BTreeMap<(Kind, ObjectKey), Vec<ObjectVersion>>,
+    pub log: Vec<SimCommit>,
     /// Time of the last Lease renewal, by node.
     pub leases: BTreeMap<Text, Time>,
     uids: u64,
@@ -69,7 +69,7 @@ pub struct Server {
 /// Length of the store's history: more commits than any run makes, so that no watch is compacted by accident.
 const HISTORY_MAX: usize = 100_000;
 
-impl Default for Server {
+impl Default for SimServer {
     fn default() -> Self {
         Self {
             store: Store::new(HISTORY_MAX),
@@ -91,7 +91,7 @@ impl Default for Server {
     }
 }
 
-pub fn prefix(kind: Kind) -> &'static str {
+pub fn store_key_prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Sets => "daemonsets.apps/",
         Kind::Nodes => "nodes/",
@@ -100,11 +100,11 @@ pub fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-fn path(kind: Kind, key: &ObjectKey) -> String {
-    format!("{}{}/{}", prefix(kind), key.namespace, key.name)
+fn store_key(kind: Kind, key: &ObjectKey) -> String {
+    format!("{}{}/{}", store_key_prefix(kind), key.namespace, key.name)
 }
 
-impl Server {
+impl SimServer {
     pub fn set_now(&mut self, now: Time) {
         self.now = now;
     }
@@ -118,8 +118,8 @@ impl Server {
     }
 
     /// The JSON of an object as it is sent to clients.
-    pub fn json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
-        self.store.get(&path(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
+    pub fn object_json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
+        self.store.get(&store_key(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
     }
 
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
@@ -127,13 +127,13 @@ impl Server {
     }
 
     /// The fact of an object at a revision; `None` if the object did not exist.
-    pub fn at(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Watched> {
+    pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Watched> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
     /// All versions of an object that were current between two revisions, both included.
-    pub fn between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Watched>> {
+    pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Watched>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
         let mut found: Vec<Option<&Watched>> = Vec::new();
@@ -146,13 +146,13 @@ impl Server {
     }
 
     /// The result of a list at a revision, which may be older than the current one.
-    pub fn list(&self, kind: Kind, revision: u64) -> Vec<Watched> {
+    pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Watched> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
-        of_kind.filter_map(|((kind, key), _)| self.at(*kind, key, revision).cloned()).collect()
+        of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
     }
 
     /// Whether new pods are rejected: the quota is used up, or the namespace is terminating.
-    pub fn refuses_pods(&self) -> bool {
+    pub fn rejects_new_pods(&self) -> bool {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
@@ -168,7 +168,11 @@ impl Server {
         let meta = &mut object["metadata"];
         if meta["name"].as_str().is_none_or(str::is_empty) {
             self.names += 1;
-            let generated = format!("{}{}", meta["generateName"].as_str().unwrap_or("x-"), base(self.names));
+            let generated = format!(
+                "{}{}",
+                meta["generateName"].as_str().unwrap_or("x-"),
+                generated_name_suffix(self.names)
+            );
             meta["name"] = generated.into();
         }
         let key = ObjectKey::new(
@@ -189,10 +193,10 @@ impl Server {
             meta["generation"] = 1.into();
         }
         if kind == Kind::Pods {
-            have_defaults(&mut object);
+            set_pod_defaults(&mut object);
         }
         if kind == Kind::Nodes {
-            have_reasons(&mut object);
+            set_conditions_for_taints(&mut object);
             // Every node has enough resources for all pods: the simulation does not cover resource shortage.
             object["status"]["allocatable"] = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
         }
@@ -212,7 +216,7 @@ impl Server {
         let mut object = (*before).clone();
         change(&mut object);
         if kind == Kind::Nodes && actor == Actor::User {
-            have_reasons(&mut object);
+            set_conditions_for_taints(&mut object);
         }
         if object == *before {
             return Ok(self.resource_version(kind, key));
@@ -225,7 +229,7 @@ impl Server {
         let last_finalizer_went = no_finalizers
             && !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
             && !object["metadata"]["deletionTimestamp"].is_null();
-        if last_finalizer_went && (kind != Kind::Pods || pod_may_go(&object)) {
+        if last_finalizer_went && (kind != Kind::Pods || may_delete_pod_immediately(&object)) {
             self.commit(kind, key, None, actor);
         } else {
             self.commit(kind, key, Some(object), actor);
@@ -248,7 +252,7 @@ impl Server {
                 return Err(Refusal::Conflict);
             }
         }
-        self.update(kind, key, actor, |object| merge(object, patch))
+        self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
     /// Replaces the status of a set. UID and resourceVersion must match.
@@ -280,7 +284,7 @@ impl Server {
             return Err(Refusal::Conflict);
         }
         let held = !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        let at_once = force || kind != Kind::Pods || pod_may_go(&before);
+        let at_once = force || kind != Kind::Pods || may_delete_pod_immediately(&before);
         if at_once && !held {
             self.commit(kind, key, None, actor);
             return Ok(());
@@ -299,7 +303,7 @@ impl Server {
     }
 
     pub fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
-        self.store.get(&path(kind, key)).map_or(0, |it| it.modified)
+        self.store.get(&store_key(kind, key)).map_or(0, |it| it.modified)
     }
 
     pub fn uid(&self, kind: Kind, key: &ObjectKey) -> Option<&str> {
@@ -307,7 +311,7 @@ impl Server {
     }
 
     /// The state of the cluster as scenario text, which a test can parse.
-    pub fn scenario(&self) -> String {
+    pub fn scenario_text(&self) -> String {
         let of = |kind| self.objects(kind).map(|(_, it)| (**it).clone()).collect();
         scenario::print(&scenario::World {
             now: self.now.as_micros() / 1_000_000 - scenario::EPOCH_S,
@@ -319,7 +323,7 @@ impl Server {
     }
 
     /// Replays a recorded change of another server, byte for byte and at its revision. `json` is `None` for a deletion.
-    pub fn replay(
+    pub fn replay_commit(
         &mut self,
         revision: u64,
         kind: Kind,
@@ -329,13 +333,13 @@ impl Server {
         at: Time,
     ) {
         // Skipped revisions belong to kinds that the simulation does not have.
-        self.store.skip_to(revision.saturating_sub(1));
+        self.store.skip_to_revision(revision.saturating_sub(1));
         self.now = self.now.max(at);
         let object = json.map(|it| {
             let draft = Draft::split(&it).expect("it has a resourceVersion");
             (serde_json::from_slice(&it).expect("JSON"), draft)
         });
-        self.keep(kind, key, object, actor);
+        self.store_change(kind, key, object, actor);
     }
 
     fn commit(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>, actor: Actor) {
@@ -344,33 +348,33 @@ impl Server {
             let json = serde_json::to_vec(&object).expect("JSON");
             (object, Draft::split(&json).expect("it has a resourceVersion"))
         });
-        self.keep(kind, key, object, actor);
+        self.store_change(kind, key, object, actor);
     }
 
-    fn keep(&mut self, kind: Kind, key: &ObjectKey, object: Option<(Value, Draft)>, actor: Actor) {
-        let path = path(kind, key);
+    fn store_change(&mut self, kind: Kind, key: &ObjectKey, object: Option<(Value, Draft)>, actor: Actor) {
+        let path = store_key(kind, key);
         let revision = match object {
             Some((mut object, draft)) => {
                 let event = self.store.put(&path, Expect::Any, &draft).expect("no precondition");
                 object["metadata"]["resourceVersion"] = event.revision.to_string().into();
                 self.objects.insert((kind, key.clone()), Arc::new(object));
-                self.note(kind, key, Some(event.value()));
+                self.record_fact(kind, key, Some(event.latest_value()));
                 event.revision
             }
             None => {
                 self.objects.remove(&(kind, key.clone())).expect("it was there");
                 let event = self.store.delete(&path, Expect::Any).expect("it was there");
-                self.note(kind, key, None);
+                self.record_fact(kind, key, None);
                 event.revision
             }
         };
         let fact =
             self.versions.get(&(kind, key.clone())).and_then(|it| it.last()).and_then(|it| it.1.clone());
-        self.log.push(Commit { revision, kind, key: key.clone(), actor, at: self.now, fact });
+        self.log.push(SimCommit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 
     /// Parses the newest version of an object and stores the fact.
-    fn note(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
+    fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
             Kind::Sets => Some(Watched::Set(Arc::new(facts::set(json, shared).expect("a set")))),
@@ -397,7 +401,7 @@ impl Server {
 
 /// Sets the spec fields that every pod of the simulation has, as a mutating webhook would: it may run to completion,
 /// has a long grace period and a readiness probe, and uses the host network.
-fn have_defaults(pod: &mut Value) {
+fn set_pod_defaults(pod: &mut Value) {
     if pod["status"].is_null() {
         pod["status"] = json!({"phase": "Pending"});
     }
@@ -411,8 +415,8 @@ fn have_defaults(pod: &mut Value) {
 
 /// Sets the node condition that belongs to each condition taint; otherwise the node lifecycle controller would remove
 /// the taint.
-fn have_reasons(node: &mut Value) {
-    const REASONS: [(&str, &str); 4] = [
+fn set_conditions_for_taints(node: &mut Value) {
+    const CONDITION_TAINTS: [(&str, &str); 4] = [
         ("network-unavailable", "NetworkUnavailable"),
         ("memory-pressure", "MemoryPressure"),
         ("disk-pressure", "DiskPressure"),
@@ -423,7 +427,7 @@ fn have_reasons(node: &mut Value) {
     let is_told = |node: &Value, kind: &str| {
         node["status"]["conditions"].as_array().into_iter().flatten().any(|it| it["type"] == *kind)
     };
-    for (name, kind) in REASONS {
+    for (name, kind) in CONDITION_TAINTS {
         if has(name) || is_told(node, kind) {
             let status = if has(name) { "True" } else { "False" };
             merge_conditions(&mut node["status"], &[json!({"type": kind, "status": status})]);
@@ -435,14 +439,14 @@ fn have_reasons(node: &mut Value) {
 }
 
 /// Whether a pod may be deleted immediately: it was never bound, or it has finished.
-fn pod_may_go(pod: &Value) -> bool {
+fn may_delete_pod_immediately(pod: &Value) -> bool {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// Applies a patch: a JSON merge patch, except that `ownerReferences` are merged by UID and `conditions` by type, and
 /// `podIPs` are replaced, as in a strategic merge patch.
-pub fn merge(object: &mut Value, patch: &Value) {
+pub fn apply_patch(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
         return;
@@ -450,7 +454,7 @@ pub fn merge(object: &mut Value, patch: &Value) {
     for (name, change) in fields {
         match (name.as_str(), change) {
             ("uid" | "resourceVersion", _) => {}
-            ("ownerReferences", Value::Array(references)) => merge_owners(object, references),
+            ("ownerReferences", Value::Array(references)) => merge_owner_references(object, references),
             ("conditions", Value::Array(conditions)) => merge_conditions(object, conditions),
             ("podIPs", Value::Array(addresses)) => {
                 object[name] = addresses.iter().filter(|it| it["$patch"].is_null()).cloned().collect();
@@ -464,14 +468,14 @@ pub fn merge(object: &mut Value, patch: &Value) {
                 if !object[name].is_object() {
                     object[name] = json!({});
                 }
-                merge(&mut object[name], change);
+                apply_patch(&mut object[name], change);
             }
             _ => object[name] = change.clone(),
         }
     }
 }
 
-fn merge_owners(metadata: &mut Value, references: &[Value]) {
+fn merge_owner_references(metadata: &mut Value, references: &[Value]) {
     let mut owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
     for reference in references {
         owners.retain(|it| it["uid"] != reference["uid"]);
@@ -486,10 +490,10 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     for change in changed {
         match conditions.iter_mut().find(|it| it["type"] == change["type"]) {
-            Some(condition) => merge(condition, change),
+            Some(condition) => apply_patch(condition, change),
             None => {
                 let mut condition = json!({});
-                merge(&mut condition, change);
+                apply_patch(&mut condition, change);
                 conditions.push(condition);
             }
         }
@@ -498,12 +502,12 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
 }
 
 /// The generated suffix of a name, from the alphabet that Kubernetes uses.
-fn base(mut number: u64) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+fn generated_name_suffix(mut number: u64) -> String {
+    const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut out = String::new();
     for _ in 0..4 {
-        let len = ALPHABET.len() as u64;
-        out.insert(0, char::from(ALPHABET[usize::try_from(number % len).expect("small")]));
+        let len = NAME_ALPHABET.len() as u64;
+        out.insert(0, char::from(NAME_ALPHABET[usize::try_from(number % len).expect("small")]));
         number /= len;
     }
     out

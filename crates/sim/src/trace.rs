@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use muster_api::time::Time;
 use muster_engine::scenario;
 
-use crate::server::Commit;
-use crate::world::Task;
+use crate::server::SimCommit;
+use crate::world::SimTask;
 
 /// The trace of a run.
 #[derive(Clone, Debug)]
@@ -27,31 +27,31 @@ impl Trace {
         self.hash
     }
 
-    pub fn step(&mut self, now: Time, task: &Task) {
+    pub fn record_step(&mut self, now: Time, task: &SimTask) {
         self.steps += 1;
         let mut text = String::new();
         let _ = write!(text, "{} {task:?}", now.as_micros());
-        self.mix(&text);
+        self.update_hash(&text);
     }
 
-    pub fn commit(&mut self, commit: &Commit) {
+    pub fn record_commit(&mut self, commit: &SimCommit) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
-        self.say(commit.at, || {
+        self.add_line(commit.at, || {
             format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision)
         });
         let text = format!("{} {:?} {}", commit.revision, commit.kind, commit.key);
-        self.mix(&text);
+        self.update_hash(&text);
     }
 
     /// Adds a log line, if the run is traced.
-    pub fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
+    pub fn add_line(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             let micros = now.as_micros() - scenario::EPOCH_S * 1_000_000;
             lines.push(format!("{:>6}.{:06}  {}", micros / 1_000_000, micros % 1_000_000, line()));
         }
     }
 
-    fn mix(&mut self, text: &str) {
+    fn update_hash(&mut self, text: &str) {
         for byte in text.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }

@@ -11,19 +11,19 @@ use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario;
 
-use crate::actors::kubelet::{Kubelet, Nature};
+use crate::actors::kubelet::{ImageBehaviour, Kubelet};
+use crate::controllers::{self, ControllerProcess, ControllerStep, SimController};
 use crate::faults::{Mix, WatchFault, WriteFault};
-use crate::invariants::liveness::SETTLED_WITHIN;
+use crate::invariants::liveness::CONVERGENCE_TIMEOUT;
 use crate::invariants::{Checks, Violation};
-use crate::parts::{self, Move, Part, Plays};
-use crate::replica::{Lease, Replica};
+use crate::replica::{LeaderLease, Replica};
 use crate::rng::Rng;
-use crate::server::Server;
+use crate::server::SimServer;
 use crate::trace::Trace;
 
 /// A scheduled step of the simulation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Task {
+pub enum SimTask {
     /// Delivers the next watch event of a kind to a replica's cache.
     Deliver {
         replica: usize,
@@ -31,7 +31,7 @@ pub enum Task {
         kind: Kind,
     },
     /// A replica reconciles the next key of its work queue.
-    Work {
+    Reconcile {
         replica: usize,
         life: u64,
     },
@@ -42,7 +42,7 @@ pub enum Task {
         call: usize,
     },
     /// The API server's response reaches the replica.
-    Answer {
+    Response {
         replica: usize,
         life: u64,
         call: usize,
@@ -64,12 +64,12 @@ pub enum Task {
     },
     Kubelet(Text),
     /// All live nodes send their heartbeats.
-    Beat,
+    Heartbeats,
     /// A built-in controller takes a step.
-    Part {
-        part: Part,
+    ControllerStep {
+        part: SimController,
         life: u64,
-        its: Move,
+        its: ControllerStep,
     },
     Bookmark,
     /// Injects random faults into nodes and processes.
@@ -79,47 +79,47 @@ pub enum Task {
 
 /// A single injected fault: at the n-th write, or at the n-th delivered watch event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Strike {
+pub struct InjectedFault {
     pub write: Option<(usize, WriteFault)>,
     pub watch: Option<(usize, WatchFault)>,
 }
 
 /// Maximum number of steps in [`World::run_for`]: a run takes some thousands, and more means a hot loop.
-const STEPS_MAX: u64 = 100_000;
+const RUN_STEPS_MAX: u64 = 100_000;
 
 /// The simulated cluster.
 #[derive(Debug)]
 pub struct World {
     pub now: Time,
     pub rng: Rng,
-    pub server: Server,
+    pub server: SimServer,
     pub replicas: Vec<Replica>,
-    pub parts: BTreeMap<Part, Box<dyn Plays>>,
-    pub lease: Lease,
+    pub parts: BTreeMap<SimController, Box<dyn ControllerProcess>>,
+    pub lease: LeaderLease,
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// Behaviour of the containers of each image.
-    pub natures: BTreeMap<String, Nature>,
+    pub image_behaviours: BTreeMap<String, ImageBehaviour>,
     pub mix: Mix,
-    pub strike: Strike,
+    pub injected_fault: InjectedFault,
     pub settings: Settings,
     pub checks: Checks,
     pub trace: Trace,
     /// Number of Kubernetes Events that the controllers recorded, by reason.
     pub events: BTreeMap<String, usize>,
-    tasks: BTreeMap<(Time, u64), Task>,
+    tasks: BTreeMap<(Time, u64), SimTask>,
     sequence: u64,
     seen_commits: usize,
     /// Number of controller writes and of delivered watch events so far; a [`InjectedFault`] counts by them.
     pub writes: usize,
     pub deliveries: usize,
     /// Time of each kubelet's next scheduled sync.
-    pub woken: BTreeMap<Text, Time>,
+    pub kubelet_sync_due: BTreeMap<Text, Time>,
     pub scheduler_runs: bool,
     pub garbage_runs: bool,
     pub user_budget: u64,
     /// Maximum number of steps of the whole run; more mean a hot loop.
     pub steps_max: u64,
-    pub settled_within: Duration,
+    pub convergence_timeout: Duration,
     /// Fault of the next controller write, regardless of the mix.
     pub next_fault: Option<WriteFault>,
 }
@@ -131,14 +131,14 @@ impl World {
         let skew_s = mix.skew_s;
         let mut world = Self {
             now: start,
-            server: Server::default(),
+            server: SimServer::default(),
             replicas: (0..replicas).map(|_| Replica::new(&mut rng, skew_s)).collect(),
-            parts: parts::all(),
-            lease: Lease::default(),
+            parts: controllers::all_controllers(),
+            lease: LeaderLease::default(),
             kubelets: BTreeMap::new(),
-            natures: BTreeMap::new(),
+            image_behaviours: BTreeMap::new(),
             mix,
-            strike: Strike::default(),
+            injected_fault: InjectedFault::default(),
             settings: Settings::default(),
             checks: Checks::default(),
             trace: Trace::default(),
@@ -148,12 +148,12 @@ impl World {
             seen_commits: 0,
             writes: 0,
             deliveries: 0,
-            woken: BTreeMap::new(),
+            kubelet_sync_due: BTreeMap::new(),
             scheduler_runs: true,
             garbage_runs: true,
             user_budget: 0,
             steps_max: 2_000_000,
-            settled_within: SETTLED_WITHIN,
+            convergence_timeout: CONVERGENCE_TIMEOUT,
             next_fault: None,
             rng,
         };
@@ -162,71 +162,71 @@ impl World {
     }
 
     /// Starts all processes. Objects created before this call exist when the controllers list.
-    pub fn start(&mut self) {
+    pub fn start_processes(&mut self) {
         self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
-        self.after(Duration::from_millis(10), Task::Beat);
+        self.schedule_after(Duration::from_millis(10), SimTask::Heartbeats);
         for part in self.parts.keys().copied().collect::<Vec<_>>() {
-            let delay = self.soon();
-            self.after(delay, Task::Part { part, life: 0, its: Move::Begin });
+            let delay = self.random_delay();
+            self.schedule_after(delay, SimTask::ControllerStep { part, life: 0, its: ControllerStep::Start });
         }
-        self.after(Duration::from_secs(30), Task::Bookmark);
-        self.after(Duration::from_millis(500), Task::Chaos);
-        self.spread_commits();
+        self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
+        self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
+        self.process_new_commits();
     }
 
-    pub fn after(&mut self, delay: Duration, task: Task) {
+    pub fn schedule_after(&mut self, delay: Duration, task: SimTask) {
         self.sequence += 1;
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
     /// A random delay within the latency of the fault mix.
-    pub fn soon(&mut self) -> Duration {
+    pub fn random_delay(&mut self) -> Duration {
         Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
     }
 
     /// Executes the next task. Returns `false` if there is none.
-    pub fn step(&mut self) -> bool {
+    pub fn execute_next_task(&mut self) -> bool {
         let Some(((at, _), task)) = self.tasks.pop_first() else { return false };
         self.now = self.now.max(at);
         self.server.set_now(self.now);
-        self.trace.step(self.now, &task);
+        self.trace.record_step(self.now, &task);
         if self.steps_max < self.trace.steps {
             let steps = self.trace.steps;
-            self.checks.fail("W14", || format!("{steps} steps without an end: a hot loop"));
+            self.checks.report_violation("W14", || format!("{steps} steps without an end: a hot loop"));
         }
         match task {
-            Task::Deliver { replica, life, kind } => self.deliver(replica, life, kind),
-            Task::Work { replica, life } => self.work(replica, life),
-            Task::Call { replica, life, call } => self.call(replica, life, call),
-            Task::Answer { replica, life, call } => self.answer(replica, life, call),
-            Task::Timer { replica, life, key } => self.timer(replica, life, &key),
-            Task::Renew { replica, life } => self.renew(replica, life),
-            Task::Restart { replica } => self.start_replica(replica),
-            Task::Resume { replica } => self.resume(replica),
-            Task::Kubelet(node) => self.kubelet(&node),
-            Task::Beat => self.beat(),
-            Task::Part { part, life, its } => self.part(part, life, its),
-            Task::Bookmark => self.bookmark(),
-            Task::Chaos => self.chaos(),
-            Task::User => self.user(),
+            SimTask::Deliver { replica, life, kind } => self.deliver_event(replica, life, kind),
+            SimTask::Reconcile { replica, life } => self.reconcile_next_key(replica, life),
+            SimTask::Call { replica, life, call } => self.handle_replica_request(replica, life, call),
+            SimTask::Response { replica, life, call } => self.deliver_response(replica, life, call),
+            SimTask::Timer { replica, life, key } => self.fire_timer(replica, life, &key),
+            SimTask::Renew { replica, life } => self.renew_lease(replica, life),
+            SimTask::Restart { replica } => self.start_replica(replica),
+            SimTask::Resume { replica } => self.resume_replica(replica),
+            SimTask::Kubelet(node) => self.sync_kubelet(&node),
+            SimTask::Heartbeats => self.send_heartbeats(),
+            SimTask::ControllerStep { part, life, its } => self.step_controller(part, life, its),
+            SimTask::Bookmark => self.send_bookmarks(),
+            SimTask::Chaos => self.inject_faults(),
+            SimTask::User => self.execute_random_user_action(),
         }
-        self.spread_commits();
+        self.process_new_commits();
         true
     }
 
     /// Schedules the delivery of new commits to all watches, and checks the invariants on them.
-    pub fn spread_commits(&mut self) {
+    pub fn process_new_commits(&mut self) {
         while let Some(commit) = self.server.log.get(self.seen_commits).cloned() {
             self.seen_commits += 1;
-            self.trace.commit(&commit);
-            self.checks.committed(&self.server, &commit, self.now);
+            self.trace.record_commit(&commit);
+            self.checks.on_commit(&self.server, &commit, self.now);
             for replica in 0..self.replicas.len() {
-                self.expect_delivery(replica, commit.kind);
+                self.schedule_delivery(replica, commit.kind);
             }
-            self.expect_delivery_to_parts(commit.kind);
+            self.schedule_delivery_to_controllers(commit.kind);
             match commit.kind {
                 Kind::Pods => {
                     let fact = match &commit.fact {
@@ -236,31 +236,31 @@ impl World {
                         _ => None,
                     };
                     if let Some(node) = fact {
-                        self.wake_kubelet(&node);
+                        self.schedule_kubelet_sync(&node);
                     }
                 }
                 Kind::Nodes => {
-                    self.wake_kubelet(&commit.key.name);
+                    self.schedule_kubelet_sync(&commit.key.name);
                 }
                 Kind::Sets | Kind::Revisions => {}
             }
         }
-        self.checks.after_step(&self.server, self.now);
+        self.checks.check_store_revision(&self.server, self.now);
         let somebody = self.replicas.iter().any(|it| it.can_lead(self.now));
         self.checks.check_lease(self.lease.until <= self.now, somebody, self.now);
     }
 
-    pub fn wake_kubelet(&mut self, node: &Text) {
+    pub fn schedule_kubelet_sync(&mut self, node: &Text) {
         if self.kubelets.contains_key(node) {
-            let delay = self.soon();
-            self.wake_kubelet_at(node, self.now + delay);
+            let delay = self.random_delay();
+            self.schedule_kubelet_sync_at(node, self.now + delay);
         }
     }
 
-    pub fn wake_kubelet_at(&mut self, node: &Text, at: Time) {
-        if self.woken.get(node).is_none_or(|earlier| at < *earlier) {
-            self.woken.insert(node.clone(), at);
-            self.after(at.since(self.now), Task::Kubelet(node.clone()));
+    pub fn schedule_kubelet_sync_at(&mut self, node: &Text, at: Time) {
+        if self.kubelet_sync_due.get(node).is_none_or(|earlier| at < *earlier) {
+            self.kubelet_sync_due.insert(node.clone(), at);
+            self.schedule_after(at.since(self.now), SimTask::Kubelet(node.clone()));
         }
     }
 
@@ -272,11 +272,11 @@ impl World {
                 Some(((at, _), _)) if *at <= end => {}
                 _ => break,
             }
-            if !self.step() {
+            if !self.execute_next_task() {
                 break;
             }
-            if STEPS_MAX < self.trace.steps {
-                self.checks.fail("W14", || "a hot loop: many steps without progress".to_owned());
+            if RUN_STEPS_MAX < self.trace.steps {
+                self.checks.report_violation("W14", || "a hot loop: many steps without progress".to_owned());
             }
         }
         if self.violation().is_none() {
@@ -290,19 +290,24 @@ impl World {
     }
 
     pub fn has_user_task(&self) -> bool {
-        self.tasks.values().any(|it| *it == Task::User)
+        self.tasks.values().any(|it| *it == SimTask::User)
     }
 
     /// Whether no delivery, request or response is pending; periodic tasks and timers do not count.
-    pub fn is_quiet(&self) -> bool {
-        self.replicas.iter().all(Replica::is_quiet)
+    pub fn has_no_pending_requests(&self) -> bool {
+        self.replicas.iter().all(Replica::has_no_work)
             && !self.tasks.values().any(|task| {
                 matches!(
                     task,
-                    Task::Deliver { .. }
-                        | Task::Call { .. }
-                        | Task::Answer { .. }
-                        | Task::Part { its: Move::Deliver(_) | Move::Call(_) | Move::Answer(_), .. }
+                    SimTask::Deliver { .. }
+                        | SimTask::Call { .. }
+                        | SimTask::Response { .. }
+                        | SimTask::ControllerStep {
+                            its: ControllerStep::Deliver(_)
+                                | ControllerStep::Call(_)
+                                | ControllerStep::Answer(_),
+                            ..
+                        }
                 )
             })
     }

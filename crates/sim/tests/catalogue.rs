@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use muster_sim::case::{Case, Verdict, run_case};
+use muster_sim::case::{Case, CaseResult, run_case};
 use muster_sim::faults::{WatchFault, WriteFault};
-use muster_sim::world::Strike;
+use muster_sim::world::InjectedFault;
 
 fn cases() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
     // A name, or part of one, for whoever works on a case.
     let only = std::env::var("CASE").unwrap_or_default();
-    let mut cases = Case::all(&folder).unwrap_or_else(|it| panic!("{it}"));
+    let mut cases = Case::read_folder(&folder).unwrap_or_else(|it| panic!("{it}"));
     cases.retain(|it| it.name.contains(&only));
     cases
 }
@@ -44,10 +44,10 @@ fn on_all_cores<T: Sync>(jobs: &[T], work: impl Fn(&T) -> Option<String> + Sync)
     said.into_inner().expect("no panic while it was held").into_values().collect()
 }
 
-fn complaint(case: &Case, strike: Strike, verdict: &Verdict, what: &str) -> String {
+fn complaint(case: &Case, strike: InjectedFault, verdict: &CaseResult, what: &str) -> String {
     let at = match strike {
-        Strike { write: Some((at, fault)), .. } => format!(" with {fault:?} at write {at}"),
-        Strike { watch: Some((at, fault)), .. } => format!(" with {fault:?} at event {at}"),
+        InjectedFault { write: Some((at, fault)), .. } => format!(" with {fault:?} at write {at}"),
+        InjectedFault { watch: Some((at, fault)), .. } => format!(" with {fault:?} at event {at}"),
         _ => String::new(),
     };
     format!("{}{at} broke {what}\nthe world then:\n{}", case.name, verdict.scenario)
@@ -71,9 +71,9 @@ fn must_hold(said: &[String], runs: usize) {
 fn every_case_ends_as_it_should() {
     let cases = cases();
     let said = on_all_cores(&cases, |case| {
-        let verdict = run_case(case, Strike::default());
+        let verdict = run_case(case, InjectedFault::default());
         let violation = verdict.violation.as_ref()?;
-        Some(complaint(case, Strike::default(), &verdict, &violation.to_string()))
+        Some(complaint(case, InjectedFault::default(), &verdict, &violation.to_string()))
     });
     must_hold(&said, cases.len());
 }
@@ -86,13 +86,13 @@ fn every_case_bears_one_fault_anywhere() {
     let mut jobs = Vec::new();
     let mut runs = 0;
     for case in cases.iter().filter(|it| it.once.is_none()) {
-        let calm = run_case(case, Strike::default());
+        let calm = run_case(case, InjectedFault::default());
         let writes = (1..=calm.writes).flat_map(|at| WriteFault::ALL.map(|fault| (at, fault)));
         let watches = (1..=calm.deliveries).flat_map(|at| WatchFault::ALL.map(|fault| (at, fault)));
         let calm = std::sync::Arc::new(calm);
         let strikes = writes
-            .map(|it| Strike { write: Some(it), watch: None })
-            .chain(watches.map(|it| Strike { write: None, watch: Some(it) }));
+            .map(|it| InjectedFault { write: Some(it), watch: None })
+            .chain(watches.map(|it| InjectedFault { write: None, watch: Some(it) }));
         for strike in strikes {
             jobs.push((case, calm.clone(), strike));
             runs += 1;
@@ -110,7 +110,7 @@ fn every_case_bears_one_fault_anywhere() {
 }
 
 /// L8.
-fn more_than_one_more(calm: &Verdict, struck: &Verdict) -> Option<String> {
+fn more_than_one_more(calm: &CaseResult, struck: &CaseResult) -> Option<String> {
     struck.summary.iter().find_map(|((node, what), count)| {
         let usual = calm.summary.get(&(node.clone(), *what)).copied().unwrap_or(0);
         (usual + 1 < *count).then(|| format!("{count} times {what} on {node}, {usual} without the fault"))

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::{
-    Class, Conflict, Draft, Event, Expect, Index, Limits, LogError, OverLimit, Revision, Store, Window,
+    CommitConflict, CommitEvent, Draft, Expect, LogError, OverLimit, Revision, SelectorIndex, Store,
+    StoreLimits, Window, WriteClass,
 };
 
 /// A storage engine: orders commits, makes them durable and publishes them.
@@ -24,7 +25,7 @@ pub trait Backend: Send + Sync {
     fn close(&self);
 }
 
-pub type OnCommitted = Box<dyn FnOnce(Result<Arc<Event>, CommitError>) + Send>;
+pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
 pub type OnFresh = Box<dyn FnOnce(Result<(), NotFresh>) + Send>;
 
 /// The backend cannot confirm that its state is current.
@@ -35,9 +36,9 @@ pub struct NotFresh {
 }
 
 /// Options of a [`Db`](crate::Db): history window, limits and callbacks.
-pub struct Options {
+pub struct DbOptions {
     pub window: Window,
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// Maximum number of queued commits; further ones are rejected immediately.
     pub queue_max: usize,
     pub on_commit: OnCommit,
@@ -46,7 +47,7 @@ pub struct Options {
 }
 
 /// Called with every batch after it is published and before its callers get their results.
-pub type OnCommit = Box<dyn Fn(&[Arc<Event>]) + Send + Sync>;
+pub type OnCommit = Box<dyn Fn(&[Arc<CommitEvent>]) + Send + Sync>;
 pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 
 /// A write to one key, with its preconditions.
@@ -56,14 +57,14 @@ pub struct Commit {
     pub expect: Expect,
     /// Additional precondition: another key, and the revision that it must still have.
     pub within: Option<(String, Revision)>,
-    pub class: Class,
-    pub write: Write,
+    pub class: WriteClass,
+    pub write: CommitWrite,
 }
 
 /// What a commit does to its key.
 #[derive(Debug)]
-pub enum Write {
-    Put { index: Index, expires_s: Option<u64>, draft: Draft },
+pub enum CommitWrite {
+    Put { index: SelectorIndex, expires_s: Option<u64>, draft: Draft },
     Delete,
 }
 
@@ -71,7 +72,7 @@ pub enum Write {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     #[error(transparent)]
-    Conflict(#[from] Conflict),
+    Conflict(#[from] CommitConflict),
     #[error(transparent)]
     OverLimit(#[from] OverLimit),
     #[error("too many writes are waiting for the disk: try again later")]
@@ -84,21 +85,21 @@ pub enum CommitError {
     Failed { why: String },
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for DbOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("window", &self.window).finish_non_exhaustive()
     }
 }
 
 /// The store that readers see. Only the backend modifies it.
-pub struct Published {
+pub struct PublishedStore {
     store: RwLock<Store>,
     on_commit: OnCommit,
 }
 
 // A poisoned lock is still used: no panic can leave a half-published batch, because readers change nothing and the
 // backend publishes from one place.
-impl Published {
+impl PublishedStore {
     pub fn new(store: Store, on_commit: OnCommit) -> Arc<Self> {
         Arc::new(Self { store: RwLock::new(store), on_commit })
     }
@@ -109,23 +110,23 @@ impl Published {
 
     /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the commits
     /// that left the history, in order.
-    pub fn publish(&self, events: &[Arc<Event>], trimmed: impl FnOnce(&[Arc<Event>])) {
-        self.change(trimmed, |store, trimmed| {
-            events.iter().for_each(|it| store.apply(it.clone()));
-            store.trim(trimmed);
+    pub fn publish(&self, events: &[Arc<CommitEvent>], trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
+        self.modify_store(trimmed, |store, trimmed| {
+            events.iter().for_each(|it| store.apply_commit(it.clone()));
+            store.trim_history(trimmed);
         });
         (self.on_commit)(events);
     }
 
     /// Drops the history up to `floor`. Calls `trimmed` with the dropped commits, in order.
-    pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<Event>])) {
-        self.change(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
+    pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
+        self.modify_store(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
     }
 
-    fn change(
+    fn modify_store(
         &self,
-        trimmed: impl FnOnce(&[Arc<Event>]),
-        change: impl FnOnce(&mut Store, &mut dyn FnMut(Arc<Event>)),
+        trimmed: impl FnOnce(&[Arc<CommitEvent>]),
+        change: impl FnOnce(&mut Store, &mut dyn FnMut(Arc<CommitEvent>)),
     ) {
         let mut events = Vec::new();
         let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +138,7 @@ impl Published {
     }
 }
 
-impl fmt::Debug for Published {
+impl fmt::Debug for PublishedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Published at {}", self.read().revision())
     }

@@ -3,29 +3,29 @@
 use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};
 
-use crate::backend::{Backend, Commit, CommitError, NotFresh, Options, Published};
-use crate::local::Local;
-use crate::{Event, Log, LogError, Revision, Store};
+use crate::backend::{Backend, Commit, CommitError, DbOptions, NotFresh, PublishedStore};
+use crate::local_backend::LocalBackend;
+use crate::{CommitEvent, Log, LogError, Revision, Store};
 
 /// A handle to the database; clones share one store. The backend is dropped with the last handle.
 #[derive(Clone)]
-pub struct Db(Arc<Handle>);
+pub struct Db(Arc<DbHandle>);
 
-struct Handle {
-    published: Arc<Published>,
+struct DbHandle {
+    published: Arc<PublishedStore>,
     backend: Box<dyn Backend>,
 }
 
 impl Db {
     /// Opens a database over a local log. Reads the whole log, without parsing values.
-    pub fn open(log: impl Log + 'static, options: Options) -> Result<Self, LogError> {
-        let (published, local) = Local::open(log, options)?;
+    pub fn open(log: impl Log + 'static, options: DbOptions) -> Result<Self, LogError> {
+        let (published, local) = LocalBackend::open(log, options)?;
         Ok(Self::new(published, local))
     }
 
     /// A database over any backend, which publishes its commits to `published`.
-    pub fn new(published: Arc<Published>, backend: impl Backend + 'static) -> Self {
-        Self(Arc::new(Handle { published, backend: Box::new(backend) }))
+    pub fn new(published: Arc<PublishedStore>, backend: impl Backend + 'static) -> Self {
+        Self(Arc::new(DbHandle { published, backend: Box::new(backend) }))
     }
 
     /// Locks the published state and history for reading. Commits wait while the guard is held.
@@ -37,7 +37,7 @@ impl Db {
     pub fn commit(
         &self,
         commit: Commit,
-        done: impl FnOnce(Result<Arc<Event>, CommitError>) + Send + 'static,
+        done: impl FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send + 'static,
     ) {
         self.0.backend.commit(commit, Box::new(done));
     }

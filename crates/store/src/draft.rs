@@ -17,45 +17,45 @@ pub struct Draft {
 impl Draft {
     /// Splits an object's JSON around its resourceVersion; `None` if it has none.
     pub fn split(object: &[u8]) -> Option<Self> {
-        let version = version_span(object)?;
+        let version = resource_version_range(object)?;
         Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
     }
 
     /// The object's JSON with `revision` as its resourceVersion.
-    pub fn at(&self, revision: Revision) -> Bytes {
-        splice(&self.head, revision, &self.tail)
+    pub fn with_revision(&self, revision: Revision) -> Bytes {
+        join_with_revision(&self.head, revision, &self.tail)
     }
 }
 
 /// The object with `revision` as its resourceVersion. A watch event of an object that was deleted, or that no longer
 /// matches the selector, carries the last matching state and the revision of the change. An object without a
 /// resourceVersion is unchanged.
-pub fn with_version(object: &Bytes, revision: Revision) -> Bytes {
-    match version_span(object) {
-        Some(version) => splice(&object[..version.start], revision, &object[version.end..]),
+pub fn with_resource_version(object: &Bytes, revision: Revision) -> Bytes {
+    match resource_version_range(object) {
+        Some(version) => join_with_revision(&object[..version.start], revision, &object[version.end..]),
         None => object.clone(),
     }
 }
 
 /// Joins both parts around the revision. The result stays in memory, so it is allocated with its exact length.
-fn splice(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
+fn join_with_revision(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
     [head, revision.to_string().as_bytes(), tail].concat().into()
 }
 
 /// The byte range of `metadata.resourceVersion` without the quotes, found by scanning instead of parsing the whole
 /// object.
-fn version_span(object: &[u8]) -> Option<Range<usize>> {
-    let metadata = member(object, 0, b"metadata")?;
-    let version = member(object, metadata, b"resourceVersion")?;
+fn resource_version_range(object: &[u8]) -> Option<Range<usize>> {
+    let metadata = find_member_value(object, 0, b"metadata")?;
+    let version = find_member_value(object, metadata, b"resourceVersion")?;
     if object.get(version) != Some(&b'"') {
         return None;
     }
-    Some(version + 1..string_end(object, version)?)
+    Some(version + 1..find_string_end(object, version)?)
 }
 
 /// The position of the value of a member. `start` is the opening brace of the object; the JSON has no whitespace
 /// between tokens.
-fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
+fn find_member_value(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {
         match json.get(at)? {
@@ -63,7 +63,7 @@ fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
             b'}' | b']' if depth <= 1 => return None,
             b'}' | b']' => depth -= 1,
             b'"' => {
-                let end = string_end(json, at)?;
+                let end = find_string_end(json, at)?;
                 if depth == 1 && json.get(end + 1) == Some(&b':') && json[at + 1..end] == *name {
                     return Some(end + 2);
                 }
@@ -76,7 +76,7 @@ fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
 }
 
 /// The position of the closing quote of the string whose opening quote is at `start`.
-fn string_end(json: &[u8], start: usize) -> Option<usize> {
+fn find_string_end(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
         match json.get(at)? {
@@ -95,8 +95,8 @@ mod tests {
 
     fn check(object: &str, expected: &str) {
         let object = Bytes::from(object.to_owned());
-        assert_eq!(with_version(&object, 17), expected);
-        let draft = Draft::split(&object).map(|it| it.at(17));
+        assert_eq!(with_resource_version(&object, 17), expected);
+        let draft = Draft::split(&object).map(|it| it.with_revision(17));
         assert_eq!(draft.unwrap_or(object), expected);
     }
 
@@ -121,8 +121,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_cause_a_panic(bytes in "[{}\\[\\]\":,\\\\a]{0,40}", name in "a{0,2}") {
-            let _ = member(bytes.as_bytes(), 0, name.as_bytes());
-            let _ = with_version(&Bytes::from(bytes), 1);
+            let _ = find_member_value(bytes.as_bytes(), 0, name.as_bytes());
+            let _ = with_resource_version(&Bytes::from(bytes), 1);
         }
     }
 }

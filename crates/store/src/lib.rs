@@ -12,10 +12,10 @@
 mod backend;
 mod db;
 mod draft;
-mod index;
-mod local;
+mod local_backend;
 mod log;
 mod marker;
+mod selector_index;
 mod sqlite;
 mod store;
 mod usage;
@@ -26,16 +26,19 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Backend, Commit, CommitError, NotFresh, OnCommit, OnCommitted, OnFailure, OnFresh, Options, Published,
-    Write,
+    Backend, Commit, CommitError, CommitWrite, DbOptions, NotFresh, OnCommit, OnCommitted, OnFailure,
+    OnFresh, PublishedStore,
 };
 pub use crate::db::Db;
-pub use crate::draft::{Draft, with_version};
-pub use crate::index::Index;
-pub use crate::log::{Compaction, Log, LogError, MemoryLog, OnRow, Row};
-pub use crate::sqlite::{Directory, Guard, Keys, KeysError, Opened, Sqlite, backup, convert, restore};
+pub use crate::draft::{Draft, with_resource_version};
+pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
+pub use crate::selector_index::SelectorIndex;
+pub use crate::sqlite::{
+    DataFileGuard, Directory, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, convert_secrets,
+    restore,
+};
 pub use crate::store::{Store, Window};
-pub use crate::usage::{Class, Limits, OverLimit, Usage};
+pub use crate::usage::{OverLimit, StoreLimits, StoreUsage, WriteClass};
 
 /// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST_REVISION`].
 pub type Revision = u64;
@@ -43,10 +46,10 @@ pub type Revision = u64;
 /// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the
 /// first slash is the kind: history is kept, and watches are notified, per kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct StoredObject {
     pub key: Arc<str>,
     pub value: Bytes,
-    pub index: Index,
+    pub index: SelectorIndex,
     pub created: Revision,
     pub modified: Revision,
     /// Expiry time in seconds since the Unix epoch. The store does not delete expired records: see [`Store::expired`].
@@ -62,12 +65,14 @@ pub enum Expect {
 }
 
 impl Expect {
-    pub(crate) fn check(self, found: Option<&Arc<Record>>) -> Result<(), Conflict> {
+    pub(crate) fn check_precondition(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
-            (Self::At(_), None) => Err(Conflict::Missing),
-            (Self::Absent, Some(it)) => Err(Conflict::Exists { at: it.modified }),
-            (Self::At(at), Some(it)) if at != it.modified => Err(Conflict::Modified { at: it.modified }),
+            (Self::At(_), None) => Err(CommitConflict::Missing),
+            (Self::Absent, Some(it)) => Err(CommitConflict::Exists { at: it.modified }),
+            (Self::At(at), Some(it)) if at != it.modified => {
+                Err(CommitConflict::Modified { at: it.modified })
+            }
             (Self::At(_), Some(_)) => Ok(()),
         }
     }
@@ -75,13 +80,13 @@ impl Expect {
 
 /// The precondition of a commit does not hold; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conflict {
+pub enum CommitConflict {
     Exists { at: Revision },
     Missing,
     Modified { at: Revision },
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for CommitConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exists { at } => write!(f, "the key exists, at revision {at}"),
@@ -93,14 +98,14 @@ impl fmt::Display for Conflict {
     }
 }
 
-impl std::error::Error for Conflict {}
+impl std::error::Error for CommitConflict {}
 
 /// One commit, as watches deliver it.
 #[derive(Debug)]
-pub struct Event {
+pub struct CommitEvent {
     pub revision: Revision,
     pub key: Arc<str>,
-    pub change: Change,
+    pub change: KeyChange,
     /// Encoded watch frames, created by the first watch that needs one and shared by all. The server defines content
     /// and order.
     pub frames: [OnceLock<Bytes>; 2],
@@ -108,20 +113,20 @@ pub struct Event {
 
 /// The change of one key: a write or a deletion, with the record before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     Put {
-        now: Arc<Record>,
-        before: Option<Arc<Record>>,
+        now: Arc<StoredObject>,
+        before: Option<Arc<StoredObject>>,
     },
     /// A deletion. `last` is the value of `before` with the revision of the deletion.
     Delete {
-        before: Arc<Record>,
+        before: Arc<StoredObject>,
         last: Bytes,
     },
 }
 
-impl Change {
-    pub(crate) fn before(&self) -> Option<&Arc<Record>> {
+impl KeyChange {
+    pub(crate) fn previous_object(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Put { before, .. } => before.as_ref(),
             Self::Delete { before, .. } => Some(before),
@@ -129,8 +134,8 @@ impl Change {
     }
 }
 
-impl Event {
-    pub(crate) fn new(revision: Revision, key: Arc<str>, change: Change) -> Arc<Self> {
+impl CommitEvent {
+    pub(crate) fn new(revision: Revision, key: Arc<str>, change: KeyChange) -> Arc<Self> {
         Arc::new(Self { revision, key, change, frames: Default::default() })
     }
 
@@ -138,45 +143,45 @@ impl Event {
     pub fn put(
         revision: Revision,
         key: &str,
-        before: Option<Arc<Record>>,
+        before: Option<Arc<StoredObject>>,
         value: Bytes,
-        index: Index,
+        index: SelectorIndex,
         expires_s: Option<u64>,
     ) -> Arc<Self> {
         let created = before.as_ref().map_or(revision, |it| it.created);
         // The allocation of the key is shared with the previous record.
         let key = before.as_ref().map_or_else(|| Arc::from(key), |it| it.key.clone());
-        let now = Record { key: key.clone(), value, index, created, modified: revision, expires_s };
-        Self::new(revision, key, Change::Put { now: Arc::new(now), before })
+        let now = StoredObject { key: key.clone(), value, index, created, modified: revision, expires_s };
+        Self::new(revision, key, KeyChange::Put { now: Arc::new(now), before })
     }
 
     /// Rule: a delete event carries the last stored object with the revision of the deletion.
     /// Upstream: `transformPrevObject` in the watch of the etcd3 store.
-    pub fn delete(revision: Revision, before: Arc<Record>) -> Arc<Self> {
-        let last = with_version(&before.value, revision);
-        Self::new(revision, before.key.clone(), Change::Delete { before, last })
+    pub fn delete(revision: Revision, before: Arc<StoredObject>) -> Arc<Self> {
+        let last = with_resource_version(&before.value, revision);
+        Self::new(revision, before.key.clone(), KeyChange::Delete { before, last })
     }
 
     /// The object after the commit, or its last state if the commit deleted it.
-    pub fn value(&self) -> &Bytes {
+    pub fn latest_value(&self) -> &Bytes {
         match &self.change {
-            Change::Put { now, .. } => &now.value,
-            Change::Delete { last, .. } => last,
+            KeyChange::Put { now, .. } => &now.value,
+            KeyChange::Delete { last, .. } => last,
         }
     }
 
-    pub fn before(&self) -> Option<&Arc<Record>> {
-        self.change.before()
+    pub fn previous_object(&self) -> Option<&Arc<StoredObject>> {
+        self.change.previous_object()
     }
 }
 
-impl PartialEq for Event {
+impl PartialEq for CommitEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.revision, &self.key, &self.change) == (other.revision, &other.key, &other.change)
     }
 }
 
-impl Eq for Event {}
+impl Eq for CommitEvent {}
 
 /// The requested revision is older than the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Event, Index, Revision, Store};
+use crate::{CommitEvent, Revision, SelectorIndex, Store};
 
 /// A durable log of commits. A log holds a floor revision and one row per commit. The rows up to the floor are the
 /// state at the floor; the rows after it are all later commits.
 pub trait Log: Send {
     /// The revision after which the log holds every commit.
-    fn floor(&mut self) -> Result<Revision, LogError>;
+    fn history_floor(&mut self) -> Result<Revision, LogError>;
 
     /// Reads every row in the order of revisions. A row that `on_row` rejects results in [`LogError::Damaged`].
     fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError>;
 
     /// Appends a batch of commits, and returns when it is durable. Rows of the batch that `compaction` names are not
     /// stored. After an error nothing of the batch is durable; after [`LogError::Failed`] that is unknown.
-    fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError>;
+    fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
+    -> Result<(), LogError>;
 
     /// Whether the disk has space for writes other than deletes. A log may reserve space for deletes.
     fn has_reserve(&mut self) -> bool {
@@ -31,23 +32,23 @@ pub trait Log: Send {
     }
 
     /// Does periodic work, such as checkpoints. Called after each batch, when its callers have their results.
-    fn maintain(&mut self) -> Result<(), LogError> {
+    fn run_maintenance(&mut self) -> Result<(), LogError> {
         Ok(())
     }
 }
 
-pub type OnRow<'a> = &'a mut dyn FnMut(Row) -> Result<(), String>;
+pub type OnRow<'a> = &'a mut dyn FnMut(LogRow) -> Result<(), String>;
 
 /// A commit as the log stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct LogRow {
     pub revision: Revision,
     pub key: Arc<str>,
     /// The commit deleted the key. Its value is `last` of [`KeyChange::Delete`](crate::KeyChange::Delete).
     pub is_delete: bool,
     pub created: Revision,
     pub expires_s: Option<u64>,
-    pub index: Index,
+    pub index: SelectorIndex,
     pub value: Bytes,
 }
 
@@ -111,15 +112,15 @@ pub enum LogError {
 pub struct MemoryLog;
 
 impl Log for MemoryLog {
-    fn floor(&mut self) -> Result<Revision, LogError> {
-        Ok(Store::FIRST)
+    fn history_floor(&mut self) -> Result<Revision, LogError> {
+        Ok(Store::FIRST_REVISION)
     }
 
     fn load(&mut self, _: OnRow<'_>) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn append(&mut self, _: &[Arc<Event>], _: Option<&Compaction>) -> Result<(), LogError> {
+    fn append(&mut self, _: &[Arc<CommitEvent>], _: Option<&Compaction>) -> Result<(), LogError> {
         Ok(())
     }
 }

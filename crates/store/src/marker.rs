@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 
 use crate::{LogError, Revision};
 
-const TITLE: &str = "muster cluster 1\nuid ";
-const BEFORE_REVISION: &str = "\nrevision ";
+const MARKER_HEADER: &str = "muster cluster 1\nuid ";
+const REVISION_LABEL: &str = "\nrevision ";
 const UID_LEN: usize = 36;
-const DIGITS: usize = 20;
-const REVISION_AT: usize = TITLE.len() + UID_LEN + BEFORE_REVISION.len();
-const LEN: usize = REVISION_AT + DIGITS + 1;
+const REVISION_DIGITS: usize = 20;
+const REVISION_OFFSET: usize = MARKER_HEADER.len() + UID_LEN + REVISION_LABEL.len();
+const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 
 /// The content of a cluster marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct MarkerContent {
     pub(crate) uid: String,
     /// A revision that the database has reached or passed.
     pub(crate) revision: Revision,
 }
 
-impl Content {
+impl MarkerContent {
     /// Reads a marker: `None` if the file does not exist, [`io::ErrorKind::InvalidData`] if it is not a marker.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
@@ -37,17 +37,18 @@ impl Content {
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        muster_files::write_private(path, self.text().as_bytes())
+        muster_files::write_private(path, self.to_text().as_bytes())
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let Self { uid, revision } = self;
-        format!("{TITLE}{uid}{BEFORE_REVISION}{revision:0DIGITS$}\n")
+        format!("{MARKER_HEADER}{uid}{REVISION_LABEL}{revision:0REVISION_DIGITS$}\n")
     }
 
     fn parse(content: &[u8]) -> Option<Self> {
-        let text = str::from_utf8(content).ok().filter(|it| it.len() == LEN)?;
-        let (uid, revision) = text.strip_prefix(TITLE)?.strip_suffix('\n')?.split_once(BEFORE_REVISION)?;
+        let text = str::from_utf8(content).ok().filter(|it| it.len() == MARKER_LEN)?;
+        let (uid, revision) =
+            text.strip_prefix(MARKER_HEADER)?.strip_suffix('\n')?.split_once(REVISION_LABEL)?;
         let is_digits = revision.bytes().all(|it| it.is_ascii_digit());
         (uid.len() == UID_LEN && is_digits)
             .then_some(Self { uid: uid.to_owned(), revision: revision.parse().ok()? })
@@ -56,26 +57,28 @@ impl Content {
 
 /// The open marker file of a database in use.
 #[derive(Debug)]
-pub(crate) struct Marker {
+pub(crate) struct ClusterMarker {
     file: File,
     id: FileId,
     path: PathBuf,
 }
 
-impl Marker {
+impl ClusterMarker {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = muster_files::open_private(path)?;
-        let id = FileId::of(&file.metadata()?);
+        let id = FileId::from_metadata(&file.metadata()?);
         Ok(Self { file, id, path: path.to_owned() })
     }
 
     /// Writes the revision after it is durable. Errors are ignored: the marker may be behind.
-    pub(crate) fn advance(&self, revision: Revision) {
-        let _ = self.file.write_all_at(format!("{revision:0DIGITS$}").as_bytes(), REVISION_AT as u64);
+    pub(crate) fn advance_revision(&self, revision: Revision) {
+        let _ = self
+            .file
+            .write_all_at(format!("{revision:0REVISION_DIGITS$}").as_bytes(), REVISION_OFFSET as u64);
     }
 
-    pub(crate) fn check(&self) -> Result<(), LogError> {
-        self.id.check(&self.path)
+    pub(crate) fn check_not_replaced(&self) -> Result<(), LogError> {
+        self.id.check_not_replaced(&self.path)
     }
 }
 
@@ -84,14 +87,14 @@ impl Marker {
 pub(crate) struct FileId(u64, u64);
 
 impl FileId {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         Self(metadata.dev(), metadata.ino())
     }
 
     /// Fails if `path` no longer refers to this file.
-    pub(crate) fn check(self, path: &Path) -> Result<(), LogError> {
+    pub(crate) fn check_not_replaced(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
-            Ok(found) if Self::of(&found) == self => Ok(()),
+            Ok(found) if Self::from_metadata(&found) == self => Ok(()),
             // Only NotFound means removed; other errors are ignored.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Ok(()),
             _ => Err(LogError::Replaced { path: path.to_owned() }),
@@ -105,22 +108,28 @@ mod tests {
 
     #[test]
     fn a_marker_is_read_back_and_other_content_is_rejected() {
-        let content = Content { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
-        assert_eq!(content.text().len(), LEN);
-        assert_eq!(Content::parse(content.text().as_bytes()), Some(content.clone()));
-        for broken in
-            ["", &content.text()[1..], &content.text().replace("42", "4x"), &format!("{}x", content.text())]
-        {
-            assert_eq!(Content::parse(broken.as_bytes()), None, "{broken:?}");
+        let content = MarkerContent { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
+        assert_eq!(content.to_text().len(), MARKER_LEN);
+        assert_eq!(MarkerContent::parse(content.to_text().as_bytes()), Some(content.clone()));
+        for broken in [
+            "",
+            &content.to_text()[1..],
+            &content.to_text().replace("42", "4x"),
+            &format!("{}x", content.to_text()),
+        ] {
+            assert_eq!(MarkerContent::parse(broken.as_bytes()), None, "{broken:?}");
         }
         let path = std::env::temp_dir().join(format!("muster-marker-{}", std::process::id()));
         content.write(&path).unwrap();
-        let marker = Marker::open(&path).unwrap();
-        marker.advance(u64::MAX);
-        assert_eq!(Content::read(&path).unwrap(), Some(Content { revision: u64::MAX, ..content }));
-        assert_eq!(marker.check(), Ok(()));
+        let marker = ClusterMarker::open(&path).unwrap();
+        marker.advance_revision(u64::MAX);
+        assert_eq!(
+            MarkerContent::read(&path).unwrap(),
+            Some(MarkerContent { revision: u64::MAX, ..content })
+        );
+        assert_eq!(marker.check_not_replaced(), Ok(()));
         fs::remove_file(&path).unwrap();
-        assert_eq!(marker.check(), Err(LogError::Replaced { path: path.clone() }));
-        assert_eq!(Content::read(&path).unwrap(), None);
+        assert_eq!(marker.check_not_replaced(), Err(LogError::Replaced { path: path.clone() }));
+        assert_eq!(MarkerContent::read(&path).unwrap(), None);
     }
 }

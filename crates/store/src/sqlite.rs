@@ -3,10 +3,10 @@
 //! A commit is one row, and the table is append-only except for compaction: see [`Log`]. There is no index by key,
 //! because reads are served from memory. The view `object` shows the current state in an SQLite shell.
 
-mod cluster;
-mod convert;
-mod reserve;
-mod seal;
+mod data_directory;
+mod disk_reserve;
+mod encryption;
+mod secret_conversion;
 mod wal;
 
 use std::fs::{self, File};
@@ -16,50 +16,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_files::{create_private, sync_parent};
+use muster_files::{create_private, sync_parent_dir};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
-use crate::local;
+use crate::local_backend;
 use crate::log::OnRow;
-use crate::marker::Content;
-use crate::{Change, Compaction, Event, Index, Log, LogError, Revision, Row, Store};
+use crate::marker::MarkerContent;
+use crate::{CommitEvent, Compaction, KeyChange, Log, LogError, LogRow, Revision, SelectorIndex, Store};
 
-use self::reserve::Reserve;
-use self::seal::OpenError;
+use self::disk_reserve::DiskReserve;
+use self::encryption::DecryptError;
 
-pub use self::cluster::{Directory, Guard, Opened};
-pub use self::convert::convert;
-pub use self::seal::{Keys, KeysError};
+pub use self::data_directory::{DataFileGuard, Directory, OpenedLog};
+pub use self::encryption::{EncryptionKeys, KeyFileError};
+pub use self::secret_conversion::convert_secrets;
 
 /// SQLite application ID of Muster's database files: "MSTR".
-const APPLICATION: i64 = 0x4d53_5452;
+const APPLICATION_ID: i64 = 0x4d53_5452;
 
 /// File format version, increased when older versions can no longer read the file.
-const FORMAT: i64 = 1;
+const FORMAT_VERSION: i64 = 1;
 
 /// File format version of a database with encrypted Secrets.
-const FORMAT_SEALED: i64 = 2;
+const FORMAT_VERSION_ENCRYPTED: i64 = 2;
 
 /// Size of the write-ahead log at which it is checkpointed. After a crash at most twice this is read again, in about 50
 /// ms, and a checkpoint is short enough for writers to wait for.
-const WAL_BYTES_MAX: usize = 8 << 20;
+const CHECKPOINT_WAL_BYTES: usize = 8 << 20;
 
 /// SQLite's default page size.
 const PAGE_BYTES: usize = 4096;
 
 /// Growth of the write-ahead log after which a checkpoint that a backup blocked is repeated.
-const WAL_BYTES_RETRY: usize = 1 << 20;
+const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 
 /// Time to wait for a lock on the database file. Only backups also open the file, and they hold locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Difference between the revision of a restored store and that of its backup: clients have seen revisions after the
 /// backup, and no new commit may reuse one of them.
-const RESTORED_AHEAD: Revision = 1_000_000_000;
+const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
 /// Suffixes of the files that SQLite keeps beside a database. Companion files of another database would corrupt this
 /// one.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+const COMPANION_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 const SCHEMA: &str = "
     CREATE TABLE version (
@@ -86,72 +86,90 @@ pub struct Sqlite {
     /// Estimated size of the write-ahead log.
     wal_bytes: usize,
     /// Guard of the files of the data directory; `None` for a database outside of one.
-    guard: Option<Guard>,
+    guard: Option<DataFileGuard>,
     /// Also has the database file open. Dropped after the connection, because closing any descriptor releases SQLite's
     /// locks.
-    reserve: Option<Reserve>,
-    sealing: Sealing,
+    reserve: Option<DiskReserve>,
+    sealing: SecretEncryption,
 }
 
 /// How values of Secrets are read and written.
 #[derive(Debug)]
-enum Sealing {
+enum SecretEncryption {
     /// Values are passed through: clear text, or sealed values while a backup is copied.
     Raw,
-    Keys(Keys),
+    Keys(EncryptionKeys),
 }
 
 impl Sqlite {
     /// Opens an existing database, and rejects a file of another program without changing it.
     fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
-        if is_empty(&path) && !is_empty(&sibling(&path, "-wal")) {
+        if is_empty_or_missing(&path) && !is_empty_or_missing(&with_suffix(&path, "-wal")) {
             return Err(LogError::Lost { path, what: "empty" });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&path, flags).map_err(|it| log_error(&path, &it))?;
-        let log = Self { connection, path, wal_bytes: 0, guard: None, reserve: None, sealing: Sealing::Raw };
+        let connection =
+            Connection::open_with_flags(&path, flags).map_err(|it| log_error_from_sqlite(&path, &it))?;
+        let log = Self {
+            connection,
+            path,
+            wal_bytes: 0,
+            guard: None,
+            reserve: None,
+            sealing: SecretEncryption::Raw,
+        };
         let of_file = || -> rusqlite::Result<(i64, i64, i64)> {
             log.connection.busy_timeout(LOCK_TIMEOUT)?;
-            Ok((log.number("application_id")?, log.number("user_version")?, log.number("page_count")?))
+            Ok((
+                log.pragma_number("application_id")?,
+                log.pragma_number("user_version")?,
+                log.pragma_number("page_count")?,
+            ))
         };
         match of_file().map_err(|it| log.log_error(&it))? {
-            (0, 0, 0) | (APPLICATION, FORMAT | FORMAT_SEALED, _) => Ok(log),
-            (APPLICATION, found, _) => Err(LogError::Newer { path: log.path, found, known: FORMAT_SEALED }),
+            (0, 0, 0) | (APPLICATION_ID, FORMAT_VERSION | FORMAT_VERSION_ENCRYPTED, _) => Ok(log),
+            (APPLICATION_ID, found, _) => {
+                Err(LogError::Newer { path: log.path, found, known: FORMAT_VERSION_ENCRYPTED })
+            }
             _ => Err(LogError::Foreign { path: log.path }),
         }
     }
 
     /// Creates the tables if there are none.
-    fn create(&mut self) -> rusqlite::Result<()> {
+    fn create_tables(&mut self) -> rusqlite::Result<()> {
         let connection = &mut self.connection;
         // In one transaction: a crash leaves either no page or a file with our application ID.
         if connection.pragma_query_value(None, "user_version", |it| it.get::<_, i64>(0))? == 0 {
             let transaction = connection.transaction()?;
             transaction.execute_batch(SCHEMA)?;
-            transaction.execute("INSERT INTO floor VALUES (?1)", [Store::FIRST as i64])?;
-            transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.pragma_update(None, "user_version", FORMAT)?;
+            transaction.execute("INSERT INTO floor VALUES (?1)", [Store::FIRST_REVISION as i64])?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", FORMAT_VERSION)?;
             transaction.commit()?;
         }
         Ok(())
     }
 
-    fn prepare(&mut self) -> rusqlite::Result<()> {
-        self.create()?;
+    fn configure(&mut self) -> rusqlite::Result<()> {
+        self.create_tables()?;
         let connection = &mut self.connection;
         // Each commit is synced before it is acknowledged. `rest` checkpoints the write-ahead log while no write waits.
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
-        connection
-            .pragma_update_and_check(None, "journal_size_limit", 4 * WAL_BYTES_MAX as i64, |_| Ok(()))?;
+        connection.pragma_update_and_check(
+            None,
+            "journal_size_limit",
+            4 * CHECKPOINT_WAL_BYTES as i64,
+            |_| Ok(()),
+        )?;
         connection.pragma_update(None, "cell_size_check", true)?;
         connection.pragma_update(None, "trusted_schema", false)?;
         Ok(())
     }
 
-    fn number(&self, pragma: &str) -> rusqlite::Result<i64> {
+    fn pragma_number(&self, pragma: &str) -> rusqlite::Result<i64> {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
@@ -167,43 +185,43 @@ impl Sqlite {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
         let (there, copied) = copied.map_err(|it| self.log_error(&it))?;
-        self.wal_bytes = if there == copied { 0 } else { WAL_BYTES_MAX - WAL_BYTES_RETRY };
+        self.wal_bytes = if there == copied { 0 } else { CHECKPOINT_WAL_BYTES - CHECKPOINT_RETRY_BYTES };
         if let Some(reserve) = &mut self.reserve {
-            reserve.checkpointed();
+            reserve.update_after_checkpoint();
         }
         Ok(())
     }
 
     fn log_error(&self, error: &rusqlite::Error) -> LogError {
-        log_error(&self.path, error)
+        log_error_from_sqlite(&self.path, error)
     }
 
     /// The encrypted values of the batch, by position; `None` for objects that are not Secrets.
-    fn sealed(&self, batch: &[Arc<Event>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
-        let Sealing::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
-        let seal = |it: &Arc<Event>| keys.seal(&it.key, it.revision, it.value());
+    fn encrypt_batch(&self, batch: &[Arc<CommitEvent>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
+        let SecretEncryption::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
+        let seal = |it: &Arc<CommitEvent>| keys.encrypt(&it.key, it.revision, it.latest_value());
         let sealed: Result<_, String> = batch.iter().map(seal).collect();
         sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
     }
 
     /// Decrypts the value of a row; `None` if the value is not encrypted or there are no keys.
-    fn opened(&self, stored: &Stored<'_>) -> Result<Option<Vec<u8>>, LogError> {
-        let Sealing::Keys(keys) = &self.sealing else { return Ok(None) };
-        keys.open(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
-            OpenError::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
-            OpenError::Changed => {
+    fn decrypt_row(&self, stored: &StoredRow<'_>) -> Result<Option<Vec<u8>>, LogError> {
+        let SecretEncryption::Keys(keys) = &self.sealing else { return Ok(None) };
+        keys.decrypt(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
+            DecryptError::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
+            DecryptError::Changed => {
                 let why = format!(
                     "the Secret at revision {} is not the one that was written there",
                     stored.revision
                 );
-                damaged(&self.path, &why)
+                damaged_error(&self.path, &why)
             }
         })
     }
 
     /// The ID of the key with which new Secrets are encrypted, or `None` if they are not.
-    fn writing_key(&self) -> Result<Option<String>, LogError> {
-        if self.number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_SEALED {
+    fn encryption_key_id(&self) -> Result<Option<String>, LogError> {
+        if self.pragma_number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_VERSION_ENCRYPTED {
             return Ok(None);
         }
         let id = self.connection.query_row("SELECT key FROM encryption", [], |it| it.get(0));
@@ -212,32 +230,32 @@ impl Sqlite {
 
     /// Rule: a database with encrypted Secrets can be opened only with their keys. With keys, new Secrets are
     /// encrypted.
-    fn unlock(&mut self, keys: Option<&Keys>) -> Result<(), LogError> {
-        let id = self.writing_key()?;
+    fn apply_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
+        let id = self.encryption_key_id()?;
         let Some(keys) = keys else {
             return match id {
                 None => Ok(()),
                 Some(id) => Err(LogError::NoKey { path: self.path.clone(), id }),
             };
         };
-        if let Some(id) = id.as_ref().filter(|it| !keys.has(it)) {
+        if let Some(id) = id.as_ref().filter(|it| !keys.has_key(it)) {
             return Err(LogError::NoKey { path: self.path.clone(), id: id.clone() });
         }
-        if id.as_deref() != Some(keys.id()) {
+        if id.as_deref() != Some(keys.active_key_id()) {
             let mut set = || -> rusqlite::Result<()> {
                 let transaction = self.connection.transaction()?;
-                set_writing_key(&transaction, Some(keys.id()))?;
+                set_encryption_key_id(&transaction, Some(keys.active_key_id()))?;
                 transaction.commit()
             };
-            set().map_err(|it| log_error(&self.path, &it))?;
+            set().map_err(|it| log_error_from_sqlite(&self.path, &it))?;
         }
-        self.sealing = Sealing::Keys(keys.clone());
+        self.sealing = SecretEncryption::Keys(keys.clone());
         Ok(())
     }
 
-    fn insert(
+    fn write_batch(
         &mut self,
-        batch: &[Arc<Event>],
+        batch: &[Arc<CommitEvent>],
         sealed: &[Option<Vec<u8>>],
         compaction: Option<&Compaction>,
     ) -> rusqlite::Result<()> {
@@ -259,7 +277,7 @@ impl Sqlite {
                 if compaction.is_some_and(|it| it.rows.contains(&event.revision)) {
                     continue;
                 }
-                let mut stored = Stored::of(event);
+                let mut stored = StoredRow::from_event(event);
                 if let Some(Some(sealed)) = sealed.get(at) {
                     stored.value = sealed;
                 }
@@ -269,7 +287,7 @@ impl Sqlite {
                     stored.is_delete,
                     stored.created,
                     stored.expires_s,
-                    stored.sum(),
+                    stored.checksum(),
                     stored.index,
                     stored.value
                 ])?;
@@ -277,7 +295,7 @@ impl Sqlite {
         }
         if let Some(reserve) = &mut self.reserve {
             let pages = transaction.pragma_query_value(None, "page_count", |it| it.get::<_, i64>(0))?;
-            let allocated = reserve.allocate(pages.unsigned_abs() * PAGE_BYTES as u64);
+            let allocated = reserve.allocate_database(pages.unsigned_abs() * PAGE_BYTES as u64);
             allocated.map_err(|_| rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None))?;
         }
         transaction.commit()
@@ -285,11 +303,11 @@ impl Sqlite {
 }
 
 impl Log for Sqlite {
-    fn floor(&mut self) -> Result<Revision, LogError> {
+    fn history_floor(&mut self) -> Result<Revision, LogError> {
         let floor = self.connection.query_row("SELECT revision FROM floor", [], |it| it.get::<_, i64>(0));
         match floor.optional().map_err(|it| self.log_error(&it))? {
             Some(floor) if 0 < floor => Ok(floor as Revision),
-            _ => Err(damaged(&self.path, "it has no floor of its history")),
+            _ => Err(damaged_error(&self.path, "it has no floor of its history")),
         }
     }
 
@@ -297,7 +315,7 @@ impl Log for Sqlite {
         let found = self.connection.query_row("PRAGMA quick_check(1)", [], |it| it.get::<_, String>(0));
         match found.map_err(|it| self.log_error(&it))? {
             fine if fine == "ok" => {}
-            wrong => return Err(damaged(&self.path, &wrong)),
+            wrong => return Err(damaged_error(&self.path, &wrong)),
         }
         let mut select = self
             .connection
@@ -305,22 +323,26 @@ impl Log for Sqlite {
             .map_err(|it| self.log_error(&it))?;
         let mut rows = select.query([]).map_err(|it| self.log_error(&it))?;
         while let Some(row) = rows.next().map_err(|it| self.log_error(&it))? {
-            let stored = Stored::read(row).map_err(|it| self.log_error(&it))?;
+            let stored = StoredRow::from_sql_row(row).map_err(|it| self.log_error(&it))?;
             let sum: i64 = row.get(5).map_err(|it| self.log_error(&it))?;
-            if sum != stored.sum() {
+            if sum != stored.checksum() {
                 let why = format!("the checksum of the commit at revision {} is wrong", stored.revision);
-                return Err(damaged(&self.path, &why));
+                return Err(damaged_error(&self.path, &why));
             }
-            let mut row = stored.row();
-            if let Some(opened) = self.opened(&stored)? {
+            let mut row = stored.to_log_row();
+            if let Some(opened) = self.decrypt_row(&stored)? {
                 row.value = opened.into();
             }
-            on_row(row).map_err(|why| damaged(&self.path, &why))?;
+            on_row(row).map_err(|why| damaged_error(&self.path, &why))?;
         }
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError> {
+    fn append(
+        &mut self,
+        batch: &[Arc<CommitEvent>],
+        compaction: Option<&Compaction>,
+    ) -> Result<(), LogError> {
         if let Some(guard) = &self.guard
             && let Err(error) = guard.check_data_file()
         {
@@ -329,37 +351,38 @@ impl Log for Sqlite {
             self.set_keep_wal(true)?;
             return Err(error);
         }
-        let sealed = self.sealed(batch)?;
-        let mut inserted = self.insert(batch, &sealed, compaction);
+        let sealed = self.encrypt_batch(batch)?;
+        let mut inserted = self.write_batch(batch, &sealed, compaction);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
             // After a checkpoint SQLite reuses the space of the write-ahead log from its start.
             self.checkpoint()?;
-            inserted = self.insert(batch, &sealed, compaction);
+            inserted = self.write_batch(batch, &sealed, compaction);
         }
         inserted.map_err(|it| self.log_error(&it))?;
         if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
-            guard.advance(last.revision);
+            guard.advance_marker(last.revision);
         }
         // SQLite writes whole pages: those of the values, and a few for the tree.
         let page = PAGE_BYTES;
         let around = 4 * page + compaction.map_or(0, |it| it.rows.len() * page);
-        self.wal_bytes += around + batch.iter().map(|it| it.value().len() + page / 2).sum::<usize>();
+        self.wal_bytes += around + batch.iter().map(|it| it.latest_value().len() + page / 2).sum::<usize>();
         Ok(())
     }
 
     /// Whether writes other than deletes have disk space: the reserve is whole, or the file has as many free pages.
     fn has_reserve(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
-        if reserve.is_whole() {
+        if reserve.is_full_size() {
             return true;
         }
-        let bytes = reserve.bytes();
-        let free = || Some(u64::try_from(self.number("freelist_count").ok()?).ok()? * PAGE_BYTES as u64);
+        let bytes = reserve.target_bytes();
+        let free =
+            || Some(u64::try_from(self.pragma_number("freelist_count").ok()?).ok()? * PAGE_BYTES as u64);
         free().is_some_and(|it| bytes <= it)
     }
 
     fn release_reserve(&mut self) -> bool {
-        let is_released = self.reserve.as_mut().is_some_and(Reserve::release);
+        let is_released = self.reserve.as_mut().is_some_and(DiskReserve::release_piece);
         if is_released {
             // If the disk is still full, the next append fails.
             let _ = self.checkpoint();
@@ -367,8 +390,8 @@ impl Log for Sqlite {
         is_released
     }
 
-    fn maintain(&mut self) -> Result<(), LogError> {
-        if self.wal_bytes < WAL_BYTES_MAX {
+    fn run_maintenance(&mut self) -> Result<(), LogError> {
+        if self.wal_bytes < CHECKPOINT_WAL_BYTES {
             return Ok(());
         }
         self.checkpoint()
@@ -376,7 +399,7 @@ impl Log for Sqlite {
 }
 
 /// The columns of one row of the table `version`.
-struct Stored<'a> {
+struct StoredRow<'a> {
     revision: i64,
     key: &'a str,
     is_delete: bool,
@@ -386,12 +409,12 @@ struct Stored<'a> {
     value: &'a [u8],
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredRow<'a> {
     // SQLite integers are limited to 2^63: at a million commits per second they last 292,000 years.
-    fn of(event: &'a Event) -> Self {
+    fn from_event(event: &'a CommitEvent) -> Self {
         let (record, is_delete, value) = match &event.change {
-            Change::Put { now, .. } => (now, false, &now.value),
-            Change::Delete { before, last } => (before, true, last),
+            KeyChange::Put { now, .. } => (now, false, &now.value),
+            KeyChange::Delete { before, last } => (before, true, last),
         };
         Self {
             revision: event.revision as i64,
@@ -399,12 +422,12 @@ impl<'a> Stored<'a> {
             is_delete,
             created: record.created as i64,
             expires_s: record.expires_s.map(|it| it as i64),
-            index: record.index.bytes(),
+            index: record.index.as_bytes(),
             value,
         }
     }
 
-    fn read(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+    fn from_sql_row(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             revision: row.get(0)?,
             key: row.get_ref(1)?.as_str()?,
@@ -416,42 +439,42 @@ impl<'a> Stored<'a> {
         })
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn to_log_row(&self) -> LogRow {
+        LogRow {
             revision: self.revision as Revision,
             key: self.key.into(),
             is_delete: self.is_delete,
             created: self.created as Revision,
             expires_s: self.expires_s.map(|it| it as u64),
-            index: Index::of_bytes(self.index),
+            index: SelectorIndex::from_bytes(self.index),
             value: Bytes::copy_from_slice(self.value),
         }
     }
 
     /// The checksum of the row: SQLite detects damage to its own structures, but not to values. Any change within one
     /// word of eight bytes changes the checksum, because each step is invertible.
-    fn sum(&self) -> i64 {
-        let mut sum = Sum(0);
+    fn checksum(&self) -> i64 {
+        let mut sum = RowChecksum(0);
         for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
-            sum.add(number as u64);
+            sum.add_word(number as u64);
         }
         for bytes in [self.key.as_bytes(), self.index, self.value] {
-            sum.add(bytes.len() as u64);
+            sum.add_word(bytes.len() as u64);
             let (words, rest) = bytes.as_chunks::<8>();
-            words.iter().for_each(|it| sum.add(u64::from_le_bytes(*it)));
+            words.iter().for_each(|it| sum.add_word(u64::from_le_bytes(*it)));
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
-            sum.add(u64::from_le_bytes(last));
+            sum.add_word(u64::from_le_bytes(last));
         }
         sum.0 as i64
     }
 }
 
 /// Checksum of a row, computed word by word.
-struct Sum(u64);
+struct RowChecksum(u64);
 
-impl Sum {
-    fn add(&mut self, word: u64) {
+impl RowChecksum {
+    fn add_word(&mut self, word: u64) {
         // An odd multiplier with well-mixed bits: 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
@@ -460,22 +483,24 @@ impl Sum {
 /// Rule: a backup is the state at one revision, even if the server is writing. It gets its final name only when it is
 /// complete, durable and verified.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
-    let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
+    let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     if to.exists() {
         return Err(LogError::Exists { path: to });
     }
-    let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
-    if is_empty(&from) {
+    let from = std::path::absolute(from).map_err(|it| log_error_from_io(from, &it))?;
+    if is_empty_or_missing(&from) {
         let what = if from.exists() { "empty" } else { "missing" };
         return Err(LogError::Lost { path: from, what });
     }
     let log = Sqlite::open_existing(from)?;
-    let partial = sibling(&to, ".partial");
-    create_empty(&partial).map_err(|it| failed(&partial, &it))?;
-    let name = partial.to_str().ok_or_else(|| failed(&partial, &io::ErrorKind::InvalidFilename.into()))?;
-    log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| log_error(&partial, &it))?;
-    let revision = local::check(&mut Sqlite::open_existing(partial.clone())?)?;
-    publish(&partial, &to).map_err(|it| failed(&to, &it))?;
+    let partial = with_suffix(&to, ".partial");
+    create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+    let name = partial
+        .to_str()
+        .ok_or_else(|| log_error_from_io(&partial, &io::ErrorKind::InvalidFilename.into()))?;
+    log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| log_error_from_sqlite(&partial, &it))?;
+    let revision = local_backend::verify_log(&mut Sqlite::open_existing(partial.clone())?)?;
+    rename_durably(&partial, &to).map_err(|it| log_error_from_io(&to, &it))?;
     Ok(revision)
 }
 
@@ -485,16 +510,21 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
 ///
 /// The old database at `to` is kept beside the new one. `marker` is the cluster marker of the data directory; it then
 /// names the cluster of the backup.
-pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Result<Revision, LogError> {
-    let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
-    let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
+pub fn restore(
+    from: &Path,
+    to: &Path,
+    marker: &Path,
+    keys: Option<&EncryptionKeys>,
+) -> Result<Revision, LogError> {
+    let from = std::path::absolute(from).map_err(|it| log_error_from_io(from, &it))?;
+    let to = std::path::absolute(to).map_err(|it| log_error_from_io(to, &it))?;
     // The backup itself is only read; changes are made to the copy.
-    let partial = sibling(&to, ".partial");
+    let partial = with_suffix(&to, ".partial");
     let copy = || {
-        create_empty(&partial)?;
+        create_empty_database(&partial)?;
         io::copy(&mut File::open(&from)?, &mut fs::OpenOptions::new().write(true).open(&partial)?)
     };
-    if copy().map_err(|it| failed(&from, &it))? == 0 {
+    if copy().map_err(|it| log_error_from_io(&from, &it))? == 0 {
         return Err(LogError::Foreign { path: from });
     }
     let at_source = |error| match error {
@@ -505,15 +535,16 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         other => other,
     };
     let mut log = Sqlite::open_existing(partial.clone()).map_err(at_source)?;
-    if log.writing_key()?.is_some() {
-        log.unlock(keys).map_err(at_source)?;
+    if log.encryption_key_id()?.is_some() {
+        log.apply_keys(keys).map_err(at_source)?;
     }
-    let backed_up = local::check(&mut log).map_err(at_source)?;
+    let backed_up = local_backend::verify_log(&mut log).map_err(at_source)?;
     // A cleanly closed database has no write-ahead log, so that one rename is enough. A database that cannot be opened
     // is moved aside together with its log, and so is an empty file, whose log SQLite would remove.
-    let replaced = (!is_empty(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
-    let marked = Content::read(marker).ok().flatten().map_or(0, |it| it.revision);
-    let revision = backed_up.max(replaced).max(marked) + RESTORED_AHEAD;
+    let replaced =
+        (!is_empty_or_missing(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
+    let marked = MarkerContent::read(marker).ok().flatten().map_or(0, |it| it.revision);
+    let revision = backed_up.max(replaced).max(marked) + RESTORE_REVISION_GAP;
     let mut jump = || {
         let transaction = log.connection.transaction()?;
         transaction.execute_batch(
@@ -523,7 +554,7 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         transaction.execute("UPDATE floor SET revision = ?1", [revision as i64])?;
         transaction.commit()
     };
-    jump().map_err(|it| log_error(&partial, &it))?;
+    jump().map_err(|it| log_error_from_sqlite(&partial, &it))?;
     let uid = match log.cluster_uid()? {
         Some(uid) => uid,
         None => log.set_cluster_uid()?,
@@ -533,104 +564,111 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
     // two. The marker is written last: if it still names another cluster or a higher revision, the next start asks for
     // a restore.
     let replace = || {
-        move_aside_keeping(&to, true)?;
-        publish(&partial, &to)?;
-        Content { uid, revision }.write(marker)
+        move_or_link_aside(&to, true)?;
+        rename_durably(&partial, &to)?;
+        MarkerContent { uid, revision }.write(marker)
     };
-    replace().map_err(|it| failed(&to, &it))?;
+    replace().map_err(|it| log_error_from_io(&to, &it))?;
     Ok(revision)
 }
 
 /// Renames a database and its companion files to `.replaced`, and removes earlier files of that name.
 fn move_aside(path: &Path) -> io::Result<()> {
-    move_aside_keeping(path, false)
+    move_or_link_aside(path, false)
 }
 
 /// Like [`move_aside`]; with `keeps_name` the database file keeps its name too, through a hard link.
-fn move_aside_keeping(path: &Path, keeps_name: bool) -> io::Result<()> {
-    let aside = sibling(path, ".replaced");
-    for end in COMPANIONS.into_iter().chain([""]) {
-        remove(&sibling(&aside, end))?;
-        let (from, to) = (sibling(path, end), sibling(&aside, end));
+fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
+    let aside = with_suffix(path, ".replaced");
+    for end in COMPANION_SUFFIXES.into_iter().chain([""]) {
+        remove_if_exists(&with_suffix(&aside, end))?;
+        let (from, to) = (with_suffix(path, end), with_suffix(&aside, end));
         let moved = if keeps_name && end.is_empty() { fs::hard_link(from, to) } else { fs::rename(from, to) };
         match moved {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
     }
-    sync_parent(path)
+    sync_parent_dir(path)
 }
 
 /// Stores the ID of the encryption key. Without a key the file has the format that older versions can read.
-fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
+fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
     )?;
     if let Some(id) = id {
         transaction.execute("INSERT INTO encryption VALUES (?1)", [id])?;
     }
-    transaction.pragma_update(None, "user_version", if id.is_some() { FORMAT_SEALED } else { FORMAT })
+    transaction.pragma_update(
+        None,
+        "user_version",
+        if id.is_some() { FORMAT_VERSION_ENCRYPTED } else { FORMAT_VERSION },
+    )
 }
 
 /// Renames a complete file to its final name, durably.
-fn publish(partial: &Path, to: &Path) -> io::Result<()> {
+fn rename_durably(partial: &Path, to: &Path) -> io::Result<()> {
     File::open(partial)?.sync_all()?;
     fs::rename(partial, to)?;
-    sync_parent(to)
+    sync_parent_dir(to)
 }
 
-fn make_private(path: &Path) -> io::Result<()> {
+fn ensure_private_file(path: &Path) -> io::Result<()> {
     match create_private(path) {
-        Ok(_) => sync_parent(path),
+        Ok(_) => sync_parent_dir(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
 /// Creates an empty database file, and removes companion files of that name.
-fn create_empty(path: &Path) -> io::Result<()> {
-    COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&sibling(path, end)))?;
-    make_private(path)
+fn create_empty_database(path: &Path) -> io::Result<()> {
+    COMPANION_SUFFIXES
+        .into_iter()
+        .chain([""])
+        .try_for_each(|end| remove_if_exists(&with_suffix(path, end)))?;
+    ensure_private_file(path)
 }
 
 /// Whether the file has no bytes or does not exist.
-fn is_empty(path: &Path) -> bool {
+fn is_empty_or_missing(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn sibling(path: &Path, end: &str) -> PathBuf {
+fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-fn log_error(path: &Path, error: &rusqlite::Error) -> LogError {
+fn log_error_from_sqlite(path: &Path, error: &rusqlite::Error) -> LogError {
     let code = error.sqlite_error_code();
     match code {
         Some(ErrorCode::DiskFull) => LogError::DiskFull,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             LogError::Busy { why: error.to_string() }
         }
-        Some(ErrorCode::NotADatabase) => damaged(path, "it is not an SQLite database"),
-        Some(ErrorCode::DatabaseCorrupt) => damaged(path, &error.to_string()),
+        Some(ErrorCode::NotADatabase) => damaged_error(path, "it is not an SQLite database"),
+        Some(ErrorCode::DatabaseCorrupt) => damaged_error(path, &error.to_string()),
         Some(_) => LogError::Failed { path: path.into(), why: error.to_string() },
         // A column has the wrong type or is missing.
-        None => damaged(path, &error.to_string()),
+        None => damaged_error(path, &error.to_string()),
     }
 }
 
-fn damaged(path: &Path, why: &str) -> LogError {
+fn damaged_error(path: &Path, why: &str) -> LogError {
     LogError::Damaged { path: path.into(), why: why.into() }
 }
 
-fn failed(path: &Path, error: &io::Error) -> LogError {
+fn log_error_from_io(path: &Path, error: &io::Error) -> LogError {
     if error.kind() == io::ErrorKind::StorageFull {
         return LogError::DiskFull;
     }

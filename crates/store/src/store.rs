@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::{Change, Compacted, Conflict, Draft, Event, Expect, Index, Record, Revision, Usage};
+use crate::{
+    CommitConflict, CommitEvent, Compacted, Draft, Expect, KeyChange, Revision, SelectorIndex, StoreUsage,
+    StoredObject,
+};
 
 /// All objects at the current revision, and the history of recent commits.
 #[derive(Debug)]
 pub struct Store {
-    state: BTreeMap<Arc<str>, Arc<Record>>,
+    state: BTreeMap<Arc<str>, Arc<StoredObject>>,
     /// Expiry time and key of each record that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
     /// All commits after `floor` and up to `revision`, in order.
-    history: VecDeque<Arc<Event>>,
+    history: VecDeque<Arc<CommitEvent>>,
     /// The commits of `history` by kind, so that a watch of one kind does not iterate over the others.
-    kinds: BTreeMap<Box<str>, Kind>,
-    usage: Usage,
+    kinds: BTreeMap<Box<str>, KindHistory>,
+    usage: StoreUsage,
     window: Window,
     /// Memory of the history, as [`event_memory_bytes`] estimates it.
     bytes: usize,
@@ -35,8 +38,8 @@ pub struct Window {
 
 /// The history of one kind.
 #[derive(Debug)]
-struct Kind {
-    history: VecDeque<Arc<Event>>,
+struct KindHistory {
+    history: VecDeque<Arc<CommitEvent>>,
     /// The last commit of this kind that was trimmed. A watch of the kind may start here, however many commits of other
     /// kinds were trimmed since.
     floor: Revision,
@@ -45,21 +48,21 @@ struct Kind {
 impl Store {
     /// The revision of an empty store: 1 and not 0, because a client uses the revision of an empty list for its watch,
     /// and a watch from "0" means "from any revision".
-    pub const FIRST: Revision = 1;
+    pub const FIRST_REVISION: Revision = 1;
 
     /// An empty store that keeps the last `history_max` commits.
     pub fn new(history_max: usize) -> Self {
-        Self::at(Self::FIRST, Window { events_max: history_max, bytes_max: usize::MAX })
+        Self::empty_at(Self::FIRST_REVISION, Window { events_max: history_max, bytes_max: usize::MAX })
     }
 
     /// A store whose history begins after `floor`, without objects; [`Store::restore_object`] adds them.
-    pub fn at(floor: Revision, window: Window) -> Self {
+    pub fn empty_at(floor: Revision, window: Window) -> Self {
         Self {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
             history: VecDeque::new(),
             kinds: BTreeMap::new(),
-            usage: Usage::default(),
+            usage: StoreUsage::default(),
             window,
             bytes: 0,
             floor,
@@ -73,26 +76,26 @@ impl Store {
     }
 
     /// The revision after which the history begins.
-    pub fn floor(&self) -> Revision {
+    pub fn history_floor(&self) -> Revision {
         self.floor
     }
 
     /// The size of all records.
-    pub fn usage(&self) -> &Usage {
+    pub fn usage(&self) -> &StoreUsage {
         &self.usage
     }
 
-    pub fn get(&self, key: &str) -> Option<&Arc<Record>> {
+    pub fn get(&self, key: &str) -> Option<&Arc<StoredObject>> {
         self.state.get(key)
     }
 
     /// Every record whose key begins with `prefix`, ordered by key.
-    pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<Record>> {
+    pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.list_from(prefix, prefix)
     }
 
     /// Every record from the key `start` on whose key begins with `prefix`: the next page of a list.
-    pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<Record>> {
+    pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
             .map(|(_, record)| record)
@@ -100,42 +103,54 @@ impl Store {
     }
 
     /// Records whose expiry time has passed, ordered by it. They exist until the caller deletes them.
-    pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &Arc<Record>> {
+    pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
     /// Commits a write at the next revision.
-    pub fn put(&mut self, key: &str, expect: Expect, draft: &Draft) -> Result<Arc<Event>, Conflict> {
+    pub fn put(
+        &mut self,
+        key: &str,
+        expect: Expect,
+        draft: &Draft,
+    ) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
-        expect.check(before.as_ref())?;
+        expect.check_precondition(before.as_ref())?;
         let revision = self.revision + 1;
-        let event = Event::put(revision, key, before, draft.at(revision), Index::default(), None);
-        self.apply(event.clone());
-        self.trim(drop);
+        let event = CommitEvent::put(
+            revision,
+            key,
+            before,
+            draft.with_revision(revision),
+            SelectorIndex::default(),
+            None,
+        );
+        self.apply_commit(event.clone());
+        self.trim_history(drop);
         Ok(event)
     }
 
     /// Commits a deletion at the next revision.
-    pub fn delete(&mut self, key: &str, expect: Expect) -> Result<Arc<Event>, Conflict> {
+    pub fn delete(&mut self, key: &str, expect: Expect) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
-        expect.check(before.as_ref())?;
-        let event = Event::delete(self.revision + 1, before.ok_or(Conflict::Missing)?);
-        self.apply(event.clone());
-        self.trim(drop);
+        expect.check_precondition(before.as_ref())?;
+        let event = CommitEvent::delete(self.revision + 1, before.ok_or(CommitConflict::Missing)?);
+        self.apply_commit(event.clone());
+        self.trim_history(drop);
         Ok(event)
     }
 
     /// Skips revisions: later commits have revisions above this one.
-    pub fn skip_to(&mut self, revision: Revision) {
+    pub fn skip_to_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
 
     /// Every commit after `after` to keys that begin with `prefix`, in order.
-    pub fn since(
+    pub fn commits_since(
         &self,
         prefix: &str,
         after: Revision,
-    ) -> Result<impl Iterator<Item = &Arc<Event>>, Compacted> {
+    ) -> Result<impl Iterator<Item = &Arc<CommitEvent>>, Compacted> {
         let (history, floor) = match prefix.split_once('/') {
             None => (Some(&self.history), self.floor),
             Some((kind, _)) => match self.kinds.get(kind) {
@@ -146,13 +161,13 @@ impl Store {
         if after < floor {
             return Err(Compacted { floor });
         }
-        let skip = move |it: &VecDeque<Arc<Event>>| it.partition_point(|event| event.revision <= after);
+        let skip = move |it: &VecDeque<Arc<CommitEvent>>| it.partition_point(|event| event.revision <= after);
         let events = history.into_iter().flat_map(move |it| it.range(skip(it)..));
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
     /// The highest floor to which the history can be compacted so that its last `events` commits stay.
-    pub fn floor_keeping(&self, events: usize) -> Revision {
+    pub fn floor_that_keeps(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.floor)
     }
@@ -162,70 +177,70 @@ impl Store {
         self.compact_to(floor, drop);
     }
 
-    pub(crate) fn compact_to(&mut self, floor: Revision, mut trimmed: impl FnMut(Arc<Event>)) {
+    pub(crate) fn compact_to(&mut self, floor: Revision, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
         while self.history.front().is_some_and(|it| it.revision <= floor) {
-            trimmed(self.drop_oldest());
+            trimmed(self.drop_oldest_commit());
         }
     }
 
     /// Adds a record that existed at the floor. Its commit is not in the history.
-    pub fn restore(&mut self, record: Record) {
+    pub fn restore_object(&mut self, record: StoredObject) {
         assert!(
             record.modified <= self.floor,
             "a record of the state at the floor is not newer than the floor"
         );
-        self.place(Arc::new(record));
+        self.insert_object(Arc::new(record));
     }
 
     /// Applies the next commit to state and history. The caller trims the history afterwards.
-    pub(crate) fn apply(&mut self, event: Arc<Event>) {
+    pub(crate) fn apply_commit(&mut self, event: Arc<CommitEvent>) {
         assert!(self.revision < event.revision, "revisions increase");
         match &event.change {
-            Change::Put { now, .. } => self.place(now.clone()),
-            Change::Delete { before, .. } => {
+            KeyChange::Put { now, .. } => self.insert_object(now.clone()),
+            KeyChange::Delete { before, .. } => {
                 if let Some(removed) = self.state.remove(&before.key) {
-                    self.usage.remove(&removed);
+                    self.usage.remove_object(&removed);
                 }
-                self.unschedule(before);
+                self.remove_expiry(before);
             }
         }
         self.revision = event.revision;
-        self.bytes += weight(&event);
+        self.bytes += event_memory_bytes(&event);
         let kind = kind_of(&event.key);
         if !self.kinds.contains_key(kind) {
-            self.kinds.insert(kind.into(), Kind { history: VecDeque::new(), floor: self.origin });
+            self.kinds.insert(kind.into(), KindHistory { history: VecDeque::new(), floor: self.origin });
         }
         self.kinds.get_mut(kind).expect("inserted above").history.push_back(event.clone());
         self.history.push_back(event);
     }
 
-    pub(crate) fn trim(&mut self, mut trimmed: impl FnMut(Arc<Event>)) {
+    pub(crate) fn trim_history(&mut self, mut trimmed: impl FnMut(Arc<CommitEvent>)) {
         while self.window.events_max < self.history.len() || self.window.bytes_max < self.bytes {
-            trimmed(self.drop_oldest());
+            trimmed(self.drop_oldest_commit());
         }
     }
 
-    fn place(&mut self, record: Arc<Record>) {
+    fn insert_object(&mut self, record: Arc<StoredObject>) {
         if let Some(at) = record.expires_s {
             self.expiring.insert((at, record.key.clone()));
         }
         let expires_s = record.expires_s;
-        self.usage.add(&record);
+        self.usage.add_object(&record);
         if let Some(before) = self.state.insert(record.key.clone(), record) {
-            self.usage.remove(&before);
+            self.usage.remove_object(&before);
             if before.expires_s != expires_s {
-                self.unschedule(&before);
+                self.remove_expiry(&before);
             }
         }
     }
 
-    fn unschedule(&mut self, record: &Record) {
+    fn remove_expiry(&mut self, record: &StoredObject) {
         if let Some(at) = record.expires_s {
             self.expiring.remove(&(at, record.key.clone()));
         }
     }
 
-    fn drop_oldest(&mut self) -> Arc<Event> {
+    fn drop_oldest_commit(&mut self) -> Arc<CommitEvent> {
         let oldest = self.history.pop_front().expect("the history is not empty");
         let kind =
             self.kinds.get_mut(kind_of(&oldest.key)).expect("every commit is in the history of its kind");
@@ -233,7 +248,7 @@ impl Store {
         assert_eq!(also.revision, oldest.revision, "both histories are in order");
         kind.floor = oldest.revision;
         self.floor = oldest.revision;
-        self.bytes -= weight(&oldest);
+        self.bytes -= event_memory_bytes(&oldest);
         oldest
     }
 }
@@ -243,9 +258,9 @@ fn kind_of(key: &str) -> &str {
 }
 
 /// Estimated memory of an event: its value, a watch frame that is a copy of the value, and overhead.
-fn weight(event: &Event) -> usize {
-    const AROUND: usize = 400;
-    AROUND + event.key.len() + 2 * event.value().len()
+fn event_memory_bytes(event: &CommitEvent) -> usize {
+    const OVERHEAD_BYTES: usize = 400;
+    OVERHEAD_BYTES + event.key.len() + 2 * event.latest_value().len()
 }
 
 #[cfg(test)]

@@ -3,36 +3,36 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::Record;
+use crate::StoredObject;
 
 /// Size of all records and of the records of each namespace: bytes of keys and values. Updated with every commit, and
 /// exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct StoreUsage {
     bytes: usize,
     namespaces: HashMap<Box<str>, usize>,
 }
 
-impl Usage {
+impl StoreUsage {
     /// Total size of all records in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn total_bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn of_namespace(&self, namespace: &str) -> usize {
+    pub fn namespace_bytes(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
     /// The largest namespaces with their bytes, in descending order.
-    pub fn largest(&self, count: usize) -> Vec<(&str, usize)> {
+    pub fn largest_namespaces(&self, count: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
         all.truncate(count);
         all
     }
 
-    pub(crate) fn add(&mut self, record: &Record) {
-        let bytes = weight(record);
+    pub(crate) fn add_object(&mut self, record: &StoredObject) {
+        let bytes = object_bytes(record);
         self.bytes += bytes;
         let Some(namespace) = namespace_of(&record.key) else { return };
         match self.namespaces.get_mut(namespace) {
@@ -41,8 +41,8 @@ impl Usage {
         }
     }
 
-    pub(crate) fn remove(&mut self, record: &Record) {
-        let bytes = weight(record);
+    pub(crate) fn remove_object(&mut self, record: &StoredObject) {
+        let bytes = object_bytes(record);
         self.bytes -= bytes;
         let Some(namespace) = namespace_of(&record.key) else { return };
         let held = self.namespaces.get_mut(namespace).expect("a removed record was added before");
@@ -54,7 +54,7 @@ impl Usage {
 }
 
 /// The size of a record: bytes of its key and value.
-pub(crate) fn weight(record: &Record) -> usize {
+pub(crate) fn object_bytes(record: &StoredObject) -> usize {
     record.key.len() + record.value.len()
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn namespace_of(key: &str) -> Option<&str> {
 
 /// Limits on the size of a store. Existing records stay, even above a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     pub bytes_max: usize,
     /// Bytes of `bytes_max` that only [`WriteClass::System`] may use.
     pub reserved_bytes: usize,
@@ -74,37 +74,39 @@ pub struct Limits {
     pub namespace_bytes_max: usize,
 }
 
-impl Limits {
-    pub const NONE: Self = Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
+impl StoreLimits {
+    pub const UNLIMITED: Self =
+        Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
     /// Limits with a total of `bytes_max`: a tenth is reserved for system writes, and one namespace may use half.
-    pub fn of(bytes_max: usize) -> Self {
+    pub fn with_total(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
 
     /// Rule: a write that would grow the store beyond a limit is rejected. A write that does not grow the store, or
     /// that deletes an object, is never rejected.
-    pub(crate) fn check(
+    pub(crate) fn check_growth(
         self,
-        class: Class,
+        class: WriteClass,
         growth: isize,
         bytes: usize,
         namespace: Option<(&str, usize)>,
     ) -> Result<(), OverLimit> {
         let growth = usize::try_from(growth).unwrap_or(0);
-        if growth == 0 || class == Class::Removal {
+        if growth == 0 || class == WriteClass::Deletion {
             return Ok(());
         }
         let bytes_max = match class {
-            Class::System | Class::Removal => self.bytes_max,
-            Class::Ordinary => self.bytes_max - self.reserved_bytes,
+            WriteClass::System | WriteClass::Deletion => self.bytes_max,
+            WriteClass::Ordinary => self.bytes_max - self.reserved_bytes,
         };
         if bytes_max < bytes.saturating_add(growth) {
             return Err(OverLimit { namespace: None, bytes, bytes_max });
         }
         match namespace {
             Some((namespace, bytes))
-                if class == Class::Ordinary && self.namespace_bytes_max < bytes.saturating_add(growth) =>
+                if class == WriteClass::Ordinary
+                    && self.namespace_bytes_max < bytes.saturating_add(growth) =>
             {
                 let namespace = Some(namespace.to_owned());
                 Err(OverLimit { namespace, bytes, bytes_max: self.namespace_bytes_max })
@@ -116,13 +118,13 @@ impl Limits {
 
 /// The class of a write, which decides which limits apply to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Class {
+pub enum WriteClass {
     #[default]
     Ordinary,
     /// The write keeps the cluster running, and may use the reserved bytes.
     System,
     /// The write deletes an object, or sets its deletion timestamp. No limit applies.
-    Removal,
+    Deletion,
 }
 
 /// The store, or one of its namespaces, has reached its size limit.

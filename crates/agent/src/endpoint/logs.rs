@@ -21,13 +21,13 @@ const LINE_BYTES_MAX: usize = 256 << 10;
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// How often a followed log is read for new lines.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a follower checks whether the container still runs.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const STATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a log request. Upstream: `PodLogOptions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct LogOptions {
     pub(super) follow: bool,
     pub(super) timestamps: bool,
     pub(super) since: Option<Timestamp>,
@@ -39,12 +39,12 @@ pub(super) struct Wanted {
 
 /// Path of a log file, relative to the root directory of logs.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct LogFile {
     pub(super) root: PathBuf,
     pub(super) path: PathBuf,
 }
 
-impl Place {
+impl LogFile {
     /// Rule: a log is a regular file below the directory of logs: symbolic links are not followed.
     pub(super) fn open(&self) -> io::Result<File> {
         let root =
@@ -60,56 +60,56 @@ impl Place {
 }
 
 /// Sends a log up to its end or, with `follow`, until its container has ended, which `is_running` reports.
-pub(super) async fn send<F>(
-    place: Place,
-    wanted: Wanted,
+pub(super) async fn send_log<F>(
+    file: LogFile,
+    options: LogOptions,
     is_running: impl Fn() -> F,
     to: mpsc::Sender<io::Result<Bytes>>,
 ) where
     F: Future<Output = bool>,
 {
-    let mut log = Log { place, lines: Lines::new(wanted.clone()), to: to.clone() };
+    let mut log = LogSender { file: place: file, lines: LogLineFilter::new(options.clone()), to: to.clone() };
     tokio::select! {
         // The client has gone.
         () = to.closed() => {}
-        sent = log.send(&wanted, is_running) => if let Err(error) = sent {
+        sent = log.send_lines(&options, is_running) => if let Err(error) = sent {
             let _ = to.send(Err(error)).await;
         },
     }
 }
 
 /// Reads one log file and sends what passes the filter.
-struct Log {
-    place: Place,
-    lines: Lines,
+struct LogSender {
+    file: LogFile,
+    lines: LogLineFilter,
     to: mpsc::Sender<io::Result<Bytes>>,
 }
 
-impl Log {
-    async fn send<F>(&mut self, wanted: &Wanted, is_running: impl Fn() -> F) -> io::Result<()>
+impl LogSender {
+    async fn send_lines<F>(&mut self, wanted: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,
     {
         let mut file = self.open().await?;
         if let Some(lines) = wanted.tail_lines {
-            let start = tail_start(&mut file, lines).await?;
+            let start = tail_offset(&mut file, lines).await?;
             file.seek(io::SeekFrom::Start(start)).await?;
         }
-        self.read_on(&mut file).await?;
+        self.read_available(&mut file).await?;
         if !wanted.follow {
             return self.finish().await;
         }
         let mut ask_at = Instant::now();
         let mut was_running = true;
-        while !self.lines.is_full() {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let is_more = self.read_on(&mut file).await?;
+        while !self.lines.is_limit_reached() {
+            tokio::time::sleep(FOLLOW_INTERVAL).await;
+            let is_more = self.read_available(&mut file).await?;
             if is_more {
                 continue;
             }
             // A rotated log continues in a new file of the same name.
-            if self.is_other_than(&file).await? {
-                self.read_on(&mut file).await?;
+            if self.is_rotated(&file).await? {
+                self.read_available(&mut file).await?;
                 match self.open().await {
                     Ok(next) => {
                         file = next;
@@ -128,20 +128,20 @@ impl Log {
             }
             // The container's last lines may arrive after its end is known: read once more.
             was_running = is_running().await;
-            ask_at = if was_running { Instant::now() + ASK_EVERY } else { Instant::now() };
+            ask_at = if was_running { Instant::now() + STATE_CHECK_INTERVAL } else { Instant::now() };
         }
         self.finish().await
     }
 
     async fn open(&self) -> io::Result<tokio::fs::File> {
-        let place = self.place.clone();
+        let place = self.file.clone();
         let opened = tokio::task::spawn_blocking(move || place.open()).await;
         Ok(tokio::fs::File::from_std(opened.map_err(io::Error::other)??))
     }
 
-    async fn is_other_than(&self, file: &tokio::fs::File) -> io::Result<bool> {
+    async fn is_rotated(&self, file: &tokio::fs::File) -> io::Result<bool> {
         let ours = file.metadata().await?;
-        match tokio::fs::symlink_metadata(self.place.root.join(&self.place.path)).await {
+        match tokio::fs::symlink_metadata(self.file.root.join(&self.file.path)).await {
             Ok(theirs) => Ok((ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
@@ -149,26 +149,26 @@ impl Log {
     }
 
     /// Reads and sends everything up to the end of the file. Returns whether there was anything.
-    async fn read_on(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
+    async fn read_available(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
         let mut is_more = false;
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let count = file.read(&mut chunk).await?;
-            if count == 0 || self.lines.is_full() {
+            if count == 0 || self.lines.is_limit_reached() {
                 return Ok(is_more);
             }
             is_more = true;
-            let output = self.lines.take(&chunk[..count])?;
-            self.tell(output).await?;
+            let output = self.lines.filter_chunk(&chunk[..count])?;
+            self.send_chunk(output).await?;
         }
     }
 
     async fn finish(&mut self) -> io::Result<()> {
         let output = self.lines.finish();
-        self.tell(output).await
+        self.send_chunk(output).await
     }
 
-    async fn tell(&self, output: Vec<u8>) -> io::Result<()> {
+    async fn send_chunk(&self, output: Vec<u8>) -> io::Result<()> {
         if output.is_empty() {
             return Ok(());
         }
@@ -177,40 +177,40 @@ impl Log {
 }
 
 /// Turns chunks of a log into the bytes that the client gets.
-struct Lines {
-    wanted: Wanted,
-    left: u64,
+struct LogLineFilter {
+    options: LogOptions,
+    bytes_left: u64,
     /// The beginning of a line whose end has not been read yet.
-    begun: Vec<u8>,
+    unfinished_line: Vec<u8>,
     /// The previous line was partial: the next one continues it.
-    is_within: bool,
+    is_continued: bool,
 }
 
-impl Lines {
-    fn new(wanted: Wanted) -> Self {
+impl LogLineFilter {
+    fn new(wanted: LogOptions) -> Self {
         let left = wanted.bytes_max.unwrap_or(u64::MAX);
-        Self { wanted, left, begun: Vec::new(), is_within: false }
+        Self { options: wanted, bytes_left: left, unfinished_line: Vec::new(), is_continued: false }
     }
 
     /// Whether `bytes_max` is reached.
-    fn is_full(&self) -> bool {
-        self.left == 0
+    fn is_limit_reached(&self) -> bool {
+        self.bytes_left == 0
     }
 
-    fn take(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
+    fn filter_chunk(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
         let mut output = Vec::with_capacity(chunk.len());
         for piece in chunk.split_inclusive(|it| *it == b'\n') {
             if piece.last() != Some(&b'\n') {
-                if LINE_BYTES_MAX < self.begun.len() + piece.len() {
+                if LINE_BYTES_MAX < self.unfinished_line.len() + piece.len() {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a line of the log is too long"));
                 }
-                self.begun.extend(piece);
-            } else if self.begun.is_empty() {
-                self.show(piece, &mut output);
+                self.unfinished_line.extend(piece);
+            } else if self.unfinished_line.is_empty() {
+                self.filter_line(piece, &mut output);
             } else {
-                let mut line = std::mem::take(&mut self.begun);
+                let mut line = std::mem::take(&mut self.unfinished_line);
                 line.extend(piece);
-                self.show(&line, &mut output);
+                self.filter_line(&line, &mut output);
             }
         }
         Ok(output)
@@ -218,29 +218,29 @@ impl Lines {
 
     /// Emits a last line that has no newline.
     fn finish(&mut self) -> Vec<u8> {
-        let (line, mut output) = (std::mem::take(&mut self.begun), Vec::new());
-        self.show(&line, &mut output);
+        let (line, mut output) = (std::mem::take(&mut self.unfinished_line), Vec::new());
+        self.filter_line(&line, &mut output);
         output
     }
 
-    fn show(&mut self, line: &[u8], output: &mut Vec<u8>) {
+    fn filter_line(&mut self, line: &[u8], output: &mut Vec<u8>) {
         // Lines that are not in the CRI format are dropped: they have neither time nor stream.
-        let Some(Line { time, stream, is_partial, text }) = Line::parse(line) else { return };
-        let goes_on = std::mem::replace(&mut self.is_within, is_partial);
-        if self.wanted.stream.is_some_and(|it| it.as_bytes() != stream) {
+        let Some(CriLogLine { time, stream, is_partial, text }) = CriLogLine::parse(line) else { return };
+        let goes_on = std::mem::replace(&mut self.is_continued, is_partial);
+        if self.options.stream.is_some_and(|it| it.as_bytes() != stream) {
             return;
         }
         let at = || std::str::from_utf8(time).ok()?.parse::<Timestamp>().ok();
-        if self.wanted.since.is_some_and(|since| at().is_none_or(|at| at < since)) {
+        if self.options.since.is_some_and(|since| at().is_none_or(|at| at < since)) {
             return;
         }
         let mut put = |bytes: &[u8]| {
-            let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+            let count = usize::try_from(self.bytes_left).unwrap_or(usize::MAX).min(bytes.len());
             output.extend(&bytes[..count]);
-            self.left -= count as u64;
+            self.bytes_left -= count as u64;
         };
-        if self.wanted.timestamps && !goes_on {
-            put(&with_nanoseconds(time));
+        if self.options.timestamps && !goes_on {
+            put(&pad_nanoseconds(time));
             put(b" ");
         }
         put(if is_partial { text.strip_suffix(b"\n").unwrap_or(text) } else { text });
@@ -248,7 +248,7 @@ impl Lines {
 }
 
 /// A line of a log in the CRI format.
-struct Line<'a> {
+struct CriLogLine<'a> {
     time: &'a [u8],
     stream: &'a [u8],
     /// Tag `P`: the next line continues this one.
@@ -256,7 +256,7 @@ struct Line<'a> {
     text: &'a [u8],
 }
 
-impl<'a> Line<'a> {
+impl<'a> CriLogLine<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.splitn(4, |it| *it == b' ');
         let (time, stream, tags, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -270,7 +270,7 @@ impl<'a> Line<'a> {
 
 /// Pads the fraction of a timestamp to nine digits, so that the columns align: runtimes omit trailing zeros.
 /// Upstream: `RFC3339NanoFixed`.
-fn with_nanoseconds(time: &[u8]) -> Vec<u8> {
+fn pad_nanoseconds(time: &[u8]) -> Vec<u8> {
     let zone = time.iter().skip(19).position(|it| matches!(it, b'Z' | b'+' | b'-'));
     let (fraction, zone) = time[19..].split_at(zone.unwrap_or(time.len() - 19));
     let mut whole = time[..19].to_vec();
@@ -282,7 +282,7 @@ fn with_nanoseconds(time: &[u8]) -> Vec<u8> {
 
 /// Offset at which the last `lines` lines begin. Searches backwards from the end, so the cost does not depend on
 /// the size of the log.
-async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
+async fn tail_offset(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
     let length = file.metadata().await?.len();
     let (mut at, mut found) = (length, 0);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -307,11 +307,11 @@ async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
 }
 
 /// Path of a container's log: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory of logs.
-pub(super) fn place(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<Place> {
+pub(super) fn log_file(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<LogFile> {
     let dir = pod_dir.strip_prefix(root).ok()?;
     let is_name = |it: &str| !it.is_empty() && !it.contains('/') && it != "." && it != "..";
     is_name(container)
-        .then(|| Place { root: root.to_owned(), path: dir.join(container).join(format!("{attempt}.log")) })
+        .then(|| LogFile { root: root.to_owned(), path: dir.join(container).join(format!("{attempt}.log")) })
 }
 
 #[cfg(test)]

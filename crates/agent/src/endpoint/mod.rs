@@ -35,23 +35,23 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::connections::{Connections, Handshake};
-pub use self::tls::{Identity, IdentityError};
+use self::connections::{ConnectionLimits, HandshakePermit};
+pub use self::tls::{Identity, ServingIdentity};
 use crate::net;
-use crate::node::{Node, Shown};
+use crate::node::{Node, PodSnapshot};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// TCP keep-alive interval; a peer that misses three probes is gone.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Capacity of the channel between the reader of a log and the response.
-const CHUNKS_MAX: usize = 4;
+const LOG_CHUNKS_MAX: usize = 4;
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
-type Response = hyper::Response<Body>;
+type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
+type EndpointResponse = hyper::Response<ResponseBody>;
 
 /// Serves the node's side of `kubectl logs`, `exec`, `attach`, `port-forward` and `top`.
 #[expect(missing_debug_implementations, reason = "the node has none")]
@@ -60,7 +60,7 @@ pub struct Endpoint<R> {
 }
 
 /// UID, name and reported status of a pod that a request names.
-struct Known {
+struct EndpointPod {
     uid: String,
     name: String,
     /// The status that the agent last reported.
@@ -69,14 +69,14 @@ struct Known {
 
 /// An error response: status code and message.
 #[derive(Debug)]
-struct Refusal {
+struct HttpError {
     code: StatusCode,
-    why: String,
+    message: String,
 }
 
-impl Refusal {
+impl HttpError {
     fn new(code: StatusCode, why: impl Into<String>) -> Self {
-        Self { code, why: why.into() }
+        Self { code, message: why.into() }
     }
 
     fn bad_request(why: impl Into<String>) -> Self {
@@ -88,16 +88,16 @@ impl Refusal {
     }
 }
 
-impl From<RuntimeError> for Refusal {
+impl From<RuntimeError> for HttpError {
     fn from(error: RuntimeError) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
 /// The query parameters of a request.
-struct Query(Vec<(String, String)>);
+struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
+impl QueryParameters {
     fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
@@ -106,17 +106,17 @@ impl Query {
         self.all(name).next()
     }
 
-    fn is(&self, name: &str) -> bool {
+    fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(is_true)
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let malformed = |_| Refusal::bad_request(format!("{name} is not a number"));
+    fn parse_number(&self, name: &str) -> Result<Option<u64>, HttpError> {
+        let malformed = |_| HttpError::bad_request(format!("{name} is not a number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
     }
 }
 
-fn accept(request: &Request<Incoming>) -> &str {
+fn accept_header(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
@@ -136,10 +136,10 @@ impl<R: Runtime> Endpoint<R> {
         listener: TcpListener,
         identity: Arc<Identity>,
         stop: CancellationToken,
-    ) -> Result<(), IdentityError> {
-        let tls = TlsAcceptor::from(Arc::new(identity.config()?));
-        let server = net::server_addresses(&self.node.config.server).await;
-        let connections = Connections::new(server);
+    ) -> Result<(), ServingIdentity> {
+        let tls = TlsAcceptor::from(Arc::new(identity.tls_config()?));
+        let server = net::server_addresses(&self.node.config.server_url).await;
+        let connections = ConnectionLimits::new(server);
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -153,7 +153,7 @@ impl<R: Runtime> Endpoint<R> {
                     continue;
                 }
             };
-            let Some(handshake) = connections.begin(peer.ip()) else {
+            let Some(handshake) = connections.admit_handshake(peer.ip()) else {
                 tracing::debug!(%peer, "too many connections");
                 continue;
             };
@@ -163,7 +163,7 @@ impl<R: Runtime> Endpoint<R> {
                 let peer_of = (peer.ip(), &*connections);
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    served = endpoint.connection(stream, &tls, peer_of, handshake, &stop) => if let Err(error) = served {
+                    served = endpoint.serve_connection(stream, &tls, peer_of, handshake, &stop) => if let Err(error) = served {
                         tracing::debug!(%peer, %error, "a connection ended early");
                     },
                 }
@@ -171,38 +171,38 @@ impl<R: Runtime> Endpoint<R> {
         }
     }
 
-    async fn connection(
+    async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
         tls: &TlsAcceptor,
-        (peer, connections): (IpAddr, &Connections),
-        handshake: Handshake,
+        (peer, connections): (IpAddr, &ConnectionLimits),
+        handshake: HandshakePermit,
         stop: &CancellationToken,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         // Keep-alive detects an API server that was cut off in the middle of a stream.
         sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
-        sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepidle(&stream, TCP_KEEPALIVE)?;
+        sockopt::set_tcp_keepintvl(&stream, TCP_KEEPALIVE)?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-        if !certificate.is_some_and(|it| tls::is_server(it)) {
+        if !certificate.is_some_and(|it| tls::is_api_server(it)) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the client certificate is not the API server's",
             ));
         }
-        let permit = connections.serve(peer, handshake);
+        let permit = connections.admit_server(peer, handshake);
         let permit =
             Arc::new(permit.ok_or_else(|| io::Error::other("too many connections from the API server"))?);
         let stop = stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (endpoint, context) =
-                (self.clone(), stream::Held { _place: permit.clone(), stop: stop.clone() });
+                (self.clone(), stream::StreamContext { _permit: permit.clone(), stop: stop.clone() });
             async move {
-                let answered = endpoint.answer(request, context).await;
-                Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text(it.code, it.why)))
+                let answered = endpoint.handle(request, context).await;
+                Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text_response(it.code, it.message)))
             }
         });
         let connection = http1::Builder::new()
@@ -214,48 +214,48 @@ impl<R: Runtime> Endpoint<R> {
         connection.await.map_err(io::Error::other)
     }
 
-    async fn answer(&self, request: Request<Incoming>, context: stream::Held) -> Result<Response, Refusal> {
+    async fn handle(&self, request: Request<Incoming>, context: stream::StreamContext) -> Result<EndpointResponse, HttpError> {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
-        let query = Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
+        let query = QueryParameters(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         // hyper omits the body of a response to HEAD.
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         match segments[..] {
-            ["healthz"] if is_read => Ok(text(StatusCode::OK, "ok".to_owned())),
+            ["healthz"] if is_read => Ok(text_response(StatusCode::OK, "ok".to_owned())),
             ["pods"] if is_read => {
-                let items: Vec<Value> = self.node.pods.all().iter().map(|it| object(&it.shown())).collect();
-                Ok(json_of(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
+                let items: Vec<Value> = self.node.pods.all().iter().map(|it| pod_with_status(&it.snapshot())).collect();
+                Ok(json_response(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
             }
             ["stats", "summary"] if is_read => {
-                let summary = self.node.figures.summary().await?;
-                Ok(json_of(&serde_json::to_value(&*summary).unwrap_or_default()))
+                let summary = self.node.stats.summary().await?;
+                Ok(json_response(&serde_json::to_value(&*summary).unwrap_or_default()))
             }
             ["metrics"] if is_read => {
-                let phases = self.node.pods.all().into_iter().map(|it| phase(&it.shown()));
-                let text = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
-                let format = ExpositionFormat::negotiate(accept(&request));
-                Ok(respond(StatusCode::OK, format.media_type(), whole(format.encode(text))))
+                let phases = self.node.pods.all().into_iter().map(|it| reported_phase(&it.snapshot()));
+                let text = self.node.metrics.encode(phases, &self.node.config.pki_dir(), Timestamp::now());
+                let format = ExpositionFormat::negotiate(accept_header(&request));
+                Ok(build_response(StatusCode::OK, format.media_type(), full_body(format.encode(text))))
             }
             ["metrics", "resource"] if is_read => {
-                let figures = self.node.figures.summary().await?.resource_metrics();
-                Ok(respond(StatusCode::OK, ExpositionFormat::Text.media_type(), whole(figures)))
+                let figures = self.node.stats.summary().await?.resource_metrics();
+                Ok(build_response(StatusCode::OK, ExpositionFormat::Text.media_type(), full_body(figures)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
-                let options = wanted_log(&query, Timestamp::now())?;
-                let log = self.logs(namespace, name, container, query.is("previous"), options).await?;
+                let options = parse_log_options(&query, Timestamp::now())?;
+                let log = self.stream_logs(namespace, name, container, query.is_set("previous"), options).await?;
                 if stream::is_web_socket(&request) {
-                    return stream::messages(request, log, context);
+                    return stream::stream_log_messages(request, log, context);
                 }
                 let frames = unfold(log, |mut log| async move {
                     let next = log.recv().await?;
                     Some((next.map(Frame::data), log))
                 });
-                Ok(respond(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
+                Ok(build_response(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
             }
             ["exec", namespace, name, container] => {
-                let container = self.running(namespace, name, container).await?;
-                let streams = stream::Streams::of(&query)?;
+                let container = self.running_container_id(namespace, name, container).await?;
+                let streams = stream::CommandStreams::from_query(&query)?;
                 let exec = v1::ExecRequest {
                     container_id: container,
                     cmd: query.all("command").map(str::to_owned).collect(),
@@ -264,11 +264,11 @@ impl<R: Runtime> Endpoint<R> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.node.runtime.exec(exec).await?, streams, context).await
+                stream::stream_command(request, &self.node.runtime.exec(exec).await?, streams, context).await
             }
             ["attach", namespace, name, container] => {
-                let container = self.running(namespace, name, container).await?;
-                let streams = stream::Streams::of(&query)?;
+                let container = self.running_container_id(namespace, name, container).await?;
+                let streams = stream::CommandStreams::from_query(&query)?;
                 let attach = v1::AttachRequest {
                     container_id: container,
                     tty: streams.tty,
@@ -276,107 +276,107 @@ impl<R: Runtime> Endpoint<R> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.node.runtime.attach(attach).await?, streams, context).await
+                stream::stream_command(request, &self.node.runtime.attach(attach).await?, streams, context).await
             }
             ["portForward", namespace, name] => {
-                let pod = self.pod(namespace, name)?;
-                let sandbox = self.sandbox(&pod).await?;
-                let malformed = |_| Refusal::bad_request("port is not a port number");
+                let pod = self.find_pod(namespace, name)?;
+                let sandbox = self.ready_sandbox_id(&pod).await?;
+                let malformed = |_| HttpError::bad_request("port is not a port number");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
-                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context)
+                stream::stream_port_forward(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context)
                     .await
             }
             ["podProxy", namespace, name, scheme, port, ..] => {
-                let target = self.aim(namespace, name, scheme, port).await?;
-                let path = behind(request.uri(), 5);
-                proxy::pass_on(request, target, &path, context).await
+                let target = self.proxy_target(namespace, name, scheme, port).await?;
+                let path = path_after_segments(request.uri(), 5);
+                proxy::forward(request, target, &path, context).await
             }
             ["nodeProxy", scheme, port, ..] => {
-                let target = proxy::Aim::new(self.node.config.address, scheme, port)?;
-                let path = behind(request.uri(), 3);
-                proxy::pass_on(request, target, &path, context).await
+                let target = proxy::ProxyTarget::new(self.node.config.address, scheme, port)?;
+                let path = path_after_segments(request.uri(), 3);
+                proxy::forward(request, target, &path, context).await
             }
-            _ => Err(Refusal::not_found("404 page not found")),
+            _ => Err(HttpError::not_found("404 page not found")),
         }
     }
 
-    fn pod(&self, namespace: &str, name: &str) -> Result<Known, Refusal> {
-        let found = self.node.pods.find(namespace, name).map(|it| it.shown());
-        let snapshot = found.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+    fn find_pod(&self, namespace: &str, name: &str) -> Result<EndpointPod, HttpError> {
+        let found = self.node.pods.find(namespace, name).map(|it| it.snapshot());
+        let snapshot = found.ok_or_else(|| HttpError::not_found("pod does not exist"))?;
         let uid = snapshot.object.metadata.uid.clone().unwrap_or_default();
-        Ok(Known { uid, name: name.to_owned(), status: status(&snapshot) })
+        Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
     }
 
     /// The ID of the running container of that name.
-    async fn running(&self, namespace: &str, name: &str, container: &str) -> Result<String, Refusal> {
-        let pod = self.pod(namespace, name)?;
-        let all = self.containers(&pod, container).await?;
+    async fn running_container_id(&self, namespace: &str, name: &str, container: &str) -> Result<String, HttpError> {
+        let pod = self.find_pod(namespace, name)?;
+        let all = self.container_instances(&pod, container).await?;
         let is_running = |it: &&v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
         let found = all.iter().find(is_running).map(|it| it.id.clone());
-        found.ok_or_else(|| Refusal::not_found(format!("container not found ({container:?})")))
+        found.ok_or_else(|| HttpError::not_found(format!("container not found ({container:?})")))
     }
 
     /// The runtime's containers of that name, the newest first.
-    async fn containers(&self, pod: &Known, name: &str) -> Result<Vec<v1::Container>, Refusal> {
-        let mut all = self.node.runtime.containers(Some(&pod.uid)).await?;
+    async fn container_instances(&self, pod: &EndpointPod, name: &str) -> Result<Vec<v1::Container>, HttpError> {
+        let mut all = self.node.runtime.list_containers(Some(&pod.uid)).await?;
         all.retain(|it| it.labels.get(label::CONTAINER_NAME).is_some_and(|it| it == name));
         all.sort_by_key(|it| (it.metadata.as_ref().map(|it| it.attempt), it.created_at));
         all.reverse();
         Ok(all)
     }
 
-    async fn sandbox(&self, pod: &Known) -> Result<String, Refusal> {
-        let mut all = self.node.runtime.sandboxes(Some(&pod.uid)).await?;
+    async fn ready_sandbox_id(&self, pod: &EndpointPod) -> Result<String, HttpError> {
+        let mut all = self.node.runtime.list_sandboxes(Some(&pod.uid)).await?;
         all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
         all.sort_by_key(|it| it.created_at);
         let newest = all.pop().map(|it| it.id);
-        let none = || Refusal::not_found(format!("not able to find the sandbox of pod {:?}", pod.name));
+        let none = || HttpError::not_found(format!("not able to find the sandbox of pod {:?}", pod.name));
         newest.ok_or_else(none)
     }
 
     /// The address of a pod's port, from the runtime and never from the pod's status: a forged status cannot
     /// redirect requests.
-    async fn aim(
+    async fn proxy_target(
         &self,
         namespace: &str,
         name: &str,
         scheme: &str,
         port: &str,
-    ) -> Result<proxy::Aim, Refusal> {
-        let pod = self.pod(namespace, name)?;
-        let snapshot = self.node.pods.find(namespace, name).map(|it| it.shown());
+    ) -> Result<proxy::ProxyTarget, HttpError> {
+        let pod = self.find_pod(namespace, name)?;
+        let snapshot = self.node.pods.find(namespace, name).map(|it| it.snapshot());
         let spec = snapshot.and_then(|it| it.object.spec.clone()).unwrap_or_default();
-        let sandbox = self.sandbox(&pod).await?;
+        let sandbox = self.ready_sandbox_id(&pod).await?;
         let address = match spec.host_network {
             Some(true) => self.node.config.address,
             _ => {
-                let network = self.node.runtime.sandbox(&sandbox).await?.network.unwrap_or_default();
-                let none = |_| Refusal::not_found(format!("pod {name:?} has no address"));
+                let network = self.node.runtime.sandbox_status(&sandbox).await?.network.unwrap_or_default();
+                let none = |_| HttpError::not_found(format!("pod {name:?} has no address"));
                 network.ip.parse().map_err(none)?
             }
         };
-        let target = proxy::Aim::new(address, scheme, port)?;
-        proxy::may_reach(&spec, target.address)?;
+        let target = proxy::ProxyTarget::new(address, scheme, port)?;
+        proxy::check_reachable(&spec, target.address)?;
         Ok(target)
     }
 
     /// Streams a container's log.
-    async fn logs(
+    async fn stream_logs(
         &self,
         namespace: &str,
         name: &str,
         container: &str,
         previous: bool,
-        options: logs::Wanted,
-    ) -> Result<mpsc::Receiver<io::Result<Bytes>>, Refusal> {
-        let pod = self.pod(namespace, name)?;
-        let found = self.containers(&pod, container).await?;
-        let chosen = chosen(&pod, &found, container, previous)?;
+        options: logs::LogOptions,
+    ) -> Result<mpsc::Receiver<io::Result<Bytes>>, HttpError> {
+        let pod = self.find_pod(namespace, name)?;
+        let found = self.container_instances(&pod, container).await?;
+        let chosen = select_container_instance(&pod, &found, container, previous)?;
         let dir = self.node.config.log_dir(namespace, name, &pod.uid);
         let attempt = chosen.metadata.as_ref().map_or(0, |it| it.attempt);
-        let no_log = || Refusal::not_found(format!("container {container:?} has no log"));
-        let log_file = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
+        let no_log = || HttpError::not_found(format!("container {container:?} has no log"));
+        let log_file = logs::log_file(&self.node.config.var_log.join("pods"), &dir, container, attempt)
             .ok_or_else(no_log)?;
         let opened = tokio::task::spawn_blocking({
             let log_file = log_file.clone();
@@ -384,61 +384,61 @@ impl<R: Runtime> Endpoint<R> {
         });
         if let Ok(Err(error)) = opened.await {
             let why = format!("open the log of container {container:?} in pod {name:?}: {error}");
-            return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why));
+            return Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, why));
         }
-        let (to, from) = mpsc::channel(CHUNKS_MAX);
+        let (to, from) = mpsc::channel(LOG_CHUNKS_MAX);
         let (runtime, id) = (self.node.runtime.clone(), chosen.id.clone());
         tokio::spawn(async move {
             let is_running = || async {
                 let running = v1::ContainerState::ContainerRunning as i32;
-                match runtime.container(&id).await {
+                match runtime.container_status(&id).await {
                     Ok(container) => container.state == running,
                     // A runtime that is being restarted still has its containers.
-                    Err(error) => !error.is_missing(),
+                    Err(error) => !error.is_not_found(),
                 }
             };
-            logs::send(log_file, options, is_running, to).await;
+            logs::send_log(log_file, options, is_running, to).await;
         });
         Ok(from)
     }
 }
 
 /// The path after the first `segments` segments, unchanged, with its query.
-fn behind(uri: &Uri, segments: usize) -> String {
+fn path_after_segments(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
 /// The pod object with the status that the agent last reported.
-fn object(snapshot: &Shown) -> Value {
+fn pod_with_status(snapshot: &PodSnapshot) -> Value {
     let pod: &Pod = &snapshot.object;
     let mut object = serde_json::to_value(pod).unwrap_or_default();
-    object["status"] = status(snapshot);
+    object["status"] = reported_status(snapshot);
     object
 }
 
 /// The status that the agent last reported; before its first report, the status from the API server.
-fn status(snapshot: &Shown) -> Value {
+fn reported_status(snapshot: &PodSnapshot) -> Value {
     match &snapshot.status {
-        Value::Null => snapshot.object.tree["status"].clone(),
+        Value::Null => snapshot.object.json["status"].clone(),
         reported => reported.clone(),
     }
 }
 
 /// The phase that the agent last reported; before its first report, the phase from the API server.
-fn phase(snapshot: &Shown) -> String {
+fn reported_phase(snapshot: &PodSnapshot) -> String {
     let stored = || snapshot.object.status.as_ref().and_then(|it| it.phase.clone());
     snapshot.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
 /// Selects the container instance whose log is requested, by the IDs in the pod's status. Upstream:
 /// `validateContainerLogStatus`.
-fn chosen<'a>(
-    pod: &Known,
+fn select_container_instance<'a>(
+    pod: &EndpointPod,
     found: &'a [v1::Container],
     container: &str,
     previous: bool,
-) -> Result<&'a v1::Container, Refusal> {
+) -> Result<&'a v1::Container, HttpError> {
     let statuses = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let name = &pod.name;
     let all = statuses.iter().filter_map(|it| pod.status[it].as_array()).flatten();
@@ -452,7 +452,7 @@ fn chosen<'a>(
         let none = || format!("previous terminated container {container:?} in pod {name:?} not found");
         // The status may lag behind the runtime: the instance before the newest one is the previous one.
         let before = || if found.len() < 2 { None } else { found.get(1) };
-        return last.or_else(before).ok_or_else(|| Refusal::bad_request(none()));
+        return last.or_else(before).ok_or_else(|| HttpError::bad_request(none()));
     }
     let now = by_id(&status["containerID"]).or_else(|| by_id(&status["state"]["terminated"]["containerID"]));
     let waiting = &status["state"]["waiting"];
@@ -463,32 +463,32 @@ fn chosen<'a>(
             Some("ImagePullBackOff") => "trying and failing to pull image",
             Some(reason) => reason,
             None => {
-                return Refusal::bad_request(format!(
+                return HttpError::bad_request(format!(
                     "container {container:?} in pod {name:?} is waiting to start - no logs yet"
                 ));
             }
         };
-        Refusal::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {why}"))
+        HttpError::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {why}"))
     })
 }
 
-fn wanted_log(query: &Query, now: Timestamp) -> Result<logs::Wanted, Refusal> {
-    let since = match (query.number("sinceSeconds")?, query.get("sinceTime")) {
+fn parse_log_options(query: &QueryParameters, now: Timestamp) -> Result<logs::LogOptions, HttpError> {
+    let since = match (query.parse_number("sinceSeconds")?, query.get("sinceTime")) {
         (Some(seconds), _) => {
             let seconds = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
             now.checked_sub(seconds).ok()
         }
         (None, Some(time)) => {
-            Some(time.parse().map_err(|_| Refusal::bad_request("sinceTime is not an RFC 3339 time"))?)
+            Some(time.parse().map_err(|_| HttpError::bad_request("sinceTime is not an RFC 3339 time"))?)
         }
         (None, None) => None,
     };
-    Ok(logs::Wanted {
-        follow: query.is("follow"),
-        timestamps: query.is("timestamps"),
+    Ok(logs::LogOptions {
+        follow: query.is_set("follow"),
+        timestamps: query.is_set("timestamps"),
         since,
-        tail_lines: query.number("tailLines")?,
-        bytes_max: query.number("limitBytes")?,
+        tail_lines: query.parse_number("tailLines")?,
+        bytes_max: query.parse_number("limitBytes")?,
         stream: match query.get("stream") {
             Some("Stdout") => Some("stdout"),
             Some("Stderr") => Some("stderr"),
@@ -497,19 +497,19 @@ fn wanted_log(query: &Query, now: Timestamp) -> Result<logs::Wanted, Refusal> {
     })
 }
 
-fn text(code: StatusCode, text: String) -> Response {
-    respond(code, "text/plain; charset=utf-8", whole(text))
+fn text_response(code: StatusCode, text: String) -> EndpointResponse {
+    build_response(code, "text/plain; charset=utf-8", full_body(text))
 }
 
-fn json_of(value: &Value) -> Response {
-    respond(StatusCode::OK, "application/json", whole(value.to_string()))
+fn json_response(value: &Value) -> EndpointResponse {
+    build_response(StatusCode::OK, "application/json", full_body(value.to_string()))
 }
 
-fn whole(bytes: impl Into<Bytes>) -> Body {
+fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
     Full::new(bytes.into()).map_err(|it| match it {}).boxed_unsync()
 }
 
-fn respond(code: StatusCode, media_type: &'static str, body: Body) -> Response {
+fn build_response(code: StatusCode, media_type: &'static str, body: ResponseBody) -> EndpointResponse {
     let mut response = hyper::Response::new(body);
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

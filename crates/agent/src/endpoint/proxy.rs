@@ -17,33 +17,33 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{HEADER_BYTES_MAX, Refusal, Response, stream};
-use crate::node::{dialled, trusting};
+use super::{HEADER_BYTES_MAX, HttpError, EndpointResponse, stream};
+use crate::node::{dial_error, insecure_tls_config};
 
 /// Header of a response that comes from the proxied target; a response without it is the agent's own. The agent
 /// removes it from everything it forwards, so no one else can set it.
-const REACHED: HeaderName = HeaderName::from_static("muster-reached");
+const REACHED_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// The host that the client addressed.
-const CLIENTS_HOST: &str = "x-forwarded-host";
+const FORWARDED_HOST: &str = "x-forwarded-host";
 
 /// Time to connect; the target is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Hop-by-hop headers, which a proxy must not forward.
-const OF_CONNECTION: [&str; 7] =
+const HOP_BY_HOP_HEADERS: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// Address and scheme of a proxied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Aim {
+pub(super) struct ProxyTarget {
     pub(super) address: SocketAddr,
     pub(super) is_tls: bool,
 }
 
-impl Aim {
-    pub(super) fn new(address: IpAddr, scheme: &str, port: &str) -> Result<Self, Refusal> {
-        let malformed = || Refusal::bad_request(format!("{scheme}:{port} is not a scheme and port"));
+impl ProxyTarget {
+    pub(super) fn new(address: IpAddr, scheme: &str, port: &str) -> Result<Self, HttpError> {
+        let malformed = || HttpError::bad_request(format!("{scheme}:{port} is not a scheme and port"));
         let port = port.parse().ok().filter(|it| *it != 0).ok_or_else(malformed)?;
         let is_tls = match scheme {
             "http" => false,
@@ -57,14 +57,14 @@ impl Aim {
 /// Rule: of a hostNetwork pod only the declared container ports can be reached: every other port of that address
 /// is the node's. Loopback, link-local and multicast addresses are refused.
 /// Upstream: only `IsGlobalUnicast` of the address is checked, so a node's other ports can be reached.
-pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
+pub(super) fn check_reachable(spec: &PodSpec, to: SocketAddr) -> Result<(), HttpError> {
     let is_link_local = match to.ip() {
         IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
         IpAddr::V6(it) => it.is_unicast_link_local(),
     };
     let ip = to.ip();
     if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_link_local {
-        return Err(Refusal::bad_request("address not allowed"));
+        return Err(HttpError::bad_request("address not allowed"));
     }
     if spec.host_network != Some(true) {
         return Ok(());
@@ -75,31 +75,31 @@ pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
         return Ok(());
     }
     let port = to.port();
-    Err(Refusal::new(
+    Err(HttpError::new(
         StatusCode::FORBIDDEN,
         format!("port {port} is not declared by this hostNetwork pod: list it in spec.containers[].ports"),
     ))
 }
 
 /// Forwards the request to `path` of the target and returns its response.
-pub(super) async fn pass_on(
+pub(super) async fn forward(
     mut request: Request<Incoming>,
-    target: Aim,
+    target: ProxyTarget,
     path: &str,
-    context: stream::Held,
-) -> Result<Response, Refusal> {
+    context: stream::StreamContext,
+) -> Result<EndpointResponse, HttpError> {
     let failed = |why: &dyn std::fmt::Display| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", target.address))
+        HttpError::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", target.address))
     };
-    let uri: Uri = path.parse().map_err(|it| Refusal::bad_request(format!("{path:?}: {it}")))?;
+    let uri: Uri = path.parse().map_err(|it| HttpError::bad_request(format!("{path:?}: {it}")))?;
     let upgrade = request.headers().get(UPGRADE).cloned();
     let client = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
     let mut forwarded = Request::new(body);
     *forwarded.method_mut() = parts.method;
     *forwarded.uri_mut() = uri;
-    *forwarded.headers_mut() = end_to_end(parts.headers);
-    let host = forwarded.headers().get(CLIENTS_HOST).cloned();
+    *forwarded.headers_mut() = without_hop_by_hop_headers(parts.headers);
+    let host = forwarded.headers().get(FORWARDED_HOST).cloned();
     let host = host.or_else(|| HeaderValue::from_str(&target.address.to_string()).ok());
     forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
     if let Some(upgrade) = &upgrade {
@@ -108,7 +108,7 @@ pub(super) async fn pass_on(
     }
 
     let stream = tokio::time::timeout(DIAL_TIMEOUT, dial(target)).await;
-    let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
+    let stream = stream.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dial_error(&it)))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
         .handshake(TokioIo::new(stream))
@@ -122,10 +122,10 @@ pub(super) async fn pass_on(
     let reached = upgrade.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
     let (mut parts, body) = answer.into_parts();
     let upgrade = parts.headers.get(UPGRADE).cloned();
-    parts.headers = end_to_end(parts.headers);
-    parts.headers.insert(REACHED, HeaderValue::from_static("1"));
+    parts.headers = without_hop_by_hop_headers(parts.headers);
+    parts.headers.insert(REACHED_HEADER, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
-        && let Ok(own) = HeaderValue::from_str(without_address(location, target.address))
+        && let Ok(own) = HeaderValue::from_str(relative_location(location, target.address))
     {
         parts.headers.insert(LOCATION, own);
     }
@@ -138,32 +138,32 @@ pub(super) async fn pass_on(
         (true, None) => return Err(failed(&"unexpected protocol upgrade")),
         (false, _) => {}
     }
-    Ok(Response::from_parts(parts, body.map_err(std::io::Error::other).boxed_unsync()))
+    Ok(EndpointResponse::from_parts(parts, body.map_err(std::io::Error::other).boxed_unsync()))
 }
 
-trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connects to the target. As upstream, the certificate of a pod is not verified.
-async fn dial(target: Aim) -> std::io::Result<Box<dyn Line>> {
+async fn dial(target: ProxyTarget) -> std::io::Result<Box<dyn ByteStream>> {
     let stream = TcpStream::connect(target.address).await?;
     stream.set_nodelay(true)?;
     if !target.is_tls {
         return Ok(Box::new(stream));
     }
     let name = ServerName::IpAddress(target.address.ip().into());
-    Ok(Box::new(TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?))
+    Ok(Box::new(TlsConnector::from(Arc::new(insecure_tls_config())).connect(name, stream).await?))
 }
 
 /// Removes hop-by-hop headers.
-fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|it| it.to_str().ok())
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();
-    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str(), HOST.as_str()])
+    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP_HEADERS).chain([REACHED_HEADER.as_str(), HOST.as_str()])
     {
         headers.remove(name);
     }
@@ -171,7 +171,7 @@ fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
 }
 
 /// Makes a `Location` relative if it points to the target itself, whose address the client cannot reach.
-fn without_address(location: &str, own: SocketAddr) -> &str {
+fn relative_location(location: &str, own: SocketAddr) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
     let Some(rest) = rest else { return location };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -198,7 +198,7 @@ mod tests {
             host_network: Some(on_host),
             ..Default::default()
         };
-        let code = |on_host: bool, to: &str| match may_reach(&spec(on_host), to.parse().unwrap()) {
+        let code = |on_host: bool, to: &str| match check_reachable(&spec(on_host), to.parse().unwrap()) {
             Ok(()) => 200,
             Err(refusal) => refusal.code.as_u16(),
         };
@@ -230,7 +230,7 @@ mod tests {
             ("/a", "/a"),
             ("a", "a"),
         ] {
-            assert_eq!(without_address(location, own), leads_to);
+            assert_eq!(relative_location(location, own), leads_to);
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let left: Vec<_> = end_to_end(headers).into_iter().filter_map(|(name, _)| name).collect();
+        let left: Vec<_> = without_hop_by_hop_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
         assert_eq!(left, ["x-other"]);
     }
 }

@@ -13,20 +13,20 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// Largest frame. A runtime sends at most 32 KiB in one frame.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-const CONTROL: u16 = 0x8000;
-const VERSION: u16 = 3;
+const CONTROL_BIT: u16 = 0x8000;
+const SPDY_VERSION: u16 = 3;
 const SYN_STREAM: u16 = 1;
 const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
 const GOAWAY: u16 = 7;
-const FIN: u8 = 1;
+const FLAG_FIN: u8 = 1;
 
 /// ID of a stream that this side opened: odd and ascending.
 pub(super) type StreamId = u32;
 
 /// A received frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum SpdyFrame {
     Data {
         stream: StreamId,
         bytes: Bytes,
@@ -47,24 +47,24 @@ pub(super) enum Frame {
 }
 
 /// Opens streams and writes frames.
-pub(super) struct Writer<W> {
+pub(super) struct SpdyWriter<W> {
     to: W,
-    began: u32,
+    streams_opened: u32,
 }
 
-impl<W: AsyncWrite + Unpin> Writer<W> {
+impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, began: 0 }
+        Self { to, streams_opened: 0 }
     }
 
     /// Opens a stream with these headers, whose names are in lower case.
-    pub(super) async fn begin(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
-        let stream = self.began * 2 + 1;
-        let block = header_block(headers, self.began == 0);
-        self.began += 1;
+    pub(super) async fn open_stream(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
+        let stream = self.streams_opened * 2 + 1;
+        let block = encode_headers(headers, self.streams_opened == 0);
+        self.streams_opened += 1;
         let mut frame = BytesMut::with_capacity(18 + block.len());
         let length = 10 + block.len();
-        put_control(&mut frame, SYN_STREAM, 0, length);
+        put_control_header(&mut frame, SYN_STREAM, 0, length);
         frame.put_u32(stream);
         // No associated stream, no priority, no slot.
         frame.put_u32(0);
@@ -74,36 +74,36 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Ok(stream)
     }
 
-    pub(super) async fn send(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
+    pub(super) async fn send_data(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
         let chunks = bytes.chunks(FRAME_BYTES_MAX);
         let count = chunks.len();
         for (at, chunk) in chunks.enumerate() {
-            self.data(stream, chunk, is_last && at + 1 == count).await?;
+            self.write_data_frame(stream, chunk, is_last && at + 1 == count).await?;
         }
         if bytes.is_empty() && is_last {
-            self.data(stream, &[], true).await?;
+            self.write_data_frame(stream, &[], true).await?;
         }
         Ok(())
     }
 
-    async fn data(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
+    async fn write_data_frame(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
         let mut frame = BytesMut::with_capacity(8 + bytes.len());
         frame.put_u32(stream);
-        put_flags_and_length(&mut frame, if is_last { FIN } else { 0 }, bytes.len());
+        put_flags_and_length(&mut frame, if is_last { FLAG_FIN } else { 0 }, bytes.len());
         frame.put_slice(bytes);
         self.to.write_all(&frame).await
     }
 
-    pub(super) async fn pong(&mut self, id: u32) -> io::Result<()> {
+    pub(super) async fn send_pong(&mut self, id: u32) -> io::Result<()> {
         let mut frame = BytesMut::with_capacity(12);
-        put_control(&mut frame, PING, 0, 4);
+        put_control_header(&mut frame, PING, 0, 4);
         frame.put_u32(id);
         self.to.write_all(&frame).await
     }
 }
 
 /// Reads the next frame; `None` when the peer has closed the connection.
-pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Frame>> {
+pub(super) async fn read_frame<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<SpdyFrame>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
         Ok(_) => {}
@@ -122,20 +122,20 @@ pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Optio
     let word =
         |at: usize| body.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes);
     let first = u16::from_be_bytes([head[0], head[1]]);
-    if first & CONTROL == 0 {
+    if first & CONTROL_BIT == 0 {
         let stream = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-        return Ok(Some(Frame::Data { stream, bytes: body.into(), is_last: head[4] & FIN != 0 }));
+        return Ok(Some(SpdyFrame::Data { stream, bytes: body.into(), is_last: head[4] & FLAG_FIN != 0 }));
     }
     Ok(Some(match u16::from_be_bytes([head[2], head[3]]) {
-        RST_STREAM => Frame::Reset { stream: word(0) & 0x7fff_ffff },
-        PING => Frame::Ping { id: word(0) },
-        GOAWAY => Frame::GoAway,
-        _ => Frame::Other,
+        RST_STREAM => SpdyFrame::Reset { stream: word(0) & 0x7fff_ffff },
+        PING => SpdyFrame::Ping { id: word(0) },
+        GOAWAY => SpdyFrame::GoAway,
+        _ => SpdyFrame::Other,
     }))
 }
 
-fn put_control(frame: &mut BytesMut, kind: u16, flags: u8, length: usize) {
-    frame.put_u16(CONTROL | VERSION);
+fn put_control_header(frame: &mut BytesMut, kind: u16, flags: u8, length: usize) {
+    frame.put_u16(CONTROL_BIT | SPDY_VERSION);
     frame.put_u16(kind);
     put_flags_and_length(frame, flags, length);
 }
@@ -148,7 +148,7 @@ fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
 
 /// Encodes headers as one stored block of the connection's zlib stream, followed by an empty block: the flush
 /// without which a receiver waits for more.
-fn header_block(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
+fn encode_headers(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
     let mut plain = Vec::new();
     let put = |plain: &mut Vec<u8>, text: &str| {
         plain.put_u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
@@ -180,9 +180,9 @@ mod tests {
     #[tokio::test]
     async fn headers_are_one_zlib_stream_for_the_connection() {
         let (mut sent, mut zlib, mut said) = (Vec::new(), Decompress::new(true), Vec::new());
-        let mut writer = Writer::new(&mut sent);
+        let mut writer = SpdyWriter::new(&mut sent);
         for name in ["error", "stdin"] {
-            writer.begin(&[("streamtype", name)]).await.unwrap();
+            writer.open_stream(&[("streamtype", name)]).await.unwrap();
         }
         let mut rest = &sent[..];
         while !rest.is_empty() {
@@ -201,24 +201,24 @@ mod tests {
     #[tokio::test]
     async fn frames_are_read_as_they_are_written() {
         let mut sent = Vec::new();
-        let mut writer = Writer::new(&mut sent);
-        writer.begin(&[]).await.unwrap();
-        writer.send(1, b"hello", false).await.unwrap();
-        writer.send(1, b"", true).await.unwrap();
-        writer.pong(7).await.unwrap();
+        let mut writer = SpdyWriter::new(&mut sent);
+        writer.open_stream(&[]).await.unwrap();
+        writer.send_data(1, b"hello", false).await.unwrap();
+        writer.send_data(1, b"", true).await.unwrap();
+        writer.send_pong(7).await.unwrap();
         sent.extend([0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 1, 0x80, 3, 0, 7, 0, 0, 0, 0]);
         let (mut from, mut frames) = (&sent[..], Vec::new());
-        while let Some(frame) = read(&mut from).await.unwrap() {
+        while let Some(frame) = read_frame(&mut from).await.unwrap() {
             frames.push(frame);
         }
-        let data = |bytes: &'static [u8], is_last| Frame::Data { stream: 1, bytes: bytes.into(), is_last };
+        let data = |bytes: &'static [u8], is_last| SpdyFrame::Data { stream: 1, bytes: bytes.into(), is_last };
         let expected = [
-            Frame::Other,
+            SpdyFrame::Other,
             data(b"hello", false),
             data(b"", true),
-            Frame::Ping { id: 7 },
-            Frame::Reset { stream: 5 },
-            Frame::GoAway,
+            SpdyFrame::Ping { id: 7 },
+            SpdyFrame::Reset { stream: 5 },
+            SpdyFrame::GoAway,
         ];
         assert_eq!(frames, expected);
     }
@@ -227,9 +227,9 @@ mod tests {
     async fn what_is_no_frame_is_an_error_and_no_memory() {
         for bytes in [&[0, 0, 0, 1, 0, 0xff, 0xff, 0xff][..], &[0, 0, 0, 1, 0, 0, 0, 9, 1][..]] {
             let mut from = bytes;
-            assert!(read(&mut from).await.is_err(), "{bytes:?}");
+            assert!(read_frame(&mut from).await.is_err(), "{bytes:?}");
         }
         let mut cut = &[0x80, 3][..];
-        assert_eq!(read(&mut cut).await.unwrap(), None);
+        assert_eq!(read_frame(&mut cut).await.unwrap(), None);
     }
 }

@@ -27,44 +27,44 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 
-use super::spdy::{self, Frame, StreamId};
-use super::{Query, Refusal, Response, respond, whole};
+use super::spdy::{self, SpdyFrame, StreamId};
+use super::{QueryParameters, HttpError, EndpointResponse, build_response, full_body};
 
 const SPDY: &str = "SPDY/3.1";
 const WEBSOCKET: &str = "websocket";
 
 /// Subprotocol of exec and attach that runtimes support.
-const COMMANDS: &str = "v4.channel.k8s.io";
+const CHANNEL_V4: &str = "v4.channel.k8s.io";
 /// WebSocket subprotocol of exec and attach that can also close a single stream.
-const COMMANDS_WITH_CLOSE: &str = "v5.channel.k8s.io";
+const CHANNEL_V5: &str = "v5.channel.k8s.io";
 /// Subprotocol of port-forward.
-const PORTS: &str = "portforward.k8s.io";
+const PORT_FORWARD: &str = "portforward.k8s.io";
 /// Port-forward with SPDY inside a WebSocket.
-const PORTS_IN_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
+const PORT_FORWARD_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// WebSocket subprotocols for logs. Without one, bytes are sent unchanged.
-const MESSAGES: [&str; 2] = ["binary.k8s.io", BASE64_MESSAGES];
-const BASE64_MESSAGES: &str = "base64.binary.k8s.io";
+const LOG_SUBPROTOCOLS: [&str; 2] = ["binary.k8s.io", BASE64_SUBPROTOCOL];
+const BASE64_SUBPROTOCOL: &str = "base64.binary.k8s.io";
 
 /// Channel numbers of the WebSocket subprotocols.
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
+const STDIN_CHANNEL: u8 = 0;
+const STDOUT_CHANNEL: u8 = 1;
+const STDERR_CHANNEL: u8 = 2;
+const ERROR_CHANNEL: u8 = 3;
+const RESIZE_CHANNEL: u8 = 4;
+const CLOSE_CHANNEL: u8 = 255;
 
 /// Time for the runtime's streaming server, which is on this machine, to accept the upgrade.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest error response of the runtime that is read.
-const RUNTIME_ANSWER_BYTES_MAX: usize = 64 << 10;
+const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Time for the last messages to reach the client.
-const HANG_UP_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest WebSocket message. kubectl sends at most 32 KiB; other clients may send more.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-const BUFFER_BYTES: usize = 32 << 10;
+const TUNNEL_BUFFER_BYTES: usize = 32 << 10;
 
 /// Headers that negotiate an upgrade; they are forwarded between client and runtime.
 const UPGRADE_HEADERS: [&str; 6] = [
@@ -77,100 +77,100 @@ const UPGRADE_HEADERS: [&str; 6] = [
 ];
 
 /// Connection permit and stop signal, held while a connection is streamed.
-pub(super) struct Held {
-    pub(super) _place: Arc<OwnedSemaphorePermit>,
+pub(super) struct StreamContext {
+    pub(super) _permit: Arc<OwnedSemaphorePermit>,
     pub(super) stop: CancellationToken,
 }
 
 /// Streams of an exec or attach request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Streams {
+pub(super) struct CommandStreams {
     pub(super) stdin: bool,
     pub(super) stdout: bool,
     pub(super) stderr: bool,
     pub(super) tty: bool,
 }
 
-impl Streams {
-    pub(super) fn of(query: &Query) -> Result<Self, Refusal> {
-        let tty = query.is("tty");
+impl CommandStreams {
+    pub(super) fn from_query(query: &QueryParameters) -> Result<Self, HttpError> {
+        let tty = query.is_set("tty");
         let streams =
             // A terminal has no separate stderr.
-            Self { stdin: query.is("input"), stdout: query.is("output"), stderr: query.is("error") && !tty, tty };
+            Self { stdin: query.is_set("input"), stdout: query.is_set("output"), stderr: query.is_set("error") && !tty, tty };
         if !streams.stdin && !streams.stdout && !streams.stderr {
-            return Err(Refusal::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+            return Err(HttpError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
         }
         Ok(streams)
     }
 }
 
 /// The protocol that the client requests to upgrade to.
-enum Wish {
+enum UpgradeRequest {
     Spdy,
     /// With the subprotocols that the client offers, in order of preference.
     WebSocket(Vec<String>),
 }
 
-impl Wish {
-    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+impl UpgradeRequest {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, HttpError> {
         let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
         let upgrade = header("upgrade");
         if upgrade.eq_ignore_ascii_case(SPDY) {
             return Ok(Self::Spdy);
         }
         if !upgrade.eq_ignore_ascii_case(WEBSOCKET) {
-            return Err(Refusal::bad_request("Upgrade request required"));
+            return Err(HttpError::bad_request("Upgrade request required"));
         }
         let all = headers.get_all("sec-websocket-protocol").iter().filter_map(|it| it.to_str().ok());
         Ok(Self::WebSocket(all.flat_map(|it| it.split(',')).map(|it| it.trim().to_owned()).collect()))
     }
 
-    fn speaks(&self, protocol: &str) -> bool {
+    fn offers(&self, protocol: &str) -> bool {
         matches!(self, Self::WebSocket(protocols) if protocols.iter().any(|it| it == protocol))
     }
 }
 
 /// Streams exec or attach; `url` is the runtime's streaming URL.
-pub(super) async fn commands(
+pub(super) async fn stream_command(
     mut request: Request<Incoming>,
     url: &str,
-    streams: Streams,
-    context: Held,
-) -> Result<Response, Refusal> {
-    let upgrade_request = Wish::of(request.headers())?;
-    if !upgrade_request.speaks(COMMANDS_WITH_CLOSE) {
-        return spliced(request, &upgrade_request, url, context).await;
+    streams: CommandStreams,
+    context: StreamContext,
+) -> Result<EndpointResponse, HttpError> {
+    let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
+    if !upgrade_request.offers(CHANNEL_V5) {
+        return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
-    let (_, runtime) = upgraded(url, Method::POST, &of_runtime(COMMANDS)).await?;
+    let (_, runtime) = upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(CHANNEL_V4)).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(context, async move {
+    spawn_stream(context, async move {
         let (client, runtime) =
-            (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
-        translate(client, runtime, streams).await
+            (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
+        relay_channels(client, runtime, streams).await
     });
-    Ok(switching_to_web_socket(&accept, Some(COMMANDS_WITH_CLOSE)))
+    Ok(web_socket_accepted(&accept, Some(CHANNEL_V5)))
 }
 
 /// Streams port-forward; `url` is the runtime's streaming URL.
-pub(super) async fn ports(
+pub(super) async fn stream_port_forward(
     mut request: Request<Incoming>,
     url: &str,
-    context: Held,
-) -> Result<Response, Refusal> {
-    let upgrade_request = Wish::of(request.headers())?;
-    if !upgrade_request.speaks(PORTS_IN_WEBSOCKET) {
-        return spliced(request, &upgrade_request, url, context).await;
+    context: StreamContext,
+) -> Result<EndpointResponse, HttpError> {
+    let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
+    if !upgrade_request.offers(PORT_FORWARD_WEBSOCKET) {
+        return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
-    let (_, runtime) = upgraded(url, Method::POST, &of_runtime(PORTS)).await?;
+    let (_, runtime) = upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(PORT_FORWARD)).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(context, async move {
+    spawn_stream(context, async move {
         let (client, runtime) =
-            (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
-        tunnel(client, runtime).await
+            (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
+        relay_tunnel(client, runtime).await
     });
-    Ok(switching_to_web_socket(&accept, Some(PORTS_IN_WEBSOCKET)))
+    Ok(web_socket_accepted(&accept, Some(PORT_FORWARD_WEBSOCKET)))
 }
 
 pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
@@ -179,29 +179,29 @@ pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
 }
 
 /// Sends a log as WebSocket messages until the log ends or the client disconnects. Upstream: `wsstream.Reader`.
-pub(super) fn messages(
+pub(super) fn stream_log_messages(
     mut request: Request<Incoming>,
     mut log: mpsc::Receiver<io::Result<Bytes>>,
-    context: Held,
-) -> Result<Response, Refusal> {
-    let Wish::WebSocket(offered) = Wish::of(request.headers())? else {
-        return Err(Refusal::bad_request("Upgrade request required"));
+    context: StreamContext,
+) -> Result<EndpointResponse, HttpError> {
+    let UpgradeRequest::WebSocket(offered) = UpgradeRequest::from_headers(request.headers())? else {
+        return Err(HttpError::bad_request("Upgrade request required"));
     };
-    let subprotocol = offered.iter().find_map(|offered| MESSAGES.into_iter().find(|it| it == offered));
+    let subprotocol = offered.iter().find_map(|offered| LOG_SUBPROTOCOLS.into_iter().find(|it| it == offered));
     if subprotocol.is_none() && !offered.iter().all(String::is_empty) {
-        let supported = MESSAGES.join(" ");
-        return Err(Refusal::bad_request(format!(
+        let supported = LOG_SUBPROTOCOLS.join(" ");
+        return Err(HttpError::bad_request(format!(
             "requested protocol(s) are not supported; supports [{supported}]"
         )));
     }
     let accept = accept_key(request.headers())?;
     let client = hyper::upgrade::on(&mut request);
     let message = move |bytes: Bytes| match subprotocol {
-        Some(BASE64_MESSAGES) => Message::Text(BASE64.encode(&bytes).into()),
+        Some(BASE64_SUBPROTOCOL) => Message::Text(BASE64.encode(&bytes).into()),
         _ => Message::Binary(bytes),
     };
-    run(context, async move {
-        let (mut to, mut from) = web_socket(client.await.map_err(io::Error::other)?).await.split();
+    spawn_stream(context, async move {
+        let (mut to, mut from) = server_web_socket(client.await.map_err(io::Error::other)?).await.split();
         // Messages from the client are ignored; only its disconnect counts.
         let disconnected = async { while let Some(Ok(_)) = from.next().await {} };
         let outward = async {
@@ -210,51 +210,51 @@ pub(super) fn messages(
             while let Some(bytes) = log.recv().await {
                 to.send(message(bytes?)).await.map_err(io::Error::other)?;
             }
-            to.send(normal_end()).await.map_err(io::Error::other)
+            to.send(normal_closure()).await.map_err(io::Error::other)
         };
         let ended = tokio::select! {
             () = disconnected => Ok(()),
             ended = outward => ended,
         };
-        hang_up(to, from).await;
+        close_client(to, from).await;
         ended
     });
-    Ok(switching_to_web_socket(&accept, subprotocol))
+    Ok(web_socket_accepted(&accept, subprotocol))
 }
 
 /// Copies bytes between two upgraded connections until either ends.
-pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, context: Held) {
-    run(context, async move {
+pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
+    spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
         tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(other)).await.map(drop)
     });
 }
 
 /// Splices the client to the runtime, which supports the client's protocol.
-async fn spliced(
+async fn splice_to_runtime(
     mut request: Request<Incoming>,
-    upgrade_request: &Wish,
+    upgrade_request: &UpgradeRequest,
     url: &str,
-    context: Held,
-) -> Result<Response, Refusal> {
+    context: StreamContext,
+) -> Result<EndpointResponse, HttpError> {
     let (method, upgrade) = match upgrade_request {
-        Wish::Spdy => (Method::POST, SPDY),
-        Wish::WebSocket(_) => (Method::GET, WEBSOCKET),
+        UpgradeRequest::Spdy => (Method::POST, SPDY),
+        UpgradeRequest::WebSocket(_) => (Method::GET, WEBSOCKET),
     };
-    let mut headers = of_upgrade(request.headers());
+    let mut headers = upgrade_headers(request.headers());
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
-    let (answer, runtime) = upgraded(url, method, &headers).await?;
+    let (answer, runtime) = upgrade_runtime(url, method, &headers).await?;
     let client = hyper::upgrade::on(&mut request);
-    run(context, async move {
+    spawn_stream(context, async move {
         let mut client = TokioIo::new(client.await.map_err(io::Error::other)?);
         tokio::io::copy_bidirectional(&mut client, &mut TokioIo::new(runtime)).await.map(drop)
     });
-    let mut headers = of_upgrade(&answer);
+    let mut headers = upgrade_headers(&answer);
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
-    Ok(switching(headers))
+    Ok(switching_protocols(headers))
 }
 
-fn run(context: Held, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
+fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         tokio::select! {
             () = context.stop.cancelled() => {}
@@ -266,9 +266,9 @@ fn run(context: Held, streaming: impl Future<Output = io::Result<()>> + Send + '
 }
 
 /// Connects to the runtime's streaming server and upgrades the connection.
-async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(HeaderMap, Upgraded), Refusal> {
+async fn upgrade_runtime(url: &str, method: Method, headers: &HeaderMap) -> Result<(HeaderMap, Upgraded), HttpError> {
     let failed = |why: String| {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stream from the container runtime: {why}"))
+        HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stream from the container runtime: {why}"))
     };
     let upgrade = async {
         let uri: Uri = url.parse().map_err(|it| failed(format!("{it}")))?;
@@ -286,9 +286,9 @@ async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(Hea
         let answer = sender.send_request(request).await.map_err(|it| failed(it.to_string()))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let code = answer.status();
-            let why = Limited::new(answer.into_body(), RUNTIME_ANSWER_BYTES_MAX).collect().await;
+            let why = Limited::new(answer.into_body(), RUNTIME_ERROR_BYTES_MAX).collect().await;
             let why = why.map(|it| it.to_bytes()).unwrap_or_default();
-            return Err(Refusal::new(code, String::from_utf8_lossy(&why).trim()));
+            return Err(HttpError::new(code, String::from_utf8_lossy(&why).trim()));
         }
         let headers = answer.headers().clone();
         let upgraded = hyper::upgrade::on(answer).await.map_err(|it| failed(it.to_string()))?;
@@ -300,14 +300,14 @@ async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(Hea
     }
 }
 
-fn of_runtime(protocol: &'static str) -> HeaderMap {
+fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
     headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
     headers
 }
 
-fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
+fn upgrade_headers(headers: &HeaderMap) -> HeaderMap {
     let mut selected = HeaderMap::new();
     for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
         for value in headers.get_all(&name) {
@@ -317,12 +317,12 @@ fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
     selected
 }
 
-fn accept_key(headers: &HeaderMap) -> Result<String, Refusal> {
+fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
     let key = headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
-    key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))
+    key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
 
-fn switching_to_web_socket(accept: &str, protocol: Option<&'static str>) -> Response {
+fn web_socket_accepted(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
     headers.extend(
@@ -331,17 +331,17 @@ fn switching_to_web_socket(accept: &str, protocol: Option<&'static str>) -> Resp
     headers.extend(
         HeaderValue::from_str(accept).ok().map(|it| (HeaderName::from_static("sec-websocket-accept"), it)),
     );
-    switching(headers)
+    switching_protocols(headers)
 }
 
-fn switching(mut headers: HeaderMap) -> Response {
+fn switching_protocols(mut headers: HeaderMap) -> EndpointResponse {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, "", whole(Bytes::new()));
+    let mut response = build_response(StatusCode::SWITCHING_PROTOCOLS, "", full_body(Bytes::new()));
     *response.headers_mut() = headers;
     response
 }
 
-async fn web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
+async fn server_web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
@@ -349,42 +349,42 @@ async fn web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
 }
 
 /// Flushes the last messages and closes the connection.
-async fn hang_up<C: AsyncRead + AsyncWrite + Unpin>(
+async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     to: SplitSink<WebSocketStream<C>, Message>,
     from: SplitStream<WebSocketStream<C>>,
 ) {
     let Ok(mut client) = to.reunite(from) else { return };
-    let _ = tokio::time::timeout(HANG_UP_TIMEOUT, async {
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, async {
         client.flush().await.map_err(io::Error::other)?;
         client.get_mut().shutdown().await
     })
     .await;
 }
 
-fn normal_end() -> Message {
+fn normal_closure() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
 /// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its
 /// channel; a message on `CLOSE_CHANNEL` ends the channel that it names.
-async fn translate<C, R>(client: WebSocketStream<C>, runtime: R, streams: Streams) -> io::Result<()>
+async fn relay_channels<C, R>(client: WebSocketStream<C>, runtime: R, streams: CommandStreams) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite,
 {
     let (mut from_runtime, to_runtime) = tokio::io::split(runtime);
-    let mut to_runtime = spdy::Writer::new(to_runtime);
+    let mut to_runtime = spdy::SpdyWriter::new(to_runtime);
     let mut channels: Vec<(u8, StreamId)> = Vec::new();
     let streams_by_channel = [
-        (ERROR, "error", true),
-        (STDIN, "stdin", streams.stdin),
-        (STDOUT, "stdout", streams.stdout),
-        (STDERR, "stderr", streams.stderr),
-        (RESIZE, "resize", streams.tty),
+        (ERROR_CHANNEL, "error", true),
+        (STDIN_CHANNEL, "stdin", streams.stdin),
+        (STDOUT_CHANNEL, "stdout", streams.stdout),
+        (STDERR_CHANNEL, "stderr", streams.stderr),
+        (RESIZE_CHANNEL, "resize", streams.tty),
     ];
     for (channel, name, is_enabled) in streams_by_channel {
         if is_enabled {
-            channels.push((channel, to_runtime.begin(&[("streamtype", name)]).await?));
+            channels.push((channel, to_runtime.open_stream(&[("streamtype", name)]).await?));
         }
     }
     let stream_of = |channel: u8| channels.iter().find(|it| it.0 == channel).map(|it| it.1);
@@ -401,41 +401,41 @@ where
             };
             let Some((channel, bytes)) = message.split_first() else { continue };
             let (channel, is_last, bytes) = match (*channel, bytes) {
-                (CLOSE, [channel]) => (*channel, true, &[][..]),
+                (CLOSE_CHANNEL, [channel]) => (*channel, true, &[][..]),
                 (channel, bytes) => (channel, false, bytes),
             };
             // A client may send on these two channels only.
-            if let (STDIN | RESIZE, Some(stream)) = (channel, stream_of(channel)) {
-                to_runtime.lock().await.send(stream, bytes, is_last).await?;
+            if let (STDIN_CHANNEL | RESIZE_CHANNEL, Some(stream)) = (channel, stream_of(channel)) {
+                to_runtime.lock().await.send_data(stream, bytes, is_last).await?;
             }
         }
         Ok::<_, io::Error>(())
     };
     let outward = async {
-        while let Some(frame) = spdy::read(&mut from_runtime).await? {
+        while let Some(frame) = spdy::read_frame(&mut from_runtime).await? {
             match frame {
-                Frame::Data { stream, bytes, .. } if !bytes.is_empty() => {
+                SpdyFrame::Data { stream, bytes, .. } if !bytes.is_empty() => {
                     let Some((channel, _)) = channels.iter().find(|it| it.1 == stream) else { continue };
                     let message: Bytes = [&[*channel][..], &bytes].concat().into();
                     to_client.send(Message::Binary(message)).await.map_err(io::Error::other)?;
                 }
-                Frame::Ping { id } => to_runtime.lock().await.pong(id).await?,
-                Frame::GoAway => break,
-                Frame::Data { .. } | Frame::Reset { .. } | Frame::Other => {}
+                SpdyFrame::Ping { id } => to_runtime.lock().await.send_pong(id).await?,
+                SpdyFrame::GoAway => break,
+                SpdyFrame::Data { .. } | SpdyFrame::Reset { .. } | SpdyFrame::Other => {}
             }
         }
-        to_client.send(normal_end()).await.map_err(io::Error::other)
+        to_client.send(normal_closure()).await.map_err(io::Error::other)
     };
     let ended = tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
     };
-    hang_up(to_client, from_client).await;
+    close_client(to_client, from_client).await;
     ended
 }
 
 /// Copies the bytes of a SPDY connection to and from WebSocket messages.
-async fn tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
+async fn relay_tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite,
@@ -457,11 +457,11 @@ where
         Ok::<_, io::Error>(())
     };
     let outward = async {
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut buffer = vec![0; TUNNEL_BUFFER_BYTES];
         loop {
             let count = from_runtime.read(&mut buffer).await?;
             if count == 0 {
-                return to_client.send(normal_end()).await.map_err(io::Error::other);
+                return to_client.send(normal_closure()).await.map_err(io::Error::other);
             }
             let message = Message::Binary(Bytes::copy_from_slice(&buffer[..count]));
             to_client.send(message).await.map_err(io::Error::other)?;
@@ -471,7 +471,7 @@ where
         ended = inward => ended,
         ended = outward => ended,
     };
-    hang_up(to_client, from_client).await;
+    close_client(to_client, from_client).await;
     ended
 }
 
@@ -490,8 +490,8 @@ mod tests {
     /// What the runtime gets of the data that is sent to it.
     async fn data(runtime: &mut DuplexStream) -> (Vec<u8>, bool) {
         loop {
-            match spdy::read(runtime).await.unwrap() {
-                Some(Frame::Data { bytes, is_last, .. }) => return (bytes.to_vec(), is_last),
+            match spdy::read_frame(runtime).await.unwrap() {
+                Some(SpdyFrame::Data { bytes, is_last, .. }) => return (bytes.to_vec(), is_last),
                 Some(_) => {}
                 None => panic!("the connection to the runtime ended"),
             }
@@ -502,13 +502,13 @@ mod tests {
     async fn text_messages_are_standard_input_as_binary_ones_are() {
         let (mut client, agent) = ends().await;
         let (mut runtime, to_runtime) = tokio::io::duplex(1 << 16);
-        let streams = Streams { stdin: true, stdout: true, stderr: false, tty: false };
-        let translating = tokio::spawn(translate(agent, to_runtime, streams));
+        let streams = CommandStreams { stdin: true, stdout: true, stderr: false, tty: false };
+        let translating = tokio::spawn(relay_channels(agent, to_runtime, streams));
         client.send(Message::text("\u{0}as text\n")).await.unwrap();
         assert_eq!(data(&mut runtime).await, (b"as text\n".to_vec(), false));
         client.send(Message::binary(&b"\0as bytes\n"[..])).await.unwrap();
         assert_eq!(data(&mut runtime).await, (b"as bytes\n".to_vec(), false));
-        client.send(Message::binary(&[CLOSE, STDIN][..])).await.unwrap();
+        client.send(Message::binary(&[CLOSE_CHANNEL, STDIN_CHANNEL][..])).await.unwrap();
         assert_eq!(data(&mut runtime).await, (Vec::new(), true));
         drop(client);
         let _ = translating.await.unwrap();
@@ -519,7 +519,7 @@ mod tests {
         let (mut client, agent) = ends().await;
         let (_runtime, to_runtime) = tokio::io::duplex(1 << 16);
         client.send(Message::text("no bytes of SPDY")).await.unwrap();
-        let ended = tunnel(agent, to_runtime).await;
+        let ended = relay_tunnel(agent, to_runtime).await;
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

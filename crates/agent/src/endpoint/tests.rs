@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::*;
 use crate::config::example;
 use crate::node::Node;
-use crate::record::Recorder;
+use crate::event_recorder::NodeEventRecorder;
 use crate::runtime::Cri;
 
 struct Authority {
@@ -55,12 +55,12 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     });
     let client = kube::Client::new(nobody, "default");
     let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
-    let (recorder, _) = Recorder::new(client.clone(), "m1".to_owned());
+    let (recorder, _) = NodeEventRecorder::new(client.clone(), "m1".to_owned());
     let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
     let identity = Arc::new(Identity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =
         authority.issue("system:node:m1", &["system:nodes"], ExtendedKeyUsagePurpose::ServerAuth);
-    identity.set(certificate.as_bytes(), key.as_bytes()).unwrap();
+    identity.set_certificate(certificate.as_bytes(), key.as_bytes()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(Arc::new(Endpoint::new(node)).serve(listener, identity, stop));
@@ -190,12 +190,12 @@ async fn idle_connections_of_others_do_not_keep_the_api_server_out() {
 
 #[test]
 fn only_zero_and_false_are_false() {
-    let query = |text: &str| Query(vec![("follow".to_owned(), text.to_owned())]);
+    let query = |text: &str| QueryParameters(vec![("follow".to_owned(), text.to_owned())]);
     for text in ["0", "false", "False", "FALSE"] {
-        assert!(!query(text).is("follow"), "{text:?}");
+        assert!(!query(text).is_set("follow"), "{text:?}");
     }
     for text in ["", "1", "true", "True", "t", "yes"] {
-        assert!(query(text).is("follow"), "{text:?}");
+        assert!(query(text).is_set("follow"), "{text:?}");
     }
-    assert!(!query("1").is("previous"));
+    assert!(!query("1").is_set("previous"));
 }

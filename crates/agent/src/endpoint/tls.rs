@@ -13,13 +13,13 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// Common name of the API server's client certificate.
-const SERVER: &str = "kube-apiserver-kubelet-client";
+const API_SERVER_NAME: &str = "kube-apiserver-kubelet-client";
 /// Group of the API server's client certificate; no CertificateSigningRequest can obtain it.
-const MASTERS: &str = "system:masters";
+const MASTERS_GROUP: &str = "system:masters";
 
 #[derive(Debug, thiserror::Error)]
 #[error("load the node's serving certificate: {0}")]
-pub struct IdentityError(Box<dyn std::error::Error + Send + Sync>);
+pub struct ServingIdentity(Box<dyn std::error::Error + Send + Sync>);
 
 /// The serving certificate of the node and the cluster CA.
 pub struct Identity {
@@ -35,24 +35,24 @@ impl fmt::Debug for Identity {
 
 impl Identity {
     /// Without a certificate yet: handshakes fail until `set_certificate` is called.
-    pub fn new(ca_pem: &[u8]) -> Result<Self, IdentityError> {
-        let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| IdentityError(it.into()))?;
+    pub fn new(ca_pem: &[u8]) -> Result<Self, ServingIdentity> {
+        let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| ServingIdentity(it.into()))?;
         Ok(Self { ca, current: RwLock::new(None) })
     }
 
     /// Replaces the serving certificate for new connections.
-    pub fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), IdentityError> {
+    pub fn set_certificate(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), ServingIdentity> {
         let certified = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let chain = CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>()?;
             let key = PrivateKeyDer::from_pem_slice(key_pem)?;
             Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
         };
-        let certified = Arc::new(certified().map_err(IdentityError)?);
+        let certified = Arc::new(certified().map_err(ServingIdentity)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
         Ok(())
     }
 
-    pub(super) fn config(self: &Arc<Self>) -> Result<ServerConfig, IdentityError> {
+    pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentity> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
             roots.add(self.ca.clone())?;
@@ -63,7 +63,7 @@ impl Identity {
                 .with_client_cert_verifier(clients.build()?)
                 .with_cert_resolver(self.clone()))
         };
-        config().map_err(IdentityError)
+        config().map_err(ServingIdentity)
     }
 }
 
@@ -74,10 +74,10 @@ impl ResolvesServerCert for Identity {
 }
 
 /// Rule: only the API server may connect to a node: a certificate of the cluster CA alone is not enough.
-pub(super) fn is_server(certificate: &[u8]) -> bool {
+pub(super) fn is_api_server(certificate: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let subject = certificate.subject();
     let names: Vec<&str> = subject.iter_common_name().filter_map(|it| it.as_str().ok()).collect();
-    let is_master = subject.iter_organization().any(|it| it.as_str().is_ok_and(|it| it == MASTERS));
-    names == [SERVER] && is_master
+    let is_master = subject.iter_organization().any(|it| it.as_str().is_ok_and(|it| it == MASTERS_GROUP));
+    names == [API_SERVER_NAME] && is_master
 }

@@ -8,46 +8,46 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{ImageError, Target, open};
+use super::{ImageError, ImageDescriptor, open_file};
 use crate::architecture;
 
-pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-const INDEXES: [&str; 2] =
+pub(super) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG_MEDIA_TYPE: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER_MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
+const INDEX_MEDIA_TYPES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 
 /// Annotations that name an image; the one with the complete reference first.
-const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
+const NAME_ANNOTATIONS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// Largest JSON file that is read; a larger file is a layer.
-const SMALL_MAX: u64 = 4 << 20;
+const JSON_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Total size of the JSON files of an archive.
-const SMALL_ALL_MAX: usize = 64 << 20;
+const JSON_TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of files and links of an archive.
 const FILES_MAX: usize = 100_000;
 
 /// Deepest nesting of image indexes.
-const DEPTH_MAX: usize = 3;
+const INDEX_DEPTH_MAX: usize = 3;
 
 /// The images of an archive, and the blobs that they need.
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) path: PathBuf,
-    pub(super) images: Vec<Found>,
+    pub(super) images: Vec<ArchiveImage>,
     /// The blobs of the images, by their file in the archive.
-    pub(super) wanted: HashMap<String, Blob>,
+    pub(super) blobs_by_file: HashMap<String, Blob>,
     /// Manifests generated for images of `docker save`, which have none.
-    pub(super) made: Vec<Blob>,
+    pub(super) generated: Vec<Blob>,
     /// Platforms of the images that cannot run on this machine.
-    foreign: BTreeSet<String>,
+    foreign_platforms: BTreeSet<String>,
 }
 
 /// An image of the archive.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ArchiveImage {
     pub(super) names: Vec<String>,
-    pub(super) target: Target,
+    pub(super) target: ImageDescriptor,
 }
 
 /// A blob: manifest, configuration or layer.
@@ -63,39 +63,39 @@ pub(super) struct Blob {
 
 impl Archive {
     pub(super) fn open(path: &Path) -> Result<Self, ImageError> {
-        let files = Files::read(path)?;
-        let no_archive = |why: String| ImageError::NoArchive { path: path.to_owned(), why };
+        let files = ArchiveFiles::read(path)?;
+        let no_archive = |why: String| ImageError::NotAnArchive { path: path.to_owned(), why };
         let mut archive = Self {
             path: path.to_owned(),
             images: Vec::new(),
-            wanted: HashMap::new(),
-            made: Vec::new(),
-            foreign: BTreeSet::new(),
+            blobs_by_file: HashMap::new(),
+            generated: Vec::new(),
+            foreign_platforms: BTreeSet::new(),
         };
-        let read = match (files.small.get("index.json"), files.small.get("manifest.json")) {
-            (Some(index), _) => archive.layout(&files, index),
-            (None, Some(manifest)) => archive.docker(&files, manifest),
+        let read = match (files.json_files.get("index.json"), files.json_files.get("manifest.json")) {
+            (Some(index), _) => archive.read_oci_layout(&files, index),
+            (None, Some(manifest)) => archive.read_docker_archive(&files, manifest),
             (None, None) => Err("neither index.json nor manifest.json is in it".to_owned()),
         };
         read.map_err(no_archive)?;
         if archive.images.is_empty() {
-            let theirs = Vec::from_iter(archive.foreign).join(", ");
-            return Err(ImageError::OtherMachine { path: archive.path, theirs });
+            let theirs = Vec::from_iter(archive.foreign_platforms).join(", ");
+            return Err(ImageError::WrongPlatform { path: archive.path, theirs });
         }
         Ok(archive)
     }
 
     /// Reads the images of an OCI layout.
-    fn layout(&mut self, files: &Files, index: &[u8]) -> Result<(), String> {
-        let index = parse("index.json", index)?;
-        for descriptor in list(&index["manifests"]) {
+    fn read_oci_layout(&mut self, files: &ArchiveFiles, index: &[u8]) -> Result<(), String> {
+        let index = parse_json("index.json", index)?;
+        for descriptor in as_array(&index["manifests"]) {
             let annotations = &descriptor["annotations"];
-            let name = NAMES.iter().find_map(|it| annotations[it].as_str());
-            if let Some(target) = self.descend(files, descriptor, 0)? {
-                self.images.push(Found { names: name.map(str::to_owned).into_iter().collect(), target });
+            let name = NAME_ANNOTATIONS.iter().find_map(|it| annotations[it].as_str());
+            if let Some(target) = self.resolve_manifest(files, descriptor, 0)? {
+                self.images.push(ArchiveImage { names: name.map(str::to_owned).into_iter().collect(), target });
             }
         }
-        if self.images.is_empty() && self.foreign.is_empty() {
+        if self.images.is_empty() && self.foreign_platforms.is_empty() {
             return Err("index.json names no image".to_owned());
         }
         Ok(())
@@ -103,7 +103,7 @@ impl Archive {
 
     /// Rule: an image is imported if its platform is this machine's, or if it names none; pulls from a registry
     /// follow the same rule. `platform` is that of a descriptor or of an image configuration.
-    fn is_ours(&mut self, platform: &Value) -> bool {
+    fn matches_platform(&mut self, platform: &Value) -> bool {
         let (Some(system), Some(processor)) = (platform["os"].as_str(), platform["architecture"].as_str())
         else {
             return true;
@@ -111,95 +111,95 @@ impl Archive {
         let is_ours = (system, processor) == ("linux", architecture());
         // Attestations, which docker adds to an index, have the platform `unknown`.
         if !is_ours && system != "unknown" {
-            self.foreign.insert(format!("{system}/{processor}"));
+            self.foreign_platforms.insert(format!("{system}/{processor}"));
         }
         is_ours
     }
 
     /// Follows a descriptor to the manifest for this machine, if there is one.
-    fn descend(&mut self, files: &Files, descriptor: &Value, depth: usize) -> Result<Option<Target>, String> {
-        if !self.is_ours(&descriptor["platform"]) || DEPTH_MAX < depth {
+    fn resolve_manifest(&mut self, files: &ArchiveFiles, descriptor: &Value, depth: usize) -> Result<Option<ImageDescriptor>, String> {
+        if !self.matches_platform(&descriptor["platform"]) || INDEX_DEPTH_MAX < depth {
             return Ok(None);
         }
-        let media_type = text(&descriptor["mediaType"]);
-        let (blob, file) = files.blob(descriptor)?;
-        let Some(content) = files.small.get(&file) else { return Err(format!("{file} is too large")) };
-        let content = parse(&file, content)?;
-        if INDEXES.contains(&media_type) {
-            for below in list(&content["manifests"]) {
-                if files.blob(below).is_ok()
-                    && let Some(target) = self.descend(files, below, depth + 1)?
+        let media_type = as_str(&descriptor["mediaType"]);
+        let (blob, file) = files.find_blob(descriptor)?;
+        let Some(content) = files.json_files.get(&file) else { return Err(format!("{file} is too large")) };
+        let content = parse_json(&file, content)?;
+        if INDEX_MEDIA_TYPES.contains(&media_type) {
+            for below in as_array(&content["manifests"]) {
+                if files.find_blob(below).is_ok()
+                    && let Some(target) = self.resolve_manifest(files, below, depth + 1)?
                 {
                     return Ok(Some(target));
                 }
             }
             return Ok(None);
         }
-        let (config, config_file) = files.blob(&content["config"])?;
-        let Some(text) = files.small.get(&config_file) else {
+        let (config, config_file) = files.find_blob(&content["config"])?;
+        let Some(text) = files.json_files.get(&config_file) else {
             return Err(format!("{config_file} is too large"));
         };
-        let image_config = parse(&config_file, text)?;
-        if !self.is_ours(&image_config) {
+        let image_config = parse_json(&config_file, text)?;
+        if !self.matches_platform(&image_config) {
             return Ok(None);
         }
         let diff_ids = image_config["rootfs"]["diff_ids"].clone();
         let mut layers = Vec::new();
-        for (number, layer) in list(&content["layers"]).iter().enumerate() {
-            let (mut layer, file) = files.blob(layer)?;
-            layer.labels = uncompressed(diff_ids[number].as_str());
+        for (number, layer) in as_array(&content["layers"]).iter().enumerate() {
+            let (mut layer, file) = files.find_blob(layer)?;
+            layer.labels = uncompressed_label(diff_ids[number].as_str());
             layers.push(layer.clone());
-            self.wanted.insert(file, layer);
+            self.blobs_by_file.insert(file, layer);
         }
         let target =
-            Target { media_type: media_type.to_owned(), digest: blob.digest.clone(), size: blob.size };
-        self.wanted.insert(file, Blob { labels: references(&config, &layers), ..blob });
-        self.wanted.insert(config_file, config);
+            ImageDescriptor { media_type: media_type.to_owned(), digest: blob.digest.clone(), size: blob.size };
+        self.blobs_by_file.insert(file, Blob { labels: gc_reference_labels(&config, &layers), ..blob });
+        self.blobs_by_file.insert(config_file, config);
         Ok(Some(target))
     }
 
     /// Reads the images of the older `docker save` format.
-    fn docker(&mut self, files: &Files, manifest: &[u8]) -> Result<(), String> {
-        for image in list(&parse("manifest.json", manifest)?) {
+    fn read_docker_archive(&mut self, files: &ArchiveFiles, manifest: &[u8]) -> Result<(), String> {
+        for image in as_array(&parse_json("manifest.json", manifest)?) {
             let names =
-                list(&image["RepoTags"]).iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
-            let config_file = files.find(text(&image["Config"]))?;
-            let Some(content) = files.small.get(&config_file) else {
+                as_array(&image["RepoTags"]).iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+            let config_file = files.resolve_link(as_str(&image["Config"]))?;
+            let Some(content) = files.json_files.get(&config_file) else {
                 return Err(format!("{config_file} is too large"));
             };
             let config = Blob {
-                digest: digest(content),
+                digest: sha256_digest(content),
                 size: content.len() as u64,
                 labels: HashMap::new(),
                 content: Vec::new(),
             };
-            let image_config = parse(&config_file, content)?;
-            if !self.is_ours(&image_config) {
+            let image_config = parse_json(&config_file, content)?;
+            if !self.matches_platform(&image_config) {
                 continue;
             }
             let diff_ids = image_config["rootfs"]["diff_ids"].clone();
             let mut layers = Vec::new();
-            for (number, layer) in list(&image["Layers"]).iter().enumerate() {
-                let file = files.find(text(layer))?;
+            for (number, layer) in as_array(&image["Layers"]).iter().enumerate() {
+                let file = files.resolve_link(as_str(layer))?;
                 // Layers are not compressed in this format, so their digests are the diff IDs of the
                 // configuration.
                 let Some(diff_id) = diff_ids[number].as_str() else {
                     return Err(format!("{config_file} does not name the layer {file}"));
                 };
                 let size = files.sizes.get(&file).copied().unwrap_or_default();
-                let labels = uncompressed(Some(diff_id));
+                let labels = uncompressed_label(Some(diff_id));
                 let layer = Blob { digest: diff_id.to_owned(), size, labels, content: Vec::new() };
                 layers.push(layer.clone());
-                self.wanted.insert(file, layer);
+                self.blobs_by_file.insert(file, layer);
             }
-            let manifest = self::manifest(&config, &layers);
+            let manifest = self::build_manifest(&config, &layers);
             let (digest, size) = (manifest.digest.clone(), manifest.size);
             self.images
-                .push(Found { names, target: Target { media_type: MANIFEST.to_owned(), digest, size } });
-            self.wanted.insert(config_file, config);
-            self.made.push(manifest);
+                .push(ArchiveImage { names, target: ImageDescriptor { media_type: MANIFEST_MEDIA_TYPE.to_owned(), digest, size } });
+            self.blobs_by_file.insert(config_file, config);
+            self.generated.push(manifest);
         }
-        if self.images.is_empty() && self.foreign.is_empty() {
+        if self.images.is_empty() && self.foreign_platforms.is_empty() {
             return Err("manifest.json names no image".to_owned());
         }
         Ok(())
@@ -208,18 +208,18 @@ impl Archive {
 
 /// The files of an archive: sizes, links, and the content of JSON files.
 #[derive(Default)]
-struct Files {
+struct ArchiveFiles {
     sizes: HashMap<String, u64>,
-    small: HashMap<String, Vec<u8>>,
+    json_files: HashMap<String, Vec<u8>>,
     links: HashMap<String, String>,
 }
 
-impl Files {
+impl ArchiveFiles {
     fn read(path: &Path) -> Result<Self, ImageError> {
         let mut files = Self::default();
         let mut all = 0;
-        let visited = visit_all(path, |entry| {
-            let Entry { name, size, link, content } = entry;
+        let visited = visit_entries(path, |entry| {
+            let ArchiveEntry { name, size, link, content } = entry;
             if FILES_MAX <= files.sizes.len() + files.links.len() {
                 return Err(io::Error::other(format!("it has more than {FILES_MAX} files")));
             }
@@ -229,16 +229,16 @@ impl Files {
             }
             files.sizes.insert(name.clone(), size);
             let mut text = [0];
-            if SMALL_MAX < size || content.read(&mut text)? == 0 || !matches!(text[0], b'{' | b'[') {
+            if JSON_FILE_BYTES_MAX < size || content.read(&mut text)? == 0 || !matches!(text[0], b'{' | b'[') {
                 return Ok(());
             }
             let mut text = text.to_vec();
             content.read_to_end(&mut text)?;
             all += text.len();
-            if SMALL_ALL_MAX < all {
+            if JSON_TOTAL_BYTES_MAX < all {
                 return Err(io::Error::other("its JSON files are too large"));
             }
-            files.small.insert(name, text);
+            files.json_files.insert(name, text);
             Ok(())
         });
         match visited {
@@ -246,39 +246,39 @@ impl Files {
             Err(source) if source.raw_os_error().is_some() => {
                 Err(ImageError::File { path: path.to_owned(), source })
             }
-            Err(error) => Err(ImageError::NoArchive { path: path.to_owned(), why: broken(&error) }),
+            Err(error) => Err(ImageError::NotAnArchive { path: path.to_owned(), why: describe_read_error(&error) }),
         }
     }
 
     /// The blob that a descriptor names, and its file.
-    fn blob(&self, descriptor: &Value) -> Result<(Blob, String), String> {
-        let digest = text(&descriptor["digest"]);
+    fn find_blob(&self, descriptor: &Value) -> Result<(Blob, String), String> {
+        let digest = as_str(&descriptor["digest"]);
         let is_digest = digest
             .strip_prefix("sha256:")
             .filter(|it| it.len() == 64 && it.bytes().all(|it| it.is_ascii_hexdigit()));
         let Some(hex) = is_digest else { return Err(format!("{digest:?} is not a sha256 digest")) };
-        let file = self.find(&format!("blobs/sha256/{hex}"))?;
+        let file = self.resolve_link(&format!("blobs/sha256/{hex}"))?;
         let size = self.sizes.get(&file).copied().unwrap_or_default();
         Ok((Blob { digest: digest.to_owned(), size, labels: HashMap::new(), content: Vec::new() }, file))
     }
 
     /// Resolves links to the file that has the content.
-    fn find(&self, name: &str) -> Result<String, String> {
+    fn resolve_link(&self, name: &str) -> Result<String, String> {
         let mut visited = HashSet::new();
-        let mut at = plain(Path::new(name));
+        let mut at = normalize_path(Path::new(name));
         while let Some(link) = self.links.get(&at) {
             if !visited.insert(at.clone()) {
                 return Err(format!("{name} is a cyclic link"));
             }
             let beside = Path::new(&at).parent().unwrap_or(Path::new(""));
-            at = plain(&beside.join(link));
+            at = normalize_path(&beside.join(link));
         }
         if self.sizes.contains_key(&at) { Ok(at) } else { Err(format!("{name} is missing from it")) }
     }
 }
 
 /// Explains why an archive cannot be read. Most often it is truncated: an interrupted copy or a full disk.
-fn broken(error: &io::Error) -> String {
+fn describe_read_error(error: &io::Error) -> String {
     let message = error.to_string();
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
         || ["unexpected EOF", "incomplete deflate stream"].iter().any(|it| message.contains(it));
@@ -286,7 +286,7 @@ fn broken(error: &io::Error) -> String {
 }
 
 /// A file or link of a tar archive.
-struct Entry<'a> {
+struct ArchiveEntry<'a> {
     name: String,
     size: u64,
     link: Option<String>,
@@ -294,15 +294,15 @@ struct Entry<'a> {
 }
 
 /// Calls `see` for each file of the archive, in its order.
-pub(super) fn visit(
+pub(super) fn visit_files(
     path: &Path,
     mut see: impl FnMut(&str, &mut dyn Read) -> io::Result<()>,
 ) -> io::Result<()> {
-    visit_all(path, |entry| if entry.link.is_some() { Ok(()) } else { see(&entry.name, entry.content) })
+    visit_entries(path, |entry| if entry.link.is_some() { Ok(()) } else { see(&entry.name, entry.content) })
 }
 
-fn visit_all(path: &Path, mut see: impl FnMut(Entry<'_>) -> io::Result<()>) -> io::Result<()> {
-    let mut file = open(path).map_err(|it| match it {
+fn visit_entries(path: &Path, mut see: impl FnMut(ArchiveEntry<'_>) -> io::Result<()>) -> io::Result<()> {
+    let mut file = open_file(path).map_err(|it| match it {
         ImageError::File { source, .. } => source,
         other => io::Error::other(other.to_string()),
     })?;
@@ -315,7 +315,7 @@ fn visit_all(path: &Path, mut see: impl FnMut(Entry<'_>) -> io::Result<()>) -> i
     for entry in archive.entries()? {
         let mut entry = entry?;
         let kind = entry.header().entry_type();
-        let name = plain(&entry.path()?);
+        let name = normalize_path(&entry.path()?);
         let size = entry.size();
         let link = match entry.link_name()? {
             Some(link) if kind.is_symlink() => Some(link.display().to_string()),
@@ -324,13 +324,13 @@ fn visit_all(path: &Path, mut see: impl FnMut(Entry<'_>) -> io::Result<()>) -> i
             _ if kind.is_file() => None,
             _ => continue,
         };
-        see(Entry { name, size, link, content: &mut entry })?;
+        see(ArchiveEntry { name, size, link, content: &mut entry })?;
     }
     Ok(())
 }
 
 /// Normalizes a path relative to the root of the archive.
-fn plain(path: &Path) -> String {
+fn normalize_path(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
         match part {
@@ -344,21 +344,21 @@ fn plain(path: &Path) -> String {
 }
 
 /// Builds a manifest for uncompressed layers.
-pub(super) fn manifest(config: &Blob, layers: &[Blob]) -> Blob {
+pub(super) fn build_manifest(config: &Blob, layers: &[Blob]) -> Blob {
     let describe = |media_type: &str, blob: &Blob| json!({"mediaType": media_type, "digest": blob.digest, "size": blob.size});
     let content = json!({
         "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": describe(CONFIG, config),
-        "layers": layers.iter().map(|it| describe(LAYER, it)).collect::<Vec<_>>(),
+        "mediaType": MANIFEST_MEDIA_TYPE,
+        "config": describe(CONFIG_MEDIA_TYPE, config),
+        "layers": layers.iter().map(|it| describe(LAYER_MEDIA_TYPE, it)).collect::<Vec<_>>(),
     });
     let content = content.to_string().into_bytes();
-    let labels = references(config, layers);
-    Blob { digest: digest(&content), size: content.len() as u64, labels, content }
+    let labels = gc_reference_labels(config, layers);
+    Blob { digest: sha256_digest(&content), size: content.len() as u64, labels, content }
 }
 
 /// Labels by which containerd protects the blobs of a manifest from garbage collection.
-fn references(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
+fn gc_reference_labels(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     let layers = layers.iter().enumerate();
     let layers =
         layers.map(|(number, it)| (format!("containerd.io/gc.ref.content.l.{number}"), it.digest.clone()));
@@ -366,25 +366,25 @@ fn references(config: &Blob, layers: &[Blob]) -> HashMap<String, String> {
     layers.chain([config]).collect()
 }
 
-fn uncompressed(diff_id: Option<&str>) -> HashMap<String, String> {
+fn uncompressed_label(diff_id: Option<&str>) -> HashMap<String, String> {
     diff_id.map(|it| ("containerd.io/uncompressed".to_owned(), it.to_owned())).into_iter().collect()
 }
 
-pub(super) fn digest(content: &[u8]) -> String {
+pub(super) fn sha256_digest(content: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, content);
     let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-fn parse(file: &str, text: &[u8]) -> Result<Value, String> {
+fn parse_json(file: &str, text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|it| format!("cannot parse {file}: {it}"))
 }
 
-fn list(value: &Value) -> &[Value] {
+fn as_array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text(value: &Value) -> &str {
+fn as_str(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 

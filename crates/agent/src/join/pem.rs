@@ -9,19 +9,19 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{JoinError, failed, read};
+use super::{JoinError, file_error, read_if_exists};
 
 /// A certificate with its key, and the validity and addresses of the certificate.
 #[derive(Clone)]
 pub(super) struct Certificate {
     pub(super) pem: String,
-    pub(super) from: Timestamp,
-    pub(super) until: Timestamp,
+    pub(super) not_before: Timestamp,
+    pub(super) not_after: Timestamp,
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Certificate {
-    pub(super) fn of(pem: &str) -> Result<Self, JoinError> {
+    pub(super) fn parse(pem: &str) -> Result<Self, JoinError> {
         let bad = |why: String| JoinError::Certificate(why);
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|it| bad(it.to_string()))?;
         let (_, read) = X509Certificate::from_der(&der).map_err(|it| bad(it.to_string()))?;
@@ -36,29 +36,29 @@ impl Certificate {
         });
         Ok(Self {
             pem: pem.to_owned(),
-            from: time(read.validity().not_before.timestamp())?,
-            until: time(read.validity().not_after.timestamp())?,
+            not_before: time(read.validity().not_before.timestamp())?,
+            not_after: time(read.validity().not_after.timestamp())?,
             addresses: addresses.collect(),
         })
     }
 
     /// Whether the certificate has expired.
-    pub(super) fn is_over(&self) -> bool {
-        self.until <= Timestamp::now()
+    pub(super) fn is_expired(&self) -> bool {
+        self.not_after <= Timestamp::now()
     }
 
     /// Reads the certificate of a file. `None` if it is missing or cannot be parsed: a new one is requested.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
-        let Some(pem) = read(path)? else { return Ok(None) };
-        Ok(Self::of(&pem).ok())
+        let Some(pem) = read_if_exists(path)? else { return Ok(None) };
+        Ok(Self::parse(&pem).ok())
     }
 }
 
-pub(super) fn make_dir(path: &Path) -> Result<(), JoinError> {
-    muster_files::create_private_dir(path).map_err(failed(path))?;
-    muster_files::remove_temporary(path).map_err(failed(path))
+pub(super) fn create_private_dir(path: &Path) -> Result<(), JoinError> {
+    muster_files::create_private_dir(path).map_err(file_error(path))?;
+    muster_files::remove_temporary_files(path).map_err(file_error(path))
 }
 
-pub(crate) fn write(path: &Path, content: &str) -> Result<(), JoinError> {
-    muster_files::write_private(path, content.as_bytes()).map_err(failed(path))
+pub(crate) fn write_private_file(path: &Path, content: &str) -> Result<(), JoinError> {
+    muster_files::write_private(path, content.as_bytes()).map_err(file_error(path))
 }

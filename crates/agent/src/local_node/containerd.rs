@@ -12,29 +12,29 @@ use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::process::{Child, Command};
 
-use super::{LocalNode, LocalNodeError, clear, failed, make_dir, tools};
-use crate::image::{SANDBOX_IMAGE, import_made, sandbox_image};
+use super::{LocalNode, LocalNodeError, cleanup, file_error, create_dir, prerequisites};
+use crate::image::{SANDBOX_IMAGE, import_built, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
 /// Time for containerd to respond: usually 250 ms, much longer on a busy machine.
-const READY_MAX: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a containerd that is not our child is checked for exit.
-const LOOK_FOR_END: Duration = Duration::from_secs(1);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes read from the end of containerd's log for the error message.
-const SAID_MAX: usize = 1000;
+const LOG_TAIL_BYTES: usize = 1000;
 
 /// A running containerd and a client for it.
 #[derive(Debug)]
 pub struct Containerd {
-    process: Process,
+    process: ContainerdProcess,
     pub runtime: Cri,
 }
 
 #[derive(Debug)]
-enum Process {
+enum ContainerdProcess {
     /// Started by this process.
     Child(Child),
     /// Started by an earlier process.
@@ -43,18 +43,18 @@ enum Process {
 
 impl Containerd {
     /// Waits until the process ends.
-    pub async fn ended(&mut self) {
-        self.process.ended().await;
+    pub async fn wait(&mut self) {
+        self.process.wait().await;
     }
 }
 
-impl Process {
-    async fn ended(&mut self) {
+impl ContainerdProcess {
+    async fn wait(&mut self) {
         match self {
             Self::Child(child) => drop(child.wait().await),
             Self::Found(pid) => {
-                while !clear::has_ended(*pid) {
-                    tokio::time::sleep(LOOK_FOR_END).await;
+                while !cleanup::has_exited(*pid) {
+                    tokio::time::sleep(EXIT_POLL_INTERVAL).await;
                 }
             }
         }
@@ -63,58 +63,58 @@ impl Process {
 
 impl LocalNode {
     /// Finds the node's running containerd or starts one, and waits until it responds.
-    pub async fn containerd(&self) -> Result<Containerd, LocalNodeError> {
+    pub async fn start_containerd(&self) -> Result<Containerd, LocalNodeError> {
         let config_path = self.containerd_config();
         let mut process = match self.containerd_pids().first() {
-            Some(found) => Process::Found(*found),
+            Some(found) => ContainerdProcess::Found(*found),
             None => {
-                make_dir(&self.run())?;
-                fs::write(&config_path, self.config()).map_err(failed(&config_path))?;
-                Process::Child(self.spawn()?)
+                create_dir(&self.run_dir())?;
+                fs::write(&config_path, self.containerd_toml()).map_err(file_error(&config_path))?;
+                ContainerdProcess::Child(self.spawn_containerd()?)
             }
         };
-        let runtime = Cri::connect(&self.socket());
+        let runtime = Cri::connect(&self.containerd_socket());
         let began = Instant::now();
         loop {
             tokio::select! {
-                () = process.ended() => return Err(self.silent()),
+                () = process.wait() => return Err(self.unresponsive_error()),
                 answer = runtime.version() => if answer.is_ok() { break },
             }
-            if READY_MAX < began.elapsed() {
-                return Err(self.silent());
+            if READY_TIMEOUT < began.elapsed() {
+                return Err(self.unresponsive_error());
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let given = import_made(&runtime, &sandbox_image()).await;
+        let given = import_built(&runtime, &sandbox_image()).await;
         given.map_err(|source| LocalNodeError::Image { node: self.name.clone(), source })?;
         Ok(Containerd { process, runtime })
     }
 
-    fn spawn(&self) -> Result<Child, LocalNodeError> {
+    fn spawn_containerd(&self) -> Result<Child, LocalNodeError> {
         let log_path = self.containerd_log();
-        let open = || OpenOptions::new().create(true).append(true).open(&log_path).map_err(failed(&log_path));
+        let open = || OpenOptions::new().create(true).append(true).open(&log_path).map_err(file_error(&log_path));
         let mut command = Command::new("nsenter");
         command
-            .arg(option("--net=", &self.netns()))
+            .arg(path_option("--net=", &self.netns_path()))
             .args(["containerd", "--config"])
             .arg(self.containerd_config());
         // A process group of its own: Ctrl-C reaches only this process, which then stops containerd in order.
         let spawned = command
-            .env("PATH", tools::path())
+            .env("PATH", prerequisites::search_path())
             .stdin(Stdio::null())
             .stdout(open()?)
             .stderr(open()?)
             .process_group(0)
             .spawn();
-        spawned.map_err(|source| LocalNodeError::Run { program: "nsenter", source })
+        spawned.map_err(|source| LocalNodeError::Spawn { program: "nsenter", source })
     }
 
-    fn silent(&self) -> LocalNodeError {
+    fn unresponsive_error(&self) -> LocalNodeError {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(SAID_MAX)..]).into_owned();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
         let said = text.lines().last().unwrap_or("(empty)").to_owned();
-        LocalNodeError::Silent { node: self.name.clone(), log, said }
+        LocalNodeError::Unresponsive { node: self.name.clone(), log, said }
     }
 
     fn containerd_config(&self) -> PathBuf {
@@ -126,7 +126,7 @@ impl LocalNode {
     }
 
     /// Whether containerd's configuration and root directory still exist.
-    pub(super) fn has_files(&self) -> bool {
+    pub(super) fn has_containerd_files(&self) -> bool {
         self.containerd_config().exists() && self.containerd_root().is_dir()
     }
 
@@ -137,7 +137,7 @@ impl LocalNode {
     /// The containerd processes that were started with this node's configuration.
     pub fn containerd_pids(&self) -> Vec<Pid> {
         let config = self.containerd_config();
-        processes(|args| {
+        find_processes(|args| {
             let program = args.first().map(|it| Path::new(OsStr::from_bytes(it)));
             program.is_some_and(|it| it.ends_with("containerd"))
                 && args.iter().any(|it| *it == config.as_os_str().as_bytes())
@@ -146,15 +146,15 @@ impl LocalNode {
 
     /// The containerd-shim processes of this node.
     pub fn shim_pids(&self) -> Vec<Pid> {
-        let socket = self.socket();
-        processes(|args| {
+        let socket = self.containerd_socket();
+        find_processes(|args| {
             args.first().is_some_and(|it| String::from_utf8_lossy(it).contains("containerd-shim"))
                 && args.iter().any(|it| *it == socket.as_os_str().as_bytes())
         })
     }
 
-    fn config(&self) -> String {
-        let plugins = tools::plugin_dir().unwrap_or_else(|| PathBuf::from("/opt/cni/bin"));
+    fn containerd_toml(&self) -> String {
+        let plugins = prerequisites::cni_plugin_dir().unwrap_or_else(|| PathBuf::from("/opt/cni/bin"));
         let registries = self.dir.parent().and_then(Path::parent).unwrap_or(&self.dir).join("registries");
         format!(
             r#"# Rewritten at each start.
@@ -175,36 +175,36 @@ state = {state}
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = {registries}
 "#,
-            root = quoted(&self.containerd_root()),
-            state = quoted(&self.run().join("state")),
-            socket = quoted(&self.socket()),
-            opt = quoted(&self.dir.join("opt")),
-            restricted = !may_be_preferred(),
-            plugins = quoted(&plugins),
-            conf = quoted(&self.cni_conf()),
-            registries = quoted(&registries),
+            root = toml_string(&self.containerd_root()),
+            state = toml_string(&self.run_dir().join("state")),
+            socket = toml_string(&self.containerd_socket()),
+            opt = toml_string(&self.dir.join("opt")),
+            restricted = !may_lower_oom_score(),
+            plugins = toml_string(&plugins),
+            conf = toml_string(&self.cni_conf_dir()),
+            registries = toml_string(&registries),
         )
     }
 }
 
 /// Whether sandboxes may have a negative OOM score, so that they are killed last; this needs CAP_SYS_RESOURCE.
-fn may_be_preferred() -> bool {
+fn may_lower_oom_score() -> bool {
     capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
 /// A path as a TOML string, which is written like a JSON string.
-fn quoted(path: &Path) -> String {
+fn toml_string(path: &Path) -> String {
     serde_json::Value::from(path.display().to_string()).to_string()
 }
 
-pub(super) fn option(flag: &str, path: &Path) -> std::ffi::OsString {
+pub(super) fn path_option(flag: &str, path: &Path) -> std::ffi::OsString {
     let mut option = std::ffi::OsString::from(flag);
     option.push(path);
     option
 }
 
 /// The processes of this machine whose command line matches.
-pub(super) fn processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
+pub(super) fn find_processes(matches: impl Fn(&[&[u8]]) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
     let matching = numbers.filter(|pid| {

@@ -4,10 +4,10 @@
 //!
 //! prerequisites -> network -> containerd -> cleanup. Read in this order.
 
-mod clear;
+mod cleanup;
 mod containerd;
 mod network;
-mod tools;
+mod prerequisites;
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-pub use self::clear::{GRACE, Left, clear, clear_abandoned, leftovers, pods, sockets, user_of};
+pub use self::cleanup::{STOP_GRACE, Leftovers, clean_up, clean_up_abandoned, find_leftovers, count_running_pods, runtime_sockets, supervisor_pid};
 pub use self::containerd::Containerd;
-pub use self::network::is_hub;
-pub use self::tools::{Missing, is_root, missing, missing_for_agent, wanting_for_agent};
+pub use self::network::is_bridge_address;
+pub use self::prerequisites::{MissingTools, is_root, find_missing_tools, missing_agent_tools, missing_optional_tools};
 
 use crate::image::ImageError;
-use crate::volumes::table;
+use crate::volumes::mount_table;
 
 /// Maximum number of nodes of a cluster: each has one /24 of the cluster's /16, with space to spare.
 pub const NODES_MAX: u16 = 200;
@@ -32,25 +32,25 @@ pub const NODES_MAX: u16 = 200;
 const RANGE_FILE: &str = "nodes/range";
 
 /// Directory of sockets and state that need not survive a reboot; short, because socket paths are limited.
-const RUN: &str = "/run/muster";
+const RUN_DIR: &str = "/run/muster";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocalNodeError {
     #[error("access {path}")]
     File { path: PathBuf, source: io::Error },
     #[error("run {program}")]
-    Run { program: &'static str, source: io::Error },
+    Spawn { program: &'static str, source: io::Error },
     #[error("{command}: {said}")]
-    Command { command: String, said: String },
+    CommandFailed { command: String, said: String },
     #[error(
         "no address range is free: 10.{}.0.0/16 to 10.{}.0.0/16 all have routes on this machine. `muster down` cleans up after clusters \
          that were killed",
-        network::RANGES.start(),
-        network::RANGES.end()
+        network::CLUSTER_RANGES.start(),
+        network::CLUSTER_RANGES.end()
     )]
-    NoRange,
+    NoFreeRange,
     #[error("containerd of {node} does not respond; the last line of its log {log}: {said}")]
-    Silent { node: String, log: PathBuf, said: String },
+    Unresponsive { node: String, log: PathBuf, said: String },
     #[error("import the sandbox image on {node}")]
     Image { node: String, source: ImageError },
 }
@@ -79,22 +79,22 @@ pub struct LocalNode {
 
 impl LocalCluster {
     /// Finds or creates the cluster's network. Does not touch the nodes.
-    pub async fn open(data_dir: &Path) -> Result<Self, LocalNodeError> {
-        let (dir, id) = identity(data_dir)?;
+    pub async fn open_or_create(data_dir: &Path) -> Result<Self, LocalNodeError> {
+        let (dir, id) = cluster_identity(data_dir)?;
         let nodes = dir.join("nodes");
-        make_dir(&nodes)?;
-        make_dir(&PathBuf::from(RUN).join(&id))?;
-        let range = network::make_hub(&dir.join(RANGE_FILE), &id).await?;
+        create_dir(&nodes)?;
+        create_dir(&PathBuf::from(RUN_DIR).join(&id))?;
+        let range = network::create_bridge(&dir.join(RANGE_FILE), &id).await?;
         Ok(Self { dir, id, range })
     }
 
     /// Address of this machine on the cluster's bridge.
     pub fn address(&self) -> Ipv4Addr {
-        network::hub_address(self.range)
+        network::bridge_address(self.range)
     }
 
     /// CIDR of all pods of the cluster.
-    pub fn pods(&self) -> String {
+    pub fn pod_cidr(&self) -> String {
         format!("10.{}.0.0/16", self.range)
     }
 
@@ -106,7 +106,7 @@ impl LocalCluster {
     }
 
     /// Directory of image archives that are imported on every node.
-    pub fn images(&self) -> PathBuf {
+    pub fn image_dir(&self) -> PathBuf {
         self.dir.join("images")
     }
 }
@@ -117,12 +117,12 @@ impl LocalNode {
     }
 
     /// Pod CIDR of the node.
-    pub fn pods(&self) -> String {
+    pub fn pod_cidr(&self) -> String {
         format!("10.{}.{}.0/24", self.range, self.number)
     }
 
     /// Path of the node's network namespace.
-    pub fn netns(&self) -> PathBuf {
+    pub fn netns_path(&self) -> PathBuf {
         Path::new("/run/netns").join(self.netns_name())
     }
 
@@ -131,8 +131,8 @@ impl LocalNode {
     }
 
     /// Name of the host end of the node's veth pair.
-    pub fn link(&self) -> String {
-        network::link(&self.id, self.number)
+    pub fn link_name(&self) -> String {
+        network::link_name(&self.id, self.number)
     }
 
     pub fn cgroup_parent(&self) -> String {
@@ -140,7 +140,7 @@ impl LocalNode {
     }
 
     /// Root directory of the node's agent.
-    pub fn root(&self) -> PathBuf {
+    pub fn agent_root(&self) -> PathBuf {
         self.dir.join("agent")
     }
 
@@ -150,12 +150,12 @@ impl LocalNode {
     }
 
     /// Directory of the node's CNI configuration.
-    pub fn cni_conf(&self) -> PathBuf {
+    pub fn cni_conf_dir(&self) -> PathBuf {
         self.dir.join("cni")
     }
 
     /// Directory of the node's static pod manifests.
-    pub fn static_pods(&self) -> PathBuf {
+    pub fn static_pod_dir(&self) -> PathBuf {
         self.dir.join("static-pods")
     }
 
@@ -163,36 +163,36 @@ impl LocalNode {
         self.dir.join("agent.log")
     }
 
-    fn run(&self) -> PathBuf {
-        Path::new(RUN).join(&self.id).join(&self.name)
+    fn run_dir(&self) -> PathBuf {
+        Path::new(RUN_DIR).join(&self.id).join(&self.name)
     }
 
-    pub fn socket(&self) -> PathBuf {
-        self.run().join("containerd.sock")
+    pub fn containerd_socket(&self) -> PathBuf {
+        self.run_dir().join("containerd.sock")
     }
 
     /// Creates the node's directories and network.
-    pub async fn make(&self) -> Result<(), LocalNodeError> {
-        for dir in [&self.dir, &self.root(), &self.cni_conf(), &self.static_pods(), &self.run()] {
-            make_dir(dir)?;
+    pub async fn create(&self) -> Result<(), LocalNodeError> {
+        for dir in [&self.dir, &self.agent_root(), &self.cni_conf_dir(), &self.static_pod_dir(), &self.run_dir()] {
+            create_dir(dir)?;
         }
         // World-readable, for log shippers that run as any user.
         let var_log = self.var_log();
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&var_log);
-        made.map_err(failed(&var_log))?;
-        self.share_mounts()?;
-        network::make_node(self).await
+        made.map_err(file_error(&var_log))?;
+        self.make_mounts_shared()?;
+        network::create_node_network(self).await
     }
 
     /// Restores the routes to and from the node that were lost when a link went down.
-    pub async fn keep_routes(&self) -> Result<(), LocalNodeError> {
-        network::keep_routes(self).await
+    pub async fn restore_routes(&self) -> Result<(), LocalNodeError> {
+        network::restore_routes(self).await
     }
 
     /// Makes the root directory a shared mount, which mount propagation needs; `/` may be private.
-    fn share_mounts(&self) -> Result<(), LocalNodeError> {
-        let root = self.root();
-        if !table::is_mounted(&root).map_err(failed(&root))? {
+    fn make_mounts_shared(&self) -> Result<(), LocalNodeError> {
+        let root = self.agent_root();
+        if !mount_table::is_mounted(&root).map_err(file_error(&root))? {
             mount_bind(&root, &root)
                 .map_err(|it| LocalNodeError::File { path: root.clone(), source: it.into() })?;
         }
@@ -203,15 +203,15 @@ impl LocalNode {
 }
 
 /// Canonical path of the data directory, and the cluster ID derived from it.
-fn identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
-    let dir = canonical(data_dir).map_err(failed(data_dir))?;
+fn cluster_identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
+    let dir = canonical_path(data_dir).map_err(file_error(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
     let id = digest.as_ref().iter().take(3).map(|it| format!("{it:02x}")).collect();
     Ok((dir, id))
 }
 
 /// The canonical path; for a directory that does not exist, that of its parent plus its name.
-fn canonical(dir: &Path) -> io::Result<PathBuf> {
+fn canonical_path(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let dir = std::path::absolute(dir)?;
@@ -224,11 +224,11 @@ fn canonical(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn make_dir(path: &Path) -> Result<(), LocalNodeError> {
-    DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed(path))
+fn create_dir(path: &Path) -> Result<(), LocalNodeError> {
+    DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(file_error(path))
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
     let path = path.to_owned();
     move |source| LocalNodeError::File { path, source }
 }

@@ -10,79 +10,79 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use super::{LocalNode, LocalNodeError, RUN, failed, tools};
-use crate::volumes::table;
+use super::{LocalNode, LocalNodeError, RUN_DIR, file_error, prerequisites};
+use crate::volumes::mount_table;
 
 /// Second octets of cluster ranges, from `10.160.0.0/16` on: lower ones are used for Services and simulated nodes,
 /// higher ones by other tools.
-pub(super) const RANGES: RangeInclusive<u8> = 160..=239;
+pub(super) const CLUSTER_RANGES: RangeInclusive<u8> = 160..=239;
 
 /// Third octet of node addresses; the other /24s are pod CIDRs.
-const NODES: u8 = 255;
+const NODE_SUBNET: u8 = 255;
 
 /// Address of the machine on the cluster's bridge.
-pub(super) fn hub_address(range: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, range, NODES, 1)
+pub(super) fn bridge_address(range: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, range, NODE_SUBNET, 1)
 }
 
 /// Whether an address is that of the machine on a cluster's bridge: no other machine can reach it.
-pub fn is_hub(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V4(it) if RANGES.contains(&it.octets()[1]) && it == hub_address(it.octets()[1]))
+pub fn is_bridge_address(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(it) if CLUSTER_RANGES.contains(&it.octets()[1]) && it == bridge_address(it.octets()[1]))
 }
 
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
-    Ipv4Addr::new(10, range, NODES, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
+    Ipv4Addr::new(10, range, NODE_SUBNET, u8::try_from(number + 1).expect("NODES_MAX is below 255"))
 }
 
 /// Rule: a cluster keeps its address range. A new cluster takes the first range that no route of this machine
 /// leads to, starting at one that depends on its ID.
-pub(super) async fn make_hub(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
+pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two clusters that start simultaneously would take the same range.
-    let lock_path = Path::new(RUN).join("lock");
-    let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
+    let lock_path = Path::new(RUN_DIR).join("lock");
+    let lock = File::create(&lock_path).map_err(file_error(&lock_path))?;
     let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
         .await
         .unwrap_or_else(|it| Err(std::io::Error::other(it)))
-        .map_err(failed(&lock_path))?;
+        .map_err(file_error(&lock_path))?;
 
-    let hub = hub(id);
-    let routes = run(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
+    let hub = bridge_name(id);
+    let routes = run_command(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
     let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
-    let is_free = |range: u8| !foreign_routes.iter().any(|it| leads_into(it, range));
+    let is_free = |range: u8| !foreign_routes.iter().any(|it| is_route_into(it, range));
     let before = fs::read_to_string(range_file).ok().and_then(|it| it.trim().parse().ok());
-    let range = match before.filter(|it| RANGES.contains(it) && is_free(*it)) {
+    let range = match before.filter(|it| CLUSTER_RANGES.contains(it) && is_free(*it)) {
         Some(range) => range,
         None => {
             let first = u32::from_str_radix(id, 16).unwrap_or_default();
-            let count = u32::from(RANGES.end() - RANGES.start()) + 1;
-            let mut all = (0..count).map(|it| RANGES.start() + ((first + it) % count) as u8);
-            all.find(|it| is_free(*it)).ok_or(LocalNodeError::NoRange)?
+            let count = u32::from(CLUSTER_RANGES.end() - CLUSTER_RANGES.start()) + 1;
+            let mut all = (0..count).map(|it| CLUSTER_RANGES.start() + ((first + it) % count) as u8);
+            all.find(|it| is_free(*it)).ok_or(LocalNodeError::NoFreeRange)?
         }
     };
-    let mut file = File::create(range_file).map_err(failed(range_file))?;
-    writeln!(file, "{range}").map_err(failed(range_file))?;
+    let mut file = File::create(range_file).map_err(file_error(range_file))?;
+    writeln!(file, "{range}").map_err(file_error(range_file))?;
 
-    if !exists(&hub) {
-        run(Command::new("ip").args(["link", "add", &hub, "type", "bridge"])).await?;
+    if !link_exists(&hub) {
+        run_command(Command::new("ip").args(["link", "add", &hub, "type", "bridge"])).await?;
     }
-    let address = hub_address(range);
-    batch(None, &format!("addr replace {address}/24 dev {hub}\nlink set {hub} up\n")).await?;
+    let address = bridge_address(range);
+    run_ip_batch(None, &format!("addr replace {address}/24 dev {hub}\nlink set {hub} up\n")).await?;
     let forward = Path::new("/proc/sys/net/ipv4/ip_forward");
     if fs::read_to_string(forward).is_ok_and(|it| it.trim() == "0") {
-        fs::write(forward, "1").map_err(failed(forward))?;
+        fs::write(forward, "1").map_err(file_error(forward))?;
     }
-    let table = table(id);
+    let table = nft_table_name(id);
     let rules = format!(
         "table ip {table}\ndelete table ip {table}\ntable ip {table} {{\n  chain outside {{\n    \
          type nat hook postrouting priority srcnat;\n    \
          ip saddr 10.{range}.0.0/16 ip daddr != 10.{range}.0.0/16 masquerade\n  }}\n}}\n"
     );
-    fed(Command::new("nft").args(["-f", "-"]), &rules).await?;
+    run_with_stdin(Command::new("nft").args(["-f", "-"]), &rules).await?;
     Ok(range)
 }
 
 /// Whether a line of `ip route` is a route into the range.
-fn leads_into(route: &str, range: u8) -> bool {
+fn is_route_into(route: &str, range: u8) -> bool {
     let mut words = route.split_whitespace();
     let first = words.next().unwrap_or_default();
     let kinds = ["local", "broadcast", "unreachable", "blackhole", "prohibit", "throw", "unicast"];
@@ -91,95 +91,95 @@ fn leads_into(route: &str, range: u8) -> bool {
 }
 
 /// Finds or creates the network of a node.
-pub(super) async fn make_node(node: &LocalNode) -> Result<(), LocalNodeError> {
+pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
-    let netns = node.netns();
-    if !table::is_mounted(&netns).map_err(failed(&netns))? {
+    let netns = node.netns_path();
+    if !mount_table::is_mounted(&netns).map_err(file_error(&netns))? {
         // A stale file without a namespace would make `ip netns add` fail.
         let _ = fs::remove_file(&netns);
-        run(Command::new("ip").args(["netns", "add", &name])).await?;
+        run_command(Command::new("ip").args(["netns", "add", &name])).await?;
     }
-    let (hub, link) = (hub(&node.id), node.link());
-    if !exists(&link) {
+    let (hub, link) = (bridge_name(&node.id), node.link_name());
+    if !link_exists(&link) {
         let add = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &name];
-        run(Command::new("ip").args(add)).await?;
+        run_command(Command::new("ip").args(add)).await?;
     }
-    let (address, gateway) = (node.address(), hub_address(node.range));
-    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pods());
+    let (address, gateway) = (node.address(), bridge_address(node.range));
+    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pod_cidr());
     let inside = format!(
         "link set lo up\naddr replace {address}/24 dev eth0\nlink set eth0 up\nroute replace default via {gateway}\n"
     );
-    batch(Some(&name), &inside).await?;
-    batch(None, &outside).await
+    run_ip_batch(Some(&name), &inside).await?;
+    run_ip_batch(None, &outside).await
 }
 
 /// Rule: the default route of a node's namespace and the machine's route to its pods are restored when missing.
 /// Links are left unchanged.
-pub(super) async fn keep_routes(node: &LocalNode) -> Result<(), LocalNodeError> {
+pub(super) async fn restore_routes(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
-    let (address, gateway) = (node.address(), hub_address(node.range));
-    let inside = run(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
+    let (address, gateway) = (node.address(), bridge_address(node.range));
+    let inside = run_command(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
     if inside.trim().is_empty() {
-        batch(Some(&name), &format!("route replace default via {gateway}\n")).await?;
+        run_ip_batch(Some(&name), &format!("route replace default via {gateway}\n")).await?;
     }
-    let outside = run(Command::new("ip").args(["-4", "-o", "route", "show", &node.pods()])).await?;
+    let outside = run_command(Command::new("ip").args(["-4", "-o", "route", "show", &node.pod_cidr()])).await?;
     if outside.trim().is_empty() {
-        batch(None, &format!("route replace {} via {address}\n", node.pods())).await?;
+        run_ip_batch(None, &format!("route replace {} via {address}\n", node.pod_cidr())).await?;
     }
     Ok(())
 }
 
 /// Name of a cluster's bridge.
-pub(super) fn hub(id: &str) -> String {
+pub(super) fn bridge_name(id: &str) -> String {
     format!("mu{id}")
 }
 
 /// Name of the host end of a node's veth pair.
-pub(super) fn link(id: &str, number: u16) -> String {
+pub(super) fn link_name(id: &str, number: u16) -> String {
     format!("mu{id}-{number}")
 }
 
 /// Name of a cluster's nftables table.
-pub(super) fn table(id: &str) -> String {
+pub(super) fn nft_table_name(id: &str) -> String {
     format!("muster-{id}")
 }
 
 /// Removes the cluster's bridge, links and nftables table.
-pub(super) async fn unmake(id: &str) {
-    let hub = hub(id);
+pub(super) async fn remove_network(id: &str) {
+    let hub = bridge_name(id);
     let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let links = links.filter_map(|it| it.file_name().into_string().ok());
     let ours: Vec<String> =
         links.filter(|it| it.strip_prefix(&hub).is_some_and(|it| it.starts_with('-'))).collect();
     for link in ours.iter().chain([&hub]) {
-        if exists(link)
-            && let Err(error) = run(Command::new("ip").args(["link", "del", link])).await
+        if link_exists(link)
+            && let Err(error) = run_command(Command::new("ip").args(["link", "del", link])).await
             // The link disappears with the namespace of its other end.
-            && exists(link)
+            && link_exists(link)
         {
             tracing::warn!(link, %error, "cannot remove the link");
         }
     }
     // The table may not exist.
-    let _ = run(Command::new("nft").args(["delete", "table", "ip", &table(id)])).await;
+    let _ = run_command(Command::new("nft").args(["delete", "table", "ip", &nft_table_name(id)])).await;
 }
 
-pub(super) fn exists(link: &str) -> bool {
+pub(super) fn link_exists(link: &str) -> bool {
     Path::new("/sys/class/net").join(link).exists()
 }
 
 /// Runs many `ip` commands in one process.
-async fn batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
+async fn run_ip_batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {
         ip.args(["-n", netns]);
     }
-    fed(ip.args(["-batch", "-"]), commands).await
+    run_with_stdin(ip.args(["-batch", "-"]), commands).await
 }
 
-async fn fed(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
-    let failed = |source| LocalNodeError::Run { program: "ip or nft", source };
-    let command = command.env("PATH", tools::path());
+async fn run_with_stdin(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
+    let failed = |source| LocalNodeError::Spawn { program: "ip or nft", source };
+    let command = command.env("PATH", prerequisites::search_path());
     let spawned =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = spawned.spawn().map_err(failed)?;
@@ -191,21 +191,21 @@ async fn fed(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::Command { command: words(command), said: stderr })
+    Err(LocalNodeError::CommandFailed { command: command_line(command), said: stderr })
 }
 
-pub(super) async fn run(command: &mut Command) -> Result<String, LocalNodeError> {
-    let command = command.env("PATH", tools::path()).stdin(Stdio::null()).kill_on_drop(true);
+pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNodeError> {
+    let command = command.env("PATH", prerequisites::search_path()).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await;
-    let output = output.map_err(|source| LocalNodeError::Run { program: "ip or nft", source })?;
+    let output = output.map_err(|source| LocalNodeError::Spawn { program: "ip or nft", source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::Command { command: words(command), said: stderr })
+    Err(LocalNodeError::CommandFailed { command: command_line(command), said: stderr })
 }
 
-fn words(command: &Command) -> String {
+fn command_line(command: &Command) -> String {
     let command = command.as_std();
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -224,6 +224,6 @@ mod tests {
             "10.16.0.0/24 dev x",
             "192.168.0.0/24 dev x src 10.160.0.2",
         ];
-        assert_eq!(routes.map(|it| leads_into(it, 160)), [true, true, false, false, false]);
+        assert_eq!(routes.map(|it| is_route_into(it, 160)), [true, true, false, false, false]);
     }
 }

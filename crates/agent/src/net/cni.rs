@@ -3,18 +3,18 @@
 use muster_engine::service_proxy::Range;
 use serde_json::json;
 
-use super::NetError;
+use super::NetworkError;
 use crate::config::Config;
 
 /// Name of the CNI configuration; the runtime uses the first file in alphabetical order.
-const FILE: &str = "10-muster.conflist";
+const CONFLIST_FILE: &str = "10-muster.conflist";
 
 /// Writes a CNI configuration with a bridge and the node's pod CIDR, unless the directory has another
 /// configuration.
-pub(super) async fn write(config: &Config, range: Range) -> Result<(), NetError> {
-    let Some(dir) = &config.cni_conf else { return Ok(()) };
-    let path = dir.join(FILE);
-    let failed = |source| NetError::Write { path: path.display().to_string(), source };
+pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), NetworkError> {
+    let Some(dir) = &config.cni_conf_dir else { return Ok(()) };
+    let path = dir.join(CONFLIST_FILE);
+    let failed = |source| NetworkError::Write { path: path.display().to_string(), source };
     let conf = conflist(config, range);
     if tokio::fs::read_to_string(&path).await.is_ok_and(|it| it == conf) {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) async fn write(config: &Config, range: Range) -> Result<(), NetError>
         let is_conf = name
             .to_str()
             .is_some_and(|it| [".conf", ".conflist", ".json"].iter().any(|end| it.ends_with(end)));
-        if is_conf && name != FILE {
+        if is_conf && name != CONFLIST_FILE {
             return Ok(());
         }
     }
@@ -48,7 +48,7 @@ fn conflist(config: &Config, range: Range) -> String {
                 "ipMasq": false,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": config.root.join("addresses"),
+                    "dataDir": config.root_dir.join("addresses"),
                     "ranges": [[{"subnet": range.to_string()}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },

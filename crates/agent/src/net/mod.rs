@@ -5,13 +5,13 @@
 
 mod cni;
 mod dns;
-mod flows;
-mod kernel;
+mod conntrack;
+mod route_changes;
 mod routes;
-mod server;
+mod api_server;
 mod service_cache;
-mod services;
-mod tool;
+mod service_rules;
+mod command;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -24,45 +24,45 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::server::all_addresses as server_addresses;
-pub use self::server::reach as reach_server;
+pub(crate) use self::api_server::server_ip_addresses as server_addresses;
+pub use self::api_server::accept_api_server as reach_server;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
-use crate::error_chain::chain;
-use crate::membership::Membership;
+use crate::error_chain::format_error_chain;
+use crate::membership::ClusterMembership;
 pub use muster_engine::service_proxy::Range;
 
 /// Delay that collects changes into one reconciliation.
-const GATHER: Duration = Duration::from_millis(50);
+const BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval of checks that rules and routes are still in place: other programs may change them.
-const CHECK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Delay between a route change and the check, so that the changes settle.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
 /// Minimum interval between two checks that route changes trigger.
-const CHECK_MIN: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NetError {
+pub(crate) enum NetworkError {
     #[error("run {program}: is it installed?")]
-    Run { program: &'static str, source: std::io::Error },
+    Spawn { program: &'static str, source: std::io::Error },
     #[error("{program} failed: {said}")]
-    Refused { program: &'static str, said: String },
+    CommandFailed { program: &'static str, said: String },
     #[error("parse the output of {program}")]
-    Read { program: &'static str, source: serde_json::Error },
+    ParseOutput { program: &'static str, source: serde_json::Error },
     #[error("request a pod CIDR for node {node}")]
-    Ask { node: String, source: Box<kube::Error> },
+    RequestPodCidr { node: String, source: Box<kube::Error> },
     #[error(
         "node {node} has no pod CIDR, so no pod can run on it: set its spec.podCIDR, or give the server \
          a larger --cluster-cidr"
     )]
-    NoRange { node: String },
+    NoPodCidr { node: String },
     #[error("delete conntrack entries of removed UDP endpoints")]
-    Flows { source: std::io::Error },
+    DeleteFlows { source: std::io::Error },
     #[error("write {path}")]
     Write { path: String, source: std::io::Error },
 }
@@ -73,13 +73,13 @@ pub async fn run(
     config: Arc<Config>,
     client: Client,
     cache: Arc<ServiceCache>,
-    membership: Arc<Membership>,
+    membership: Arc<ClusterMembership>,
     stop: CancellationToken,
 ) {
     let work = async {
         tokio::join!(
-            service_cache::watch(client.clone(), &cache, &membership),
-            keep(&config, &client, &cache),
+            service_cache::run_watches(client.clone(), &cache, &membership),
+            reconcile_loop(&config, &client, &cache),
             dns::serve(&config, &cache),
         )
     };
@@ -90,85 +90,85 @@ pub async fn run(
 }
 
 /// Applies rules and routes whenever the cache changes, and restores what other programs removed.
-async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
-    let mut services = services::Services::new();
-    let mut routes = routes::Routes::new(config.address);
-    let mut server = server::addresses(&config.server).await;
+async fn reconcile_loop(config: &Config, client: &Client, cache: &ServiceCache) {
+    let mut services = service_rules::ServiceRules::new();
+    let mut routes = routes::PodRoutes::new(config.address);
+    let mut server = api_server::ipv4_addresses(&config.server_url).await;
     let mut retry = RETRY_MIN;
-    let kernel = kernel::Changes::listen();
+    let kernel = route_changes::RouteChanges::subscribe();
     let mut checked = Instant::now();
-    let mut check_at = checked + CHECK_EVERY;
-    cache.synced().await;
+    let mut check_at = checked + CHECK_INTERVAL;
+    cache.wait_until_synced().await;
     loop {
-        let done = carry_out(config, client, cache, &server, &mut services, &mut routes).await;
+        let done = reconcile(config, client, cache, &server, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
                 retry = RETRY_MIN;
                 check_at.saturating_duration_since(Instant::now())
             }
             Err(error) => {
-                let error = chain(&error);
+                let error = format_error_chain(&error);
                 tracing::warn!(error, "cannot reconcile the node's network, retrying");
                 retry = (retry * 2).min(RETRY_MAX);
                 retry
             }
         };
         tokio::select! {
-            () = cache.changed() => sleep(GATHER).await,
-            () = kernel.changed() => {
+            () = cache.wait_for_change() => sleep(BATCH_DELAY).await,
+            () = kernel.wait_for_change() => {
                 // One change arrives as many messages, and the agent's own changes are among them.
-                check_at = check_at.min((Instant::now() + SETTLE).max(checked + CHECK_MIN));
+                check_at = check_at.min((Instant::now() + SETTLE_DELAY).max(checked + CHECK_INTERVAL_MIN));
             }
             () = sleep(wait) => {}
         }
         if check_at <= Instant::now() {
             checked = Instant::now();
-            check_at = checked + CHECK_EVERY;
+            check_at = checked + CHECK_INTERVAL;
             // If the server's name cannot be resolved now, the previous addresses stay.
-            let now = server::addresses(&config.server).await;
+            let now = api_server::ipv4_addresses(&config.server_url).await;
             server = if now.is_empty() { server } else { now };
-            if !services.stands().await {
+            if !services.is_in_place().await {
                 tracing::warn!("the nftables rules for Services are missing; restoring them");
-                services = services::Services::new();
+                services = service_rules::ServiceRules::new();
             }
-            routes.check().await;
+            routes.check_routes().await;
         }
     }
 }
 
-async fn carry_out(
+async fn reconcile(
     config: &Config,
     client: &Client,
     cache: &ServiceCache,
     server: &[(Ipv4Addr, u16)],
-    services: &mut services::Services,
-    routes: &mut routes::Routes,
-) -> Result<(), NetError> {
+    services: &mut service_rules::ServiceRules,
+    routes: &mut routes::PodRoutes,
+) -> Result<(), NetworkError> {
     routes.prepare(config.cluster_dns).await?;
     let this_node = Me {
         name: config.name.as_str().into(),
-        addresses: routes.own().to_vec(),
+        addresses: routes.node_addresses().to_vec(),
         dns: config.cluster_dns.and_then(|it| match it {
             IpAddr::V4(it) => Some(it),
             IpAddr::V6(_) => None,
         }),
-        is_bridge_unseen: !routes.is_bridge_seen(),
+        is_bridge_unseen: !routes.is_bridge_filtered(),
         server: server.to_vec(),
-        external_ips: config.external_ips.clone(),
+        external_ips: config.external_ip_ranges.clone(),
     };
     let (desired, table, own) = {
-        let picture = cache.picture();
+        let picture = cache.state();
         let desired = decide::routes(&picture, &config.name, routes.network());
         let table = decide::table(&picture, &this_node, &desired);
         (desired, table, picture.node(&config.name).cloned())
     };
     // All three are tried, whichever fails.
     let results = [
-        routes.apply(desired).await,
-        services.apply(table).await,
+        routes.apply_routes(desired).await,
+        services.apply_table(table).await,
         match own.map(|it| it.range) {
-            Some(Some(range)) => cni::write(config, range).await,
-            Some(None) => ask_for_range(config, client).await,
+            Some(Some(range)) => cni::write_conflist(config, range).await,
+            Some(None) => request_pod_cidr(config, client).await,
             // The Node has not arrived on the watch yet.
             None => Ok(()),
         },
@@ -177,18 +177,18 @@ async fn carry_out(
 }
 
 /// Patches the Node, which makes the API server assign a pod CIDR to a Node that has none yet.
-async fn ask_for_range(config: &Config, client: &Client) -> Result<(), NetError> {
+async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), NetworkError> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-    let spec = match &config.pod_range {
+    let spec = match &config.pod_cidr {
         Some(range) => json!({"podCIDR": range, "podCIDRs": [range]}),
         None => json!({}),
     };
     let patch = Patch::Strategic(json!({"spec": spec}));
     let patched = nodes.patch(&config.name, &PatchParams::default(), &patch).await;
     let patched =
-        patched.map_err(|source| NetError::Ask { node: config.name.clone(), source: source.into() })?;
+        patched.map_err(|source| NetworkError::RequestPodCidr { node: config.name.clone(), source: source.into() })?;
     match patched.spec.and_then(|it| it.pod_cidr) {
         Some(_) => Ok(()),
-        None => Err(NetError::NoRange { node: config.name.clone() }),
+        None => Err(NetworkError::NoPodCidr { node: config.name.clone() }),
     }
 }

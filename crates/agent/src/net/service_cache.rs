@@ -15,73 +15,73 @@ use muster_engine::daemonset::facts::Malformed;
 use muster_engine::service_proxy::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
-use crate::error_chain::chain;
-use crate::membership::Membership;
+use crate::error_chain::format_error_chain;
+use crate::membership::ClusterMembership;
 
 /// Number of watched kinds: Services, EndpointSlices and Nodes.
-const KINDS: usize = 3;
+const KIND_COUNT: usize = 3;
 
 /// The Services, EndpointSlices and nodes that this node has received.
 #[derive(Debug)]
 pub struct ServiceCache {
-    picture: Mutex<Picture>,
+    state: Mutex<Picture>,
     /// Number of kinds that have been listed at least once.
-    listed: AtomicUsize,
+    kinds_listed: AtomicUsize,
     changed: Notify,
 }
 
 impl Default for ServiceCache {
     fn default() -> Self {
-        Self { picture: Mutex::default(), listed: AtomicUsize::new(0), changed: Notify::new() }
+        Self { state: Mutex::default(), kinds_listed: AtomicUsize::new(0), changed: Notify::new() }
     }
 }
 
 impl ServiceCache {
-    pub(crate) fn picture(&self) -> MutexGuard<'_, Picture> {
-        self.picture.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, Picture> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True once every kind was listed. Before that, an object that is missing here may exist.
     pub(crate) fn is_synced(&self) -> bool {
-        self.listed.load(Ordering::Acquire) == KINDS
+        self.kinds_listed.load(Ordering::Acquire) == KIND_COUNT
     }
 
     /// Waits until every kind was listed.
-    pub(super) async fn synced(&self) {
+    pub(super) async fn wait_until_synced(&self) {
         while !self.is_synced() {
             self.changed.notified().await;
         }
     }
 
     /// Waits for the next change.
-    pub(super) async fn changed(&self) {
+    pub(super) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 }
 
 /// Runs the watches that keep the cache up to date; never returns.
-pub(super) async fn watch(client: Client, cache: &ServiceCache, membership: &Membership) {
+pub(super) async fn run_watches(client: Client, cache: &ServiceCache, membership: &ClusterMembership) {
     let of_kind = async |kind| {
         let mut was_listed = false;
         loop {
-            follow(&client, cache, membership, kind, &mut was_listed).await;
+            watch_kind(&client, cache, membership, kind, &mut was_listed).await;
             // The API server may be that of another cluster: confirm before the next list.
-            membership.confirmed().await;
+            membership.wait_until_confirmed().await;
         }
     };
-    tokio::join!(of_kind(Kind::Services), of_kind(Kind::Slices), of_kind(Kind::Nodes));
+    tokio::join!(of_kind(WatchedKind::Services), of_kind(WatchedKind::Slices), of_kind(WatchedKind::Nodes));
 }
 
 /// A kind that the cache watches.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum WatchedKind {
     Services,
     Slices,
     Nodes,
 }
 
-impl Kind {
-    fn resource(self) -> ApiResource {
+impl WatchedKind {
+    fn api_resource(self) -> ApiResource {
         let (group, kind, plural) = match self {
             Self::Services => ("", "Service", "services"),
             Self::Slices => ("discovery.k8s.io", "EndpointSlice", "endpointslices"),
@@ -97,7 +97,7 @@ impl Kind {
         }
     }
 
-    fn put(self, picture: &mut Picture, key: ObjectKey, object: &DynamicObject) -> Result<bool, Malformed> {
+    fn apply(self, picture: &mut Picture, key: ObjectKey, object: &DynamicObject) -> Result<bool, Malformed> {
         Ok(match self {
             Self::Services => picture.put_service(key, Service::read(&object.data)?),
             Self::Slices => picture.put_slice(key, Slice::read(object.labels(), &object.data)?),
@@ -113,7 +113,7 @@ impl Kind {
         }
     }
 
-    fn keep(self, picture: &mut Picture, listed: &BTreeSet<ObjectKey>) -> bool {
+    fn retain_listed(self, picture: &mut Picture, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
             Self::Services => picture.keep_services(listed),
             Self::Slices => picture.keep_slices(listed),
@@ -123,14 +123,14 @@ impl Kind {
 }
 
 /// Watches one kind while the API server is confirmed to be the node's cluster.
-async fn follow(
+async fn watch_kind(
     client: &Client,
     cache: &ServiceCache,
-    membership: &Membership,
-    kind: Kind,
+    membership: &ClusterMembership,
+    kind: WatchedKind,
     was_listed: &mut bool,
 ) {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut list = Vec::new();
     let mut is_healthy = true;
@@ -141,7 +141,7 @@ async fn follow(
             Err(error) => {
                 // Logged once: retries follow about every second.
                 if std::mem::take(&mut is_healthy) {
-                    let error = chain(&error);
+                    let error = format_error_chain(&error);
                     tracing::warn!(?kind, error, "a watch failed, retrying");
                 }
                 continue;
@@ -161,21 +161,21 @@ async fn follow(
                 if !membership.confirm().await {
                     return;
                 }
-                let listed: BTreeSet<ObjectKey> = list.iter().map(key).collect();
+                let listed: BTreeSet<ObjectKey> = list.iter().map(object_key).collect();
                 let mut has_changed = false;
                 for object in std::mem::take(&mut list) {
-                    has_changed |= put(cache, kind, &object);
+                    has_changed |= apply_object(cache, kind, &object);
                 }
-                has_changed |= kind.keep(&mut cache.picture(), &listed);
+                has_changed |= kind.retain_listed(&mut cache.state(), &listed);
                 let is_first = !std::mem::replace(was_listed, true);
                 if is_first {
-                    cache.listed.fetch_add(1, Ordering::AcqRel);
+                    cache.kinds_listed.fetch_add(1, Ordering::AcqRel);
                 }
                 has_changed || is_first
             }
-            watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_obey() => return,
-            watcher::Event::Apply(object) => put(cache, kind, &object),
-            watcher::Event::Delete(object) => kind.remove(&mut cache.picture(), &key(&object)),
+            watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_apply_events() => return,
+            watcher::Event::Apply(object) => apply_object(cache, kind, &object),
+            watcher::Event::Delete(object) => kind.remove(&mut cache.state(), &object_key(&object)),
         };
         if has_changed {
             cache.changed.notify_one();
@@ -183,14 +183,14 @@ async fn follow(
     }
 }
 
-fn put(cache: &ServiceCache, kind: Kind, object: &DynamicObject) -> bool {
-    let put = kind.put(&mut cache.picture(), key(object), object);
+fn apply_object(cache: &ServiceCache, kind: WatchedKind, object: &DynamicObject) -> bool {
+    let put = kind.apply(&mut cache.state(), object_key(object), object);
     put.unwrap_or_else(|error| {
         tracing::error!(name = object.name_any(), %error, "ignoring an object that cannot be decoded");
         false
     })
 }
 
-fn key(object: &DynamicObject) -> ObjectKey {
+fn object_key(object: &DynamicObject) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -16,44 +16,44 @@ use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, reject
 
 use super::Node;
 use super::cgroup;
-use super::pod_manager::Entry;
+use super::pod_manager::PodEntry;
 use crate::runtime::Runtime;
 
 /// Longest wait of a pod for preempted pods before admission is tried again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the API server to respond.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until the pod is admitted. Returns the rejection if it is not.
-pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) -> Option<Ending> {
-    let object = entry.shown().object;
+pub(super) async fn admit_pod<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<PodEntry>) -> Option<Ending> {
+    let object = entry.snapshot().object;
     let (Some(candidate), Some(spec)) = (&entry.candidate, &object.spec) else { return None };
     // A pod that was admitted before stays admitted; a pod that is being deleted is not checked.
     if candidate.was_admitted || object.metadata.deletion_timestamp.is_some() {
-        entry.let_in();
+        entry.set_admitted();
         return None;
     }
-    if node.standing.is_shutting_down() {
+    if node.state.is_shutting_down() {
         return Some(rejection("NodeShutdown".into(), "Pod was rejected as the node is shutting down."));
     }
-    if node.standing.is_resting() {
+    if node.state.is_suspended() {
         // The pod is admitted by the next agent.
         return std::future::pending().await;
     }
-    let pressures = *node.standing.pressures().borrow();
+    let pressures = *node.state.watch_pressures().borrow();
     let is_best_effort = cgroup::qos_class(spec) == QosClass::BestEffort;
     let tolerates = tolerates_memory_pressure(spec);
     if let Err(why) = eviction::admit(pressures, candidate.is_critical(), is_best_effort, tolerates) {
         return Some(rejection("Evicted".into(), &why));
     }
-    let runtimes = runtimes(node, spec).await;
+    let runtimes = runtime_classes(node, spec).await;
     loop {
-        let verdict = node.pods.decide(|others| {
-            let own = node.standing.facts();
+        let verdict = node.pods.with_admitted(|others| {
+            let own = node.state.scheduler_node();
             // A node that is not registered yet admits its static pods.
             let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, candidate, &runtimes));
             if verdict == Admission::Admitted {
-                entry.let_in();
+                entry.set_admitted();
             }
             verdict
         });
@@ -63,13 +63,13 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
             Admission::AfterOthers(uids) => {
                 for uid in uids {
                     if let Some(other) = node.pods.get(&uid) {
-                        other.end(preempted());
+                        other.terminate(preempted());
                     }
                 }
             }
         }
-        tokio::time::timeout(LOOK_AGAIN, node.pods.changed()).await.ok();
-        if entry.is_to_end() {
+        tokio::time::timeout(RETRY_INTERVAL, node.pods.wait_for_change()).await.ok();
+        if entry.should_stop() {
             return None;
         }
     }
@@ -77,12 +77,12 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
 
 /// The RuntimeClass of the pod, if it exists. Whether the runtime supports the handler shows when the sandbox is
 /// run.
-async fn runtimes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
+async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();
     };
     let classes: Api<RuntimeClass> = Api::all(node.client.clone());
-    match tokio::time::timeout(ANSWER_WITHIN, classes.get_opt(name)).await {
+    match tokio::time::timeout(RESPONSE_TIMEOUT, classes.get_opt(name)).await {
         Ok(Ok(Some(_))) => [name.into()].into(),
         Ok(Ok(None) | Err(kube::Error::Api(_))) => BTreeSet::new(),
         // Without a response the class is assumed to exist.

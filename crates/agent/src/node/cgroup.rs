@@ -15,13 +15,13 @@ use muster_api::resources::{self, ResourceQuantities};
 
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 
-const ROOT: &str = "/sys/fs/cgroup";
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// CFS period in microseconds.
-const PERIOD_US: i64 = 100_000;
-const QUOTA_US_MIN: i64 = 1_000;
-const SHARES_MIN: i64 = 2;
-const SHARES_MAX: i64 = 262_144;
+const CPU_PERIOD_US: i64 = 100_000;
+const CPU_QUOTA_US_MIN: i64 = 1_000;
+const CPU_SHARES_MIN: i64 = 2;
+const CPU_SHARES_MAX: i64 = 262_144;
 
 /// The QoS class of a pod.
 pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
@@ -30,7 +30,7 @@ pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
             let amount = |name: &str| of.get(name).copied().unwrap_or(Quantity::ZERO);
             CpuAndMemory { cpu: amount("cpu"), memory: amount("memory") }
         };
-        ComputeResources { requests: compute(requests(it)), limits: compute(limits(it)) }
+        ComputeResources { requests: compute(container_requests(it)), limits: compute(container_limits(it)) }
     };
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     QosClass::compute(
@@ -39,25 +39,25 @@ pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
     )
 }
 
-fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> ResourceQuantities {
+fn parse_quantities(of: Option<&BTreeMap<String, resource::Quantity>>) -> ResourceQuantities {
     let parsed =
         |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
-fn limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
-    amounts(of.and_then(|it| it.limits.as_ref()))
+fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
+    parse_quantities(of.and_then(|it| it.limits.as_ref()))
 }
 
 /// Requests, defaulted to the limits.
-fn requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
-    let mut requests = limits(of);
-    requests.extend(amounts(of.and_then(|it| it.requests.as_ref())));
+fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
+    let mut requests = container_limits(of);
+    requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
     requests
 }
 
 /// Path of a pod's cgroup below the root of each hierarchy.
-pub(crate) fn path(parent: &str, qos: QosClass, uid: &str) -> String {
+pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String {
     let parent = parent.trim_end_matches('/');
     match qos {
         QosClass::Guaranteed => format!("{parent}/pod{uid}"),
@@ -67,95 +67,95 @@ pub(crate) fn path(parent: &str, qos: QosClass, uid: &str) -> String {
 }
 
 /// Possible paths of a pod's cgroup: the QoS class is unknown once the object is gone.
-fn paths(parent: &str, uid: &str) -> [String; 3] {
-    [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|qos| path(parent, qos, uid))
+fn possible_paths(parent: &str, uid: &str) -> [String; 3] {
+    [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|qos| pod_cgroup_path(parent, qos, uid))
 }
 
 /// CRI resources of a container: CPU shares and quota, memory limit, OOM score, huge pages.
-pub(crate) fn of_container(
+pub(crate) fn container_resources(
     spec: &PodSpec,
     container: &Container,
     is_sidecar: bool,
     node_memory: i64,
 ) -> LinuxContainerResources {
-    let (requested, limited) = (requests(container.resources.as_ref()), limits(container.resources.as_ref()));
+    let (requested, limited) = (container_requests(container.resources.as_ref()), container_limits(container.resources.as_ref()));
     LinuxContainerResources {
-        cpu_period: PERIOD_US,
-        cpu_quota: limited.get("cpu").map_or(0, |it| quota(*it)),
-        cpu_shares: shares(requested.get("cpu").copied()),
-        memory_limit_in_bytes: limited.get("memory").map_or(0, |it| units(*it)),
-        oom_score_adj: oom_score(spec, container, is_sidecar, node_memory),
-        hugepage_limits: limited.iter().filter_map(hugepages).collect(),
+        cpu_period: CPU_PERIOD_US,
+        cpu_quota: limited.get("cpu").map_or(0, |it| cpu_quota(*it)),
+        cpu_shares: cpu_shares(requested.get("cpu").copied()),
+        memory_limit_in_bytes: limited.get("memory").map_or(0, |it| whole_units(*it)),
+        oom_score_adj: oom_score_adjust(spec, container, is_sidecar, node_memory),
+        hugepage_limits: limited.iter().filter_map(hugepage_limit).collect(),
         ..Default::default()
     }
 }
 
-fn hugepages((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
+fn hugepage_limit((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
     let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
-    let limit = u64::try_from(units(*amount)).ok()?;
+    let limit = u64::try_from(whole_units(*amount)).ok()?;
     Some(HugepageLimit { page_size: format!("{size}B"), limit })
 }
 
-fn units(amount: Quantity) -> i64 {
+fn whole_units(amount: Quantity) -> i64 {
     i64::try_from(amount.units()).unwrap_or(i64::MAX)
 }
 
-fn millis(amount: Quantity) -> i64 {
+fn milli_units(amount: Quantity) -> i64 {
     i64::try_from(amount.millis()).unwrap_or(i64::MAX)
 }
 
 /// CPU shares of a CPU request. Upstream: `MilliCPUToShares`.
-fn shares(request: Option<Quantity>) -> i64 {
-    let millis = request.map_or(0, millis);
-    (millis.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX)
+fn cpu_shares(request: Option<Quantity>) -> i64 {
+    let millis = request.map_or(0, milli_units);
+    (millis.saturating_mul(1024) / 1000).clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)
 }
 
 /// CFS quota of a CPU limit; zero means no quota. Upstream: `MilliCPUToQuota`.
-fn quota(limit: Quantity) -> i64 {
-    match millis(limit) {
+fn cpu_quota(limit: Quantity) -> i64 {
+    match milli_units(limit) {
         0 => 0,
-        millis => (millis.saturating_mul(PERIOD_US) / 1000).max(QUOTA_US_MIN),
+        millis => (millis.saturating_mul(CPU_PERIOD_US) / 1000).max(CPU_QUOTA_US_MIN),
     }
 }
 
 /// Rule: when the node runs out of memory, containers are killed in the order of their OOM scores: the smaller the
 /// memory request, the higher the score.
 /// Upstream: `GetContainerOOMScoreAdjust`.
-fn oom_score(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
-    const GUARANTEED: i64 = -997;
-    const NODE_CRITICAL: i32 = 2_000_001_000;
+fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, node_memory: i64) -> i64 {
+    const GUARANTEED_SCORE: i64 = -997;
+    const NODE_CRITICAL_PRIORITY: i32 = 2_000_001_000;
     let qos = qos_class(spec);
-    if spec.priority.is_some_and(|it| NODE_CRITICAL <= it) || qos == QosClass::Guaranteed {
-        return GUARANTEED;
+    if spec.priority.is_some_and(|it| NODE_CRITICAL_PRIORITY <= it) || qos == QosClass::Guaranteed {
+        return GUARANTEED_SCORE;
     }
     if qos == QosClass::BestEffort {
         return 1000;
     }
     let request_bytes =
-        |it: &Container| requests(it.resources.as_ref()).get("memory").map_or(0, |it| units(*it));
+        |it: &Container| container_requests(it.resources.as_ref()).get("memory").map_or(0, |it| whole_units(*it));
     let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(node_memory.max(1));
     let mut adjust = score(request_bytes(container));
     if is_sidecar {
         // A sidecar must not be killed before the containers that it serves.
         adjust = adjust.min(score(spec.containers.iter().map(request_bytes).min().unwrap_or(0)));
     }
-    i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED), 999)).unwrap_or(999)
+    i64::try_from(adjust.clamp(i128::from(1000 + GUARANTEED_SCORE), 999)).unwrap_or(999)
 }
 
 /// Limits of a pod's cgroup, which hold for all its containers together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OfPod {
+pub(crate) struct PodCgroupLimits {
     pub shares: i64,
     pub quota_us: Option<i64>,
     pub memory_bytes: Option<i64>,
 }
 
-impl OfPod {
+impl PodCgroupLimits {
     /// Rule: a pod's cgroup has a limit if all of its containers have one, or if the pod has one itself.
     /// Upstream: `ResourceConfigForPod`.
-    pub(crate) fn of(spec: &PodSpec) -> Self {
+    pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         if qos_class(spec) == QosClass::BestEffort {
-            return Self { shares: SHARES_MIN, quota_us: None, memory_bytes: None };
+            return Self { shares: CPU_SHARES_MIN, quota_us: None, memory_bytes: None };
         }
         let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
         let init = || spec.init_containers.iter().flatten();
@@ -165,7 +165,7 @@ impl OfPod {
                 init().map(|it| (is_sidecar(it), of(it.resources.as_ref()))),
             );
             if let Some(overhead) = &spec.overhead {
-                resources::add_quantities(&mut sum, &amounts(Some(overhead)));
+                resources::add_quantities(&mut sum, &parse_quantities(Some(overhead)));
             }
             // Pod-level resources override the sum of the containers.
             sum.extend(of(spec.resources.as_ref()));
@@ -173,44 +173,44 @@ impl OfPod {
         };
         let is_limited = |name: &str| {
             let has =
-                |it: Option<&ResourceRequirements>| limits(it).get(name).is_some_and(|it| !it.is_zero());
+                |it: Option<&ResourceRequirements>| container_limits(it).get(name).is_some_and(|it| !it.is_zero());
             has(spec.resources.as_ref())
                 || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
         };
-        let limited = sum(limits);
+        let limited = sum(container_limits);
         Self {
-            shares: shares(sum(requests).get("cpu").copied()),
-            quota_us: limited.get("cpu").filter(|_| is_limited("cpu")).map(|it| quota(*it)),
-            memory_bytes: limited.get("memory").filter(|_| is_limited("memory")).map(|it| units(*it)),
+            shares: cpu_shares(sum(container_requests).get("cpu").copied()),
+            quota_us: limited.get("cpu").filter(|_| is_limited("cpu")).map(|it| cpu_quota(*it)),
+            memory_bytes: limited.get("memory").filter(|_| is_limited("memory")).map(|it| whole_units(*it)),
         }
     }
 }
 
 /// Creates the pod's cgroup or updates its limits, and returns its path.
-pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
-    let path = path(parent, qos_class(spec), uid);
-    let limits = OfPod::of(spec);
+pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
+    let path = pod_cgroup_path(parent, qos_class(spec), uid);
+    let limits = PodCgroupLimits::from_spec(spec);
     if is_v2() {
-        make_v2(&path, &limits)?
+        write_v2(&path, &limits)?
     } else {
-        make_v1(&path, &limits)?
+        write_v1(&path, &limits)?
     }
     Ok(path)
 }
 
 /// Rule: the Burstable cgroup has CPU shares for the sum of its pods' requests, and the BestEffort cgroup has the
 /// minimum, however many pods there are. Upstream: `qosContainerManager`.
-pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec>) -> io::Result<()> {
-    for (class, shares) in class_shares(pods) {
+pub(crate) fn set_qos_cpu_shares<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec>) -> io::Result<()> {
+    for (class, shares) in qos_cpu_shares(pods) {
         let path = format!("{}/{class}", parent.trim_end_matches('/'));
         let (dir, file, value) = if is_v2() {
-            (below(Path::new(ROOT), &path), "cpu.weight", weight(shares))
+            (cgroup_dir(Path::new(CGROUP_ROOT), &path), "cpu.weight", shares_to_weight(shares))
         } else {
-            (below(&Path::new(ROOT).join("cpu"), &path), "cpu.shares", shares)
+            (cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), &path), "cpu.shares", shares)
         };
         match std::fs::read_to_string(dir.join(file)) {
             Ok(now) if now.trim() == value.to_string() => {}
-            Ok(_) => write(&dir, file, value)?,
+            Ok(_) => write_file(&dir, file, value)?,
             // The QoS class has no pod.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -219,39 +219,39 @@ pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec
     Ok(())
 }
 
-fn class_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
+fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
     let burstable: i64 =
-        pods.filter(|it| qos_class(it) == QosClass::Burstable).map(|it| OfPod::of(it).shares).sum();
-    [("burstable", burstable.clamp(SHARES_MIN, SHARES_MAX)), ("besteffort", SHARES_MIN)]
+        pods.filter(|it| qos_class(it) == QosClass::Burstable).map(|it| PodCgroupLimits::from_spec(it).shares).sum();
+    [("burstable", burstable.clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)), ("besteffort", CPU_SHARES_MIN)]
 }
 
 /// Converts cgroup v1 shares to a v2 weight. Upstream: `CpuSharesToCpuWeight`.
-fn weight(shares: i64) -> i64 {
-    1 + (shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN)
+fn shares_to_weight(shares: i64) -> i64 {
+    1 + (shares - CPU_SHARES_MIN) * 9999 / (CPU_SHARES_MAX - CPU_SHARES_MIN)
 }
 
 fn is_v2() -> bool {
-    Path::new(ROOT).join("cgroup.controllers").exists()
+    Path::new(CGROUP_ROOT).join("cgroup.controllers").exists()
 }
 
-fn below(hierarchy: &Path, path: &str) -> PathBuf {
+fn cgroup_dir(hierarchy: &Path, path: &str) -> PathBuf {
     hierarchy.join(path.trim_start_matches('/'))
 }
 
-fn make_v1(path: &str, limits: &OfPod) -> io::Result<()> {
-    let cpu = below(&Path::new(ROOT).join("cpu"), path);
-    let memory = below(&Path::new(ROOT).join("memory"), path);
-    std::fs::create_dir_all(&memory).map_err(at(&memory))?;
-    std::fs::create_dir_all(&cpu).map_err(at(&cpu))?;
-    write(&cpu, "cpu.shares", limits.shares)?;
-    write(&cpu, "cpu.cfs_period_us", PERIOD_US)?;
-    write(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
-    write(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
+fn write_v1(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
+    let cpu = cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), path);
+    let memory = cgroup_dir(&Path::new(CGROUP_ROOT).join("memory"), path);
+    std::fs::create_dir_all(&memory).map_err(with_path(&memory))?;
+    std::fs::create_dir_all(&cpu).map_err(with_path(&cpu))?;
+    write_file(&cpu, "cpu.shares", limits.shares)?;
+    write_file(&cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
+    write_file(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
+    write_file(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
 }
 
-fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
+fn write_v2(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     // Every parent must enable the controllers for its children.
-    let mut dir = PathBuf::from(ROOT);
+    let mut dir = PathBuf::from(CGROUP_ROOT);
     for part in path.split('/').filter(|it| !it.is_empty()) {
         for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io", "+hugetlb"] {
             // Controllers that the kernel lacks are skipped.
@@ -259,40 +259,40 @@ fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
         }
         dir.push(part);
         match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(at(&dir)(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with_path(&dir)(error)),
             _ => {}
         }
     }
-    write(&dir, "cpu.weight", weight(limits.shares))?;
+    write_file(&dir, "cpu.weight", shares_to_weight(limits.shares))?;
     let quota = limits.quota_us.map_or("max".to_owned(), |it| it.to_string());
-    write(&dir, "cpu.max", format!("{quota} {PERIOD_US}"))?;
-    write(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
+    write_file(&dir, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
+    write_file(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
 }
 
-fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
+fn write_file(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
     let path = dir.join(file);
-    std::fs::write(&path, value.to_string()).map_err(at(&path))
+    std::fs::write(&path, value.to_string()).map_err(with_path(&path))
 }
 
 /// Adds the path of the cgroup to an error.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+fn with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.display().to_string();
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))
 }
 
 /// Removes the pod's cgroup from every hierarchy. Fails while processes are in it.
-pub(crate) fn remove(parent: &str, uid: &str) -> io::Result<()> {
+pub(crate) fn remove_pod_cgroup(parent: &str, uid: &str) -> io::Result<()> {
     let hierarchies = if is_v2() {
-        vec![PathBuf::from(ROOT)]
+        vec![PathBuf::from(CGROUP_ROOT)]
     } else {
-        let all = std::fs::read_dir(ROOT)?.filter_map(Result::ok);
+        let all = std::fs::read_dir(CGROUP_ROOT)?.filter_map(Result::ok);
         // A hierarchy with two controllers also has a symbolic link for each of them.
         all.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
     };
     let mut outcome = Ok(());
-    for path in paths(parent, uid) {
+    for path in possible_paths(parent, uid) {
         for hierarchy in &hierarchies {
-            let removed = remove_tree(&below(hierarchy, &path));
+            let removed = remove_cgroup_tree(&cgroup_dir(hierarchy, &path));
             outcome = outcome.and(removed);
         }
     }
@@ -300,7 +300,7 @@ pub(crate) fn remove(parent: &str, uid: &str) -> io::Result<()> {
 }
 
 /// Removes a cgroup and its children. Only empty directories can be removed in cgroupfs, so the deepest go first.
-fn remove_tree(dir: &Path) -> io::Result<()> {
+fn remove_cgroup_tree(dir: &Path) -> io::Result<()> {
     let children = match std::fs::read_dir(dir) {
         Ok(children) => children,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -308,11 +308,11 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
     };
     for child in children.filter_map(Result::ok) {
         if child.file_type().is_ok_and(|it| it.is_dir()) {
-            remove_tree(&child.path())?;
+            remove_cgroup_tree(&child.path())?;
         }
     }
     match std::fs::remove_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(dir)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(with_path(dir)(error)),
         _ => Ok(()),
     }
 }
@@ -338,9 +338,9 @@ mod tests {
             pod(json!({"memory": "1Gi"})),
             pod(json!({"cpu": "2"})),
         ];
-        assert_eq!(class_shares(pods.iter()), [("burstable", 512 + 2 + 2048), ("besteffort", 2)]);
-        assert_eq!(class_shares([].iter()), [("burstable", 2), ("besteffort", 2)]);
-        assert_eq!([weight(2), weight(1024), weight(SHARES_MAX)], [1, 39, 10_000]);
+        assert_eq!(qos_cpu_shares(pods.iter()), [("burstable", 512 + 2 + 2048), ("besteffort", 2)]);
+        assert_eq!(qos_cpu_shares([].iter()), [("burstable", 2), ("besteffort", 2)]);
+        assert_eq!([shares_to_weight(2), shares_to_weight(1024), shares_to_weight(CPU_SHARES_MAX)], [1, 39, 10_000]);
     }
 
     #[test]
@@ -376,14 +376,14 @@ mod tests {
         ];
         let lines = pods.map(|(name, spec)| {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let OfPod { shares, quota_us, memory_bytes } = OfPod::of(&spec);
+            let PodCgroupLimits { shares, quota_us, memory_bytes } = PodCgroupLimits::from_spec(&spec);
             let qos = qos_class(&spec);
             let mut text =
                 format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
             let all = spec.containers.iter().map(|it| (it, false));
             let init = spec.init_containers.iter().flatten();
             for (it, is_sidecar) in all.chain(init.map(|it| (it, it.restart_policy.is_some()))) {
-                let of = of_container(&spec, it, is_sidecar, 1 << 30);
+                let of = container_resources(&spec, it, is_sidecar, 1 << 30);
                 text += &format!(
                     "\n  {}: shares {} quota {} memory {} oom {}",
                     it.name, of.cpu_shares, of.cpu_quota, of.memory_limit_in_bytes, of.oom_score_adj

@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile};
 use muster_engine::kubelet::downward_api;
 
 use super::{Config, cgroup, sandbox};
-use crate::pod::{ParsedPod, PodContainer};
+use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{annotation, label, v1};
 
 /// Annotation with the hash of the container's spec.
-pub(crate) const HASH: &str = "io.kubernetes.container.hash";
+pub(crate) const HASH_ANNOTATION: &str = "io.kubernetes.container.hash";
 
-const MASKED: [&str; 10] = [
+const MASKED_PATHS: [&str; 10] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/interrupts",
@@ -28,21 +28,21 @@ const MASKED: [&str; 10] = [
     "/proc/sched_debug",
     "/sys/firmware",
 ];
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Longest termination message in bytes. Upstream: `MaxContainerTerminationMessageLength`.
-const MESSAGE_MAX: u64 = 4096;
+const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
 /// Longest termination message that is taken from the log, in bytes. Upstream:
 /// `MaxContainerTerminationMessageLogLength`.
-const MESSAGE_OF_LOG_MAX: usize = 2048;
+const LOG_FALLBACK_BYTES_MAX: usize = 2048;
 /// Maximum number of log lines of a termination message. Upstream: `MaxContainerTerminationMessageLogLines`.
-const MESSAGE_OF_LOG_LINES: usize = 80;
+const LOG_FALLBACK_LINES_MAX: usize = 80;
 
 /// The inputs of a container's configuration.
-pub(crate) struct Make<'a> {
+pub(crate) struct ContainerConfigBuilder<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
-    pub role: &'a PodContainer,
+    pub pod_container: &'a PodContainer,
     pub attempt: u32,
     pub hash: &'a str,
     pub image: &'a v1::Image,
@@ -54,16 +54,16 @@ pub(crate) struct Make<'a> {
     pub target_id: Option<String>,
 }
 
-impl Make<'_> {
-    pub(crate) fn config(self) -> Result<v1::ContainerConfig, String> {
-        let container = &self.role.container;
+impl ContainerConfigBuilder<'_> {
+    pub(crate) fn build(self) -> Result<v1::ContainerConfig, String> {
+        let container = &self.pod_container.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
         let expand =
             |text: &String| downward_api::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
-        let security = self.security(spec)?;
-        let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.node_memory);
+        let security = self.security_context(spec)?;
+        let resources = cgroup::container_resources(spec, container, self.pod_container.is_sidecar, self.node_memory);
         let mut mounts = self.mounts;
-        let uid = sandbox::ids(self.pod).2;
+        let uid = sandbox::pod_ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
         if !is_mounted(&mounts, "/etc/hosts") {
             let host_path = hosts_file(self.config, uid);
@@ -71,8 +71,8 @@ impl Make<'_> {
         }
         let message_path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
         if !message_path.is_empty() && !is_mounted(&mounts, message_path) {
-            let host_path = message_file(self.config, uid, &container.name, self.attempt);
-            make_message_file(&host_path)
+            let host_path = termination_message_file(self.config, uid, &container.name, self.attempt);
+            create_termination_message_file(&host_path)
                 .map_err(|error| format!("create {}: {error}", host_path.display()))?;
             mounts.push(file_mount(message_path, &host_path));
         }
@@ -80,14 +80,14 @@ impl Make<'_> {
         labels.insert(label::CONTAINER_NAME.to_owned(), container.name.clone());
         let grace = spec.termination_grace_period_seconds.unwrap_or(30).to_string();
         let annotations = [
-            (HASH, self.hash.to_owned()),
+            (HASH_ANNOTATION, self.hash.to_owned()),
             ("io.kubernetes.container.restartCount", self.attempt.to_string()),
             ("io.kubernetes.container.terminationMessagePath", message_path.to_owned()),
             (
                 "io.kubernetes.container.terminationMessagePolicy",
                 container.termination_message_policy.clone().unwrap_or_else(|| "File".to_owned()),
             ),
-            (annotation::GRACE, grace),
+            (annotation::POD_GRACE_PERIOD, grace),
         ];
         Ok(v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt: self.attempt }),
@@ -119,13 +119,13 @@ impl Make<'_> {
         })
     }
 
-    fn security(&self, spec: &PodSpec) -> Result<v1::LinuxContainerSecurityContext, String> {
+    fn security_context(&self, spec: &PodSpec) -> Result<v1::LinuxContainerSecurityContext, String> {
         let of_pod = spec.security_context.clone().unwrap_or_default();
-        let own = self.role.container.security_context.clone().unwrap_or_default();
+        let own = self.pod_container.container.security_context.clone().unwrap_or_default();
         let run_as_user = own.run_as_user.or(of_pod.run_as_user);
-        self.check_user(run_as_user, own.run_as_non_root.or(of_pod.run_as_non_root))?;
+        self.verify_run_as_non_root(run_as_user, own.run_as_non_root.or(of_pod.run_as_non_root))?;
         let is_privileged = own.privileged == Some(true);
-        let mut namespaces = sandbox::namespaces(spec);
+        let mut namespaces = sandbox::namespace_options(spec);
         if let Some(id) = &self.target_id {
             namespaces.pid = v1::NamespaceMode::Target as i32;
             namespaces.target_id.clone_from(id);
@@ -146,7 +146,7 @@ impl Make<'_> {
                 .se_linux_options
                 .or(of_pod.se_linux_options.clone())
                 .as_ref()
-                .map(sandbox::selinux),
+                .map(sandbox::selinux_options),
             run_as_user: run_as_user.or(image_user).map(int),
             run_as_username: match run_as_user {
                 None => self.image.username.clone(),
@@ -154,17 +154,17 @@ impl Make<'_> {
             },
             run_as_group: own.run_as_group.or(of_pod.run_as_group).map(int),
             readonly_rootfs: own.read_only_root_filesystem == Some(true),
-            supplemental_groups: sandbox::groups(spec),
-            supplemental_groups_policy: sandbox::groups_policy(spec),
+            supplemental_groups: sandbox::supplemental_groups(spec),
+            supplemental_groups_policy: sandbox::supplemental_groups_policy(spec),
             no_new_privs: own.allow_privilege_escalation == Some(false),
-            masked_paths: paths(&MASKED),
-            readonly_paths: paths(&READ_ONLY),
-            seccomp: Some(seccomp(
+            masked_paths: paths(&MASKED_PATHS),
+            readonly_paths: paths(&READONLY_PATHS),
+            seccomp: Some(seccomp_profile(
                 self.config,
                 own.seccomp_profile.or(of_pod.seccomp_profile.clone()),
                 is_privileged,
             )?),
-            apparmor: apparmor(own.app_armor_profile.or(of_pod.app_armor_profile.clone()))?,
+            apparmor: apparmor_profile(own.app_armor_profile.or(of_pod.app_armor_profile.clone()))?,
             apparmor_profile: String::new(),
             seccomp_profile_path: String::new(),
         })
@@ -172,13 +172,13 @@ impl Make<'_> {
 
     /// Rule: a container with runAsNonRoot is started only if its user is known not to be root. Upstream:
     /// `verifyRunAsNonRoot`.
-    fn check_user(&self, run_as_user: Option<i64>, non_root: Option<bool>) -> Result<(), String> {
+    fn verify_run_as_non_root(&self, run_as_user: Option<i64>, non_root: Option<bool>) -> Result<(), String> {
         if non_root != Some(true) {
             return Ok(());
         }
-        let (name, namespace, uid) = sandbox::ids(self.pod);
+        let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let subject =
-            format!("(pod: \"{name}_{namespace}({uid})\", container: {})", self.role.container.name);
+            format!("(pod: \"{name}_{namespace}({uid})\", container: {})", self.pod_container.container.name);
         match (run_as_user, self.image.uid.as_ref().map(|it| it.value)) {
             (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {subject}")),
             (Some(_), _) => Ok(()),
@@ -197,7 +197,7 @@ impl Make<'_> {
 
 /// Rule: a container without a seccomp profile is unconfined, unless the node has a default. Upstream:
 /// `--seccomp-default`.
-fn seccomp(
+fn seccomp_profile(
     config: &Config,
     profile: Option<SeccompProfile>,
     is_privileged: bool,
@@ -205,10 +205,10 @@ fn seccomp(
     use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
     let Some(profile) = profile.filter(|_| !is_privileged) else {
         let is_default = config.seccomp_default && !is_privileged;
-        return Ok(sandbox::profile(if is_default { RuntimeDefault } else { Unconfined }));
+        return Ok(sandbox::security_profile(if is_default { RuntimeDefault } else { Unconfined }));
     };
     Ok(match profile.type_.as_str() {
-        "RuntimeDefault" => sandbox::profile(RuntimeDefault),
+        "RuntimeDefault" => sandbox::security_profile(RuntimeDefault),
         "Localhost" => {
             let name = profile.localhost_profile.filter(|it| !it.is_empty());
             let name = name.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
@@ -217,28 +217,28 @@ fn seccomp(
                     "localhostProfile {name:?} must be a path below the node's seccomp directory"
                 ));
             }
-            let path = config.root.join("seccomp").join(name);
-            let mut profile = sandbox::profile(Localhost);
+            let path = config.root_dir.join("seccomp").join(name);
+            let mut profile = sandbox::security_profile(Localhost);
             profile.localhost_ref = path.to_string_lossy().into_owned();
             profile
         }
-        _ => sandbox::profile(Unconfined),
+        _ => sandbox::security_profile(Unconfined),
     })
 }
 
-fn apparmor(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
+fn apparmor_profile(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
     use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
     let Some(profile) = profile else { return Ok(None) };
     Ok(Some(match profile.type_.as_str() {
-        "RuntimeDefault" => sandbox::profile(RuntimeDefault),
+        "RuntimeDefault" => sandbox::security_profile(RuntimeDefault),
         "Localhost" => {
             let name = profile.localhost_profile.filter(|it| !it.is_empty());
-            let mut profile = sandbox::profile(Localhost);
+            let mut profile = sandbox::security_profile(Localhost);
             profile.localhost_ref =
                 name.ok_or("localhostProfile must be set if appArmorProfile type is Localhost.")?;
             profile
         }
-        _ => sandbox::profile(Unconfined),
+        _ => sandbox::security_profile(Unconfined),
     }))
 }
 
@@ -260,12 +260,12 @@ pub(crate) fn hosts_file(config: &Config, uid: &str) -> PathBuf {
     config.pod_dir(uid).join("etc-hosts")
 }
 
-fn message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
+fn termination_message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
     config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
 }
 
 /// Creates the termination message file, writable for every user in the container.
-fn make_message_file(path: &Path) -> io::Result<()> {
+fn create_termination_message_file(path: &Path) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
@@ -274,15 +274,15 @@ fn make_message_file(path: &Path) -> io::Result<()> {
 }
 
 /// Reads the termination message of a container. Upstream: `getTerminationMessage`.
-pub(crate) fn last_words(
+pub(crate) fn termination_message(
     config: &Config,
     pod: &ParsedPod,
     container: &str,
     attempt: u32,
     has_failed: bool,
 ) -> String {
-    let (name, namespace, uid) = sandbox::ids(pod);
-    let message = tail(&message_file(config, uid, container, attempt), MESSAGE_MAX).unwrap_or_default();
+    let (name, namespace, uid) = sandbox::pod_ids(pod);
+    let message = read_tail(&termination_message_file(config, uid, container, attempt), TERMINATION_MESSAGE_BYTES_MAX).unwrap_or_default();
     if !message.is_empty() || !has_failed {
         return message;
     }
@@ -291,12 +291,12 @@ pub(crate) fn last_words(
         return message;
     }
     let log = config.log_dir(namespace, name, uid).join(log_path(container, attempt));
-    let lines_at_most = (MESSAGE_OF_LOG_LINES * 256) as u64;
-    tail(&log, lines_at_most.max(16 << 10)).map(|text| end_of_log(&text)).unwrap_or_default()
+    let lines_at_most = (LOG_FALLBACK_LINES_MAX * 256) as u64;
+    read_tail(&log, lines_at_most.max(16 << 10)).map(|text| message_from_log(&text)).unwrap_or_default()
 }
 
 /// Reads the end of a regular file; links are not followed.
-fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
+fn read_tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let mut file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -311,9 +311,9 @@ fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
 }
 
 /// The last lines of a CRI log, without time, stream and tag.
-fn end_of_log(text: &str) -> String {
+fn message_from_log(text: &str) -> String {
     let mut message = String::new();
-    for line in text.lines().rev().take(MESSAGE_OF_LOG_LINES) {
+    for line in text.lines().rev().take(LOG_FALLBACK_LINES_MAX) {
         let mut parts = line.splitn(4, ' ');
         let (Some(_), Some("stdout" | "stderr"), Some(tag), Some(text)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -321,8 +321,8 @@ fn end_of_log(text: &str) -> String {
             break;
         };
         let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
-        if MESSAGE_OF_LOG_MAX < message.len() + text.len() {
-            let remaining = MESSAGE_OF_LOG_MAX - message.len();
+        if LOG_FALLBACK_BYTES_MAX < message.len() + text.len() {
+            let remaining = LOG_FALLBACK_BYTES_MAX - message.len();
             let from = (text.len() - remaining..text.len())
                 .find(|&at| text.is_char_boundary(at))
                 .unwrap_or(text.len());
@@ -343,10 +343,10 @@ mod tests {
     #[test]
     fn a_log_stands_in_for_last_words() {
         let log = "cut off\n2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr P tw\n2026-01-01T00:00:00Z stderr F o\n";
-        expect![[r#""one\ntwo\n""#]].assert_eq(&format!("{:?}", end_of_log(log)));
+        expect![[r#""one\ntwo\n""#]].assert_eq(&format!("{:?}", message_from_log(log)));
         let long = format!("t stdout F {}\nt stdout F end\n", "é".repeat(2000));
-        let said = end_of_log(&long);
-        assert!(said.len() <= MESSAGE_OF_LOG_MAX && said.ends_with("é\nend\n"), "{}", said.len());
+        let said = message_from_log(&long);
+        assert!(said.len() <= LOG_FALLBACK_BYTES_MAX && said.ends_with("é\nend\n"), "{}", said.len());
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
         let asked = |is_default: bool, profile: Option<&str>, is_privileged: bool| {
             let config = Config { seccomp_default: is_default, ..crate::config::example() };
             let profile = profile.map(|it| SeccompProfile { type_: it.to_owned(), localhost_profile: None });
-            seccomp(&config, profile, is_privileged).unwrap().profile_type
+            seccomp_profile(&config, profile, is_privileged).unwrap().profile_type
         };
         assert_eq!(asked(false, None, false), Unconfined as i32);
         assert_eq!(asked(true, None, false), RuntimeDefault as i32);

@@ -18,8 +18,8 @@ pub(super) struct ContainerLogs<'a> {
 }
 
 impl ContainerLogs<'_> {
-    pub(super) fn link(&self, container: &str, attempt: u32, id: &str) {
-        let (name, namespace, uid) = sandbox::ids(self.pod);
+    pub(super) fn link_log(&self, container: &str, attempt: u32, id: &str) {
+        let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
         let dir = self.link_dir();
         let linked = fs::create_dir_all(&dir).and_then(|()| symlink(target, self.link_path(container, id)));
@@ -38,9 +38,9 @@ impl ContainerLogs<'_> {
     }
 
     /// Removes the log of one container, its rotated files and its link.
-    pub(super) fn remove(&self, container: &str, attempt: u32, id: &str) {
+    pub(super) fn remove_log(&self, container: &str, attempt: u32, id: &str) {
         fs::remove_file(self.link_path(container, id)).ok();
-        let log = self.dir().join(container::log_path(container, attempt));
+        let log = self.log_dir().join(container::log_path(container, attempt));
         let (Some(dir), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
             return;
         };
@@ -53,17 +53,17 @@ impl ContainerLogs<'_> {
 
     /// Removes all logs of the pod, and the links to them.
     pub(super) fn remove_all(&self) -> Result<(), String> {
-        let dir = self.dir();
-        let removed = remove_links(&self.link_dir(), &dir).and_then(|()| remove_dir(&dir));
+        let dir = self.log_dir();
+        let removed = remove_links(&self.link_dir(), &dir).and_then(|()| remove_dir_if_exists(&dir));
         removed.map_err(|error| format!("remove {}: {error}", dir.display()))?;
         if let Some(name) = dir.file_name() {
-            fs::remove_file(self.config.logs_kept().join(name)).ok();
+            fs::remove_file(self.config.log_markers_dir().join(name)).ok();
         }
         Ok(())
     }
 
-    fn dir(&self) -> PathBuf {
-        let (name, namespace, uid) = sandbox::ids(self.pod);
+    fn log_dir(&self) -> PathBuf {
+        let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         self.config.log_dir(namespace, name, uid)
     }
 
@@ -72,7 +72,7 @@ impl ContainerLogs<'_> {
     }
 
     fn link_path(&self, container: &str, id: &str) -> PathBuf {
-        let (name, namespace, _) = sandbox::ids(self.pod);
+        let (name, namespace, _) = sandbox::pod_ids(self.pod);
         self.link_dir().join(format!("{name}_{namespace}_{container}-{id}.log"))
     }
 }
@@ -93,7 +93,7 @@ fn remove_links(links: &Path, logs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_dir(dir: &Path) -> io::Result<()> {
+fn remove_dir_if_exists(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

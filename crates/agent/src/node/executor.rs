@@ -20,38 +20,38 @@ use muster_engine::service_proxy;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::container::{self, Make};
+use super::container::{self, ContainerConfigBuilder};
 use super::container_logs::ContainerLogs;
-use super::naming::Names;
-use super::pod_manager::{Entry, Source};
-use super::probe::Asked;
+use super::naming::PodHostname;
+use super::pod_manager::{PodEntry, PodSource};
+use super::probe::ContainerProber;
 use super::status_writer::StatusWriter;
-use super::{Node, cgroup, env, image, naming, sandbox};
-use crate::pod::{ParsedPod, PodContainer};
+use super::{Node, cgroup, environment, image, naming, sandbox};
+use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
 /// Time for the API server to respond, and for the service cache to sync.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Poll interval for the service cache to sync, which is soon after the agent's start.
-const LISTED_AGAIN: Duration = Duration::from_millis(50);
+const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Minimum grace period of a container, however long its preStop hook took. Upstream:
 /// `minimumGracePeriodInSeconds`.
-const GRACE_MIN: Duration = Duration::from_secs(2);
+const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 
 /// Attempts to remove a pod's cgroup: its last processes exit soon after its sandbox.
-const CGROUP_TRIES: u32 = 20;
-const CGROUP_AGAIN: Duration = Duration::from_millis(50);
+const CGROUP_REMOVE_ATTEMPTS: u32 = 20;
+const CGROUP_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Executes the actions of one pod, with the object and runtime state that they were decided on.
 pub(super) struct Executor<R> {
     pub node: Arc<Node<R>>,
-    pub entry: Arc<Entry>,
+    pub entry: Arc<PodEntry>,
     pub pod: Arc<ParsedPod>,
     pub addresses: Vec<String>,
     pub containers: Vec<Container>,
-    pub figures: Arc<Figures>,
+    pub start_timing: Arc<StartTiming>,
 }
 
 impl<R: Runtime> Executor<R> {
@@ -59,17 +59,17 @@ impl<R: Runtime> Executor<R> {
         let runtime = &self.node.runtime;
         let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
         let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
-        if is_last && !is_deleted && self.node.standing.is_resting() {
+        if is_last && !is_deleted && self.node.state.is_suspended() {
             // The next agent resumes the pod from its containers and its status.
             return Outcome::Done;
         }
         match action {
-            Action::Prepare => self.prepare().await,
+            Action::Prepare => self.prepare_pod().await,
             Action::RunSandbox { attempt } => self.run_sandbox(attempt).await,
             Action::FindImage { image, .. } => self.find_image(&image).await,
-            Action::Pull { image, .. } => self.pull(&image).await,
+            Action::Pull { image, .. } => self.pull_image(&image).await,
             Action::Start { position, sandbox, attempt, hash, .. } => {
-                match self.start(&self.pod.containers[position], &sandbox, attempt, &hash).await {
+                match self.start_container(&self.pod.containers[position], &sandbox, attempt, &hash).await {
                     Ok(id) => Outcome::Started { id: id.into() },
                     Err(outcome) => outcome,
                 }
@@ -78,57 +78,57 @@ impl<R: Runtime> Executor<R> {
                 self.post_start(&self.pod.containers[position], &id).await
             }
             Action::Probe { position, id, probe, .. } => {
-                self.probe(&self.pod.containers[position], &id, probe).await
+                self.run_probe(&self.pod.containers[position], &id, probe).await
             }
             Action::Stop { container, id, grace, pre_stop } => {
-                self.stop(&container, &id, grace, pre_stop).await
+                self.stop_container(&container, &id, grace, pre_stop).await
             }
             Action::RemoveContainer { id } => {
-                let outcome = gone(runtime.remove_container(&id).await);
+                let outcome = removal_outcome(runtime.remove_container(&id).await);
                 let container = self.containers.iter().find(|it| it.id == id);
                 if let (Outcome::Done, Some(it)) = (&outcome, container) {
-                    self.logs().remove(&it.name, it.attempt, &id);
+                    self.container_logs().remove_log(&it.name, it.attempt, &id);
                 }
                 outcome
             }
-            Action::StopSandbox { id } => gone(runtime.stop_sandbox(&id).await),
-            Action::RemoveSandbox { id } => gone(runtime.remove_sandbox(&id).await),
+            Action::StopSandbox { id } => removal_outcome(runtime.stop_sandbox(&id).await),
+            Action::RemoveSandbox { id } => removal_outcome(runtime.remove_sandbox(&id).await),
             Action::CleanUp { with_logs } => self.clean_up(with_logs).await,
-            Action::Report(patch) => self.status_writer().patch(patch).await,
+            Action::Report(patch) => self.status_writer().patch_status(patch).await,
             Action::Delete => self.status_writer().delete_pod().await,
         }
     }
 
-    async fn prepare(&self) -> Outcome {
-        let Some(spec) = &self.pod.spec else { return failed("InvalidPod", "the pod has no spec") };
-        let (_, _, uid) = sandbox::ids(&self.pod);
+    async fn prepare_pod(&self) -> Outcome {
+        let Some(spec) = &self.pod.spec else { return failure("InvalidPod", "the pod has no spec") };
+        let (_, _, uid) = sandbox::pod_ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
         if let Err(error) = fs::create_dir_all(&dir) {
-            return failed("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
+            return failure("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
         }
-        if let Err(error) = cgroup::make(&self.node.config.cgroup_parent, uid, spec) {
-            return failed(
+        if let Err(error) = cgroup::ensure_pod_cgroup(&self.node.config.cgroup_parent, uid, spec) {
+            return failure(
                 "FailedCreatePodContainer",
                 format!("unable to ensure pod container exists: {error}"),
             );
         }
         match self.prepare_volumes().await {
             Ok(()) => Outcome::Done,
-            Err(message) => failed("FailedMount", message),
+            Err(message) => failure("FailedMount", message),
         }
     }
 
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
-        let tree = self.tree_with_addresses();
+        let tree = self.pod_json_with_addresses();
         let prepared = self.node.volumes.prepare(&self.pod, &tree, &self.node.allocatable()).await;
         prepared.map_err(|it| it.to_string())
     }
 
     /// The pod object with its current addresses, as the downward API reads it.
-    fn tree_with_addresses(&self) -> Value {
+    fn pod_json_with_addresses(&self) -> Value {
         let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
-        let mut tree = self.pod.tree.clone();
+        let mut tree = self.pod.json.clone();
         let status = &mut tree["status"];
         status["podIP"] = json!(self.addresses.first());
         status["podIPs"] = ips(&self.addresses);
@@ -140,49 +140,49 @@ impl<R: Runtime> Executor<R> {
     async fn run_sandbox(&self, attempt: u32) -> Outcome {
         let node = &self.node;
         let spec = self.pod.spec.as_ref();
-        let status = match self.figures.within(node.runtime.status()).await {
+        let status = match self.start_timing.measure(node.runtime.status()).await {
             Ok(status) => status,
-            Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
+            Err(error) => return failure("FailedCreatePodSandBox", error.to_string()),
         };
         // A sandbox that is run without a network can be neither used nor stopped.
-        if let Some(why) = status.no_network
+        if let Some(why) = status.network_not_ready_reason
             && spec.is_none_or(|it| it.host_network != Some(true))
         {
             let message = format!("network is not ready: container runtime network not ready: {why}");
-            return failed("NetworkNotReady", message);
+            return failure("NetworkNotReady", message);
         }
-        if !status.has_strict_groups && spec.is_some_and(sandbox::wants_strict_groups) {
+        if !status.supports_strict_groups && spec.is_some_and(sandbox::has_strict_groups_policy) {
             let message =
                 "the node's runtime does not support spec.securityContext.supplementalGroupsPolicy: Strict";
-            return failed("FailedCreatePodSandBox", message);
+            return failure("FailedCreatePodSandBox", message);
         }
-        let config = match sandbox::config(&node.config, &self.pod, attempt) {
+        let config = match sandbox::sandbox_config(&node.config, &self.pod, attempt) {
             Ok(config) => config,
-            Err(message) => return failed("FailedCreatePodSandBox", message),
+            Err(message) => return failure("FailedCreatePodSandBox", message),
         };
         let handler = match spec.and_then(|it| it.runtime_class_name.as_deref()).filter(|it| !it.is_empty()) {
             None => String::new(),
-            Some(name) => match self.handler(name).await {
+            Some(name) => match self.runtime_handler(name).await {
                 Ok(handler) => handler,
-                Err(message) => return failed("FailedCreatePodSandBox", message),
+                Err(message) => return failure("FailedCreatePodSandBox", message),
             },
         };
-        let markers_dir = node.config.logs_kept();
+        let markers_dir = node.config.log_markers_dir();
         let made = Path::new(&config.log_directory).file_name().map_or(Ok(()), |name| {
             fs::create_dir_all(&markers_dir).and_then(|()| fs::write(markers_dir.join(name), ""))
         });
         if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
-            return failed("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
+            return failure("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
         }
-        match self.figures.within(node.runtime.run_sandbox(config, &handler)).await {
+        match self.start_timing.measure(node.runtime.run_sandbox(config, &handler)).await {
             Ok(_) => Outcome::Done,
-            Err(error) => failed("FailedCreatePodSandBox", error.message),
+            Err(error) => failure("FailedCreatePodSandBox", error.message),
         }
     }
 
-    async fn handler(&self, class: &str) -> Result<String, String> {
+    async fn runtime_handler(&self, class: &str) -> Result<String, String> {
         let classes: Api<RuntimeClass> = Api::all(self.node.client.clone());
-        match tokio::time::timeout(ANSWER_WITHIN, classes.get(class)).await {
+        match tokio::time::timeout(API_TIMEOUT, classes.get(class)).await {
             Ok(Ok(found)) => Ok(found.handler),
             Ok(Err(error)) => Err(format!("failed to get sandbox runtime: {error}")),
             Err(_) => Err("failed to get sandbox runtime: the API server does not respond".to_owned()),
@@ -190,98 +190,98 @@ impl<R: Runtime> Executor<R> {
     }
 
     async fn find_image(&self, name: &str) -> Outcome {
-        if let Err(why) = image::full_name(name) {
-            return failed("InvalidImageName", format!("Failed to apply default image tag {name:?}: {why}"));
+        if let Err(why) = image::normalize_image_name(name) {
+            return failure("InvalidImageName", format!("Failed to apply default image tag {name:?}: {why}"));
         }
-        match self.figures.within(self.node.runtime.image(name)).await {
+        match self.start_timing.measure(self.node.runtime.image_status(name)).await {
             Ok(Some(_)) => Outcome::Present,
             Ok(None) => Outcome::Absent,
-            Err(error) if error.is_missing() => Outcome::Absent,
+            Err(error) if error.is_not_found() => Outcome::Absent,
             Err(error) => {
-                failed("ImageInspectError", format!("Failed to inspect image {name:?}: {}", error.message))
+                failure("ImageInspectError", format!("Failed to inspect image {name:?}: {}", error.message))
             }
         }
     }
 
-    async fn pull(&self, name: &str) -> Outcome {
-        let Ok(_permit) = self.node.pulls.acquire().await else {
-            return failed("ErrImagePull", "the node agent is stopping");
+    async fn pull_image(&self, name: &str) -> Outcome {
+        let Ok(_permit) = self.node.pull_permits.acquire().await else {
+            return failure("ErrImagePull", "the node agent is stopping");
         };
-        let mut auths: Vec<_> = image::credentials(&self.node.references, &self.pod, name).await;
+        let mut auths: Vec<_> = image::pull_credentials(&self.node.references, &self.pod, name).await;
         // Matching credentials are tried in turn; without any, the registry may allow anonymous pulls.
         let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
-        let mut last = failed("ErrImagePull", "no credentials");
+        let mut last = failure("ErrImagePull", "no credentials");
         for auth in auths.drain(..) {
-            match self.figures.within(self.node.runtime.pull(name, auth, None)).await {
+            match self.start_timing.measure(self.node.runtime.pull_image(name, auth, None)).await {
                 Ok(_) => {
-                    let found = self.node.runtime.image(name).await;
+                    let found = self.node.runtime.image_status(name).await;
                     let bytes = found.ok().flatten().map_or(0, |it| it.size);
                     return Outcome::Pulled { bytes };
                 }
-                Err(error) => last = failed("ErrImagePull", error.message),
+                Err(error) => last = failure("ErrImagePull", error.message),
             }
         }
         last
     }
 
-    async fn start(
+    async fn start_container(
         &self,
         role: &PodContainer,
         sandbox_id: &str,
         attempt: u32,
         hash: &str,
     ) -> Result<String, Outcome> {
-        let config_error = |message: String| failed("CreateContainerConfigError", message);
+        let config_error = |message: String| failure("CreateContainerConfigError", message);
         let node = &self.node;
         let name = &role.container.name;
         let image_name = role.container.image.as_deref().unwrap_or_default();
-        let image = self.figures.within(node.runtime.image(image_name)).await;
-        let image = image.map_err(|error| failed("ImageInspectError", error.message))?.ok_or_else(|| {
-            failed("CreateContainerError", format!("image {image_name:?} is no longer present"))
+        let image = self.start_timing.measure(node.runtime.image_status(image_name)).await;
+        let image = image.map_err(|error| failure("ImageInspectError", error.message))?.ok_or_else(|| {
+            failure("CreateContainerError", format!("image {image_name:?} is no longer present"))
         })?;
 
         let object: &Pod = &self.pod;
-        let value = self.tree_with_addresses();
-        let services = self.services().await.map_err(config_error)?;
-        let source = env::Source {
+        let value = self.pod_json_with_addresses();
+        let services = self.service_environment().await.map_err(config_error)?;
+        let source = environment::EnvironmentSource {
             references: &node.references,
             pod: object,
-            value: &value,
+            pod_json: &value,
             allocatable: &node.allocatable(),
             services: &services,
         };
         let variables = source.variables(&role.container).await.map_err(config_error)?;
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
-        let mounts = node.volumes.mounts(object, name, mounts, &variables, false).await;
+        let mounts = node.volumes.container_mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
         self.write_hosts().map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
         let memory = node.allocatable().get("memory").copied().map_or(0, Quantity::units);
-        let make = Make {
+        let make = ContainerConfigBuilder {
             config: &node.config,
             pod: object,
-            role,
+            pod_container: role,
             attempt,
             hash,
             image: &image,
             variables: &variables,
             mounts,
             node_memory: i64::try_from(memory).unwrap_or(i64::MAX),
-            target_id: self.target(role).map_err(config_error)?,
+            target_id: self.target_container_id(role).map_err(config_error)?,
         };
-        let config = make.config().map_err(config_error)?;
-        let sandbox_config = sandbox::config(&node.config, object, 0).map_err(config_error)?;
+        let config = make.build().map_err(config_error)?;
+        let sandbox_config = sandbox::sandbox_config(&node.config, object, 0).map_err(config_error)?;
         let created =
-            self.figures.within(node.runtime.create_container(sandbox_id, config, sandbox_config)).await;
-        let id = created.map_err(|error| failed("CreateContainerError", error.message))?;
-        self.logs().link(name, attempt, &id);
-        let started = self.figures.within(node.runtime.start_container(&id)).await;
-        started.map_err(|error| failed("RunContainerError", error.message))?;
-        self.figures.has_started.store(true, Ordering::Relaxed);
+            self.start_timing.measure(node.runtime.create_container(sandbox_id, config, sandbox_config)).await;
+        let id = created.map_err(|error| failure("CreateContainerError", error.message))?;
+        self.container_logs().link_log(name, attempt, &id);
+        let started = self.start_timing.measure(node.runtime.start_container(&id)).await;
+        started.map_err(|error| failure("RunContainerError", error.message))?;
+        self.start_timing.has_started.store(true, Ordering::Relaxed);
         Ok(id)
     }
 
     /// ID of the target container of an ephemeral container.
-    fn target(&self, role: &PodContainer) -> Result<Option<String>, String> {
+    fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
         let target = running.filter(|it| *it.name == *name).max_by_key(|it| it.attempt);
@@ -290,29 +290,29 @@ impl<R: Runtime> Executor<R> {
     }
 
     /// Environment variables for Services, from the service cache.
-    async fn services(&self) -> Result<BTreeMap<String, String>, String> {
-        let cache = &self.node.network;
+    async fn service_environment(&self) -> Result<BTreeMap<String, String>, String> {
+        let cache = &self.node.service_cache;
         // A static pod does not wait for the API server.
         let began = Instant::now();
-        while !cache.is_synced() && self.entry.source != Source::Static {
-            if ANSWER_WITHIN < began.elapsed() {
+        while !cache.is_synced() && self.entry.source != PodSource::Static {
+            if API_TIMEOUT < began.elapsed() {
                 return Err(
                     "services have not yet been read at least once, cannot construct envvars".to_owned()
                 );
             }
-            tokio::time::sleep(LISTED_AGAIN).await;
+            tokio::time::sleep(SYNC_POLL_INTERVAL).await;
         }
-        let namespace = sandbox::ids(&self.pod).1;
+        let namespace = sandbox::pod_ids(&self.pod).1;
         let wants_all = self.pod.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        Ok(service_proxy::links(&cache.picture(), namespace, wants_all))
+        Ok(service_proxy::links(&cache.state(), namespace, wants_all))
     }
 
     fn write_hosts(&self) -> io::Result<()> {
         let Some(spec) = &self.pod.spec else { return Ok(()) };
-        let names = Names::of(&self.pod, spec, &self.node.config.cluster_domain);
-        let of_node = (spec.host_network == Some(true)).then(naming::hosts_of_node);
-        let text = names.hosts(spec, &self.addresses, of_node.as_deref());
-        let path = container::hosts_file(&self.node.config, sandbox::ids(&self.pod).2);
+        let names = PodHostname::from_pod(&self.pod, spec, &self.node.config.cluster_domain);
+        let of_node = (spec.host_network == Some(true)).then(naming::node_hosts_file);
+        let text = names.hosts_file(spec, &self.addresses, of_node.as_deref());
+        let path = container::hosts_file(&self.node.config, sandbox::pod_ids(&self.pod).2);
         if fs::read_to_string(&path).is_ok_and(|it| it == text) {
             return Ok(());
         }
@@ -320,44 +320,44 @@ impl<R: Runtime> Executor<R> {
         fs::write(path, text)
     }
 
-    fn asked<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> Asked<'a, R> {
+    fn container_prober<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> ContainerProber<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
-        Asked { runtime: &self.node.runtime, container: &role.container, id, address }
+        ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
     }
 
     async fn post_start(&self, role: &PodContainer, id: &str) -> Outcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
         let Some(hook) = hook else { return Outcome::Done };
-        match self.asked(role, id).hook(hook, &self.title()).await {
+        match self.container_prober(role, id).run_hook(hook, &self.pod_display_name()).await {
             Ok(()) => Outcome::Done,
-            Err(message) => failed("PostStartHookError", message),
+            Err(message) => failure("PostStartHookError", message),
         }
     }
 
-    async fn probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> Outcome {
+    async fn run_probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> Outcome {
         let probe = match kind {
             ProbeKind::Startup => role.container.startup_probe.as_ref(),
             ProbeKind::Liveness => role.container.liveness_probe.as_ref(),
             ProbeKind::Readiness => role.container.readiness_probe.as_ref(),
         };
-        let Some(probe) = probe else { return failed("Unknown", "the container has no such probe") };
-        match self.asked(role, id).probe(probe).await {
+        let Some(probe) = probe else { return failure("Unknown", "the container has no such probe") };
+        match self.container_prober(role, id).run_probe(probe).await {
             Ok(answer) => Outcome::Probed { passed: answer.passed, message: answer.message.into() },
-            Err(message) => failed("Unknown", message),
+            Err(message) => failure("Unknown", message),
         }
     }
 
-    async fn stop(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> Outcome {
+    async fn stop_container(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> Outcome {
         let began = Instant::now();
         if pre_stop && let Some(role) = self.pod.container(name) {
             let hook = role.container.lifecycle.as_ref().and_then(|it| it.pre_stop.as_ref());
             if let Some(hook) = hook {
-                match tokio::time::timeout(grace, self.asked(role, id).hook(hook, &self.title())).await {
+                match tokio::time::timeout(grace, self.container_prober(role, id).run_hook(hook, &self.pod_display_name())).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(message)) => self.warn("FailedPreStopHook", message),
+                    Ok(Err(message)) => self.record_warning("FailedPreStopHook", message),
                     Err(_) => {
                         let seconds = grace.as_secs();
-                        self.warn(
+                        self.record_warning(
                             "FailedPreStopHook",
                             format!("PreStop hook did not complete in {seconds}s"),
                         );
@@ -367,11 +367,11 @@ impl<R: Runtime> Executor<R> {
         }
         let remaining = grace.saturating_sub(began.elapsed());
         // The hook may have used up the grace period.
-        let remaining = if pre_stop && remaining < GRACE_MIN { GRACE_MIN } else { remaining };
-        gone(self.node.runtime.stop_container(id, remaining).await)
+        let remaining = if pre_stop && remaining < MINIMUM_GRACE { MINIMUM_GRACE } else { remaining };
+        removal_outcome(self.node.runtime.stop_container(id, remaining).await)
     }
 
-    fn logs(&self) -> ContainerLogs<'_> {
+    fn container_logs(&self) -> ContainerLogs<'_> {
         ContainerLogs { config: &self.node.config, pod: &self.pod }
     }
 
@@ -379,13 +379,13 @@ impl<R: Runtime> Executor<R> {
         StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.pod }
     }
 
-    fn title(&self) -> String {
-        let (name, namespace, uid) = sandbox::ids(&self.pod);
+    fn pod_display_name(&self) -> String {
+        let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
         format!("{name}_{namespace}({uid})")
     }
 
-    fn warn(&self, reason: &'static str, message: String) {
-        let (name, namespace, uid) = sandbox::ids(&self.pod);
+    fn record_warning(&self, reason: &'static str, message: String) {
+        let (name, namespace, uid) = sandbox::pod_ids(&self.pod);
         let about = ObjectReference {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -397,48 +397,48 @@ impl<R: Runtime> Executor<R> {
     }
 
     async fn clean_up(&self, with_logs: bool) -> Outcome {
-        let uid = sandbox::ids(&self.pod).2;
+        let uid = sandbox::pod_ids(&self.pod).2;
         let mut tries = 0;
-        while let Err(error) = cgroup::remove(&self.node.config.cgroup_parent, uid) {
+        while let Err(error) = cgroup::remove_pod_cgroup(&self.node.config.cgroup_parent, uid) {
             tries += 1;
-            if tries == CGROUP_TRIES {
-                return failed("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
+            if tries == CGROUP_REMOVE_ATTEMPTS {
+                return failure("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
             }
-            tokio::time::sleep(CGROUP_AGAIN).await;
+            tokio::time::sleep(CGROUP_RETRY_DELAY).await;
         }
         if let Err(error) = self.node.volumes.clean_up(uid).await {
-            return failed("FailedCleanUp", error.to_string());
+            return failure("FailedCleanUp", error.to_string());
         }
-        if with_logs && let Err(message) = self.logs().remove_all() {
-            return failed("FailedCleanUp", message);
+        if with_logs && let Err(message) = self.container_logs().remove_all() {
+            return failure("FailedCleanUp", message);
         }
         Outcome::Done
     }
 }
 
-pub(super) fn failed(reason: &str, message: impl Into<String>) -> Outcome {
+pub(super) fn failure(reason: &str, message: impl Into<String>) -> Outcome {
     Outcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
 /// Outcome of a stop or removal; an object that is already gone counts as done.
-fn gone(outcome: Result<(), RuntimeError>) -> Outcome {
+fn removal_outcome(outcome: Result<(), RuntimeError>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Done,
-        Err(error) if error.is_missing() => Outcome::Done,
-        Err(error) => failed("KillPodError", error.message),
+        Err(error) if error.is_not_found() => Outcome::Done,
+        Err(error) => failure("KillPodError", error.message),
     }
 }
 
 /// Time that the start of a pod takes.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct StartTiming {
     in_runtime_us: AtomicU64,
     has_started: AtomicBool,
-    is_told: AtomicBool,
+    is_recorded: AtomicBool,
 }
 
-impl Figures {
-    pub(super) async fn within<T>(&self, call: impl Future<Output = T>) -> T {
+impl StartTiming {
+    pub(super) async fn measure<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
         let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -448,7 +448,7 @@ impl Figures {
 
     /// Returns once, when the first container runs: the time since the pod was first seen, and the part that was
     /// not spent in the runtime.
-    pub(super) fn note_running(
+    pub(super) fn record_start(
         &self,
         state: &RuntimeState,
         begun: Instant,
@@ -457,7 +457,7 @@ impl Figures {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = state.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
-        if !runs || !has_started || self.is_told.swap(true, Ordering::Relaxed) {
+        if !runs || !has_started || self.is_recorded.swap(true, Ordering::Relaxed) {
             return None;
         }
         let all = begun.elapsed();

@@ -10,7 +10,7 @@ use crate::runtime::v1::AuthConfig;
 
 /// Normalizes an image reference, for example to `docker.io/library/busybox:latest`. The error explains why it is
 /// invalid.
-pub(crate) fn full_name(image: &str) -> Result<String, String> {
+pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
     let invalid = |why: &str| Err(format!("couldn't parse image name {image:?}: {why}"));
     if image.is_empty() || image.len() > 1024 {
         return invalid("invalid reference format");
@@ -74,33 +74,33 @@ pub(crate) fn full_name(image: &str) -> Result<String, String> {
 
 /// The credentials of a pod's imagePullSecrets for an image, the best match first. Missing secrets are skipped:
 /// the registry may allow anonymous pulls.
-pub(crate) async fn credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
     let mut logins = Vec::new();
     for reference in names {
         match references.secret(namespace, &reference.name).await {
-            Ok(secret) => logins.extend(of_secret(&secret)),
+            Ok(secret) => logins.extend(logins_from_secret(&secret)),
             Err(error) => {
                 let pod = pod.metadata.name.as_deref().unwrap_or_default();
                 tracing::debug!(namespace, pod, "cannot read a pull secret: {error}");
             }
         }
     }
-    fitting(logins, image)
+    matching_credentials(logins, image)
 }
 
 /// Registry as written in the secret, and its credentials.
-type Known = (String, Login);
+type RegistryLogin = (String, RegistryCredentials);
 
 #[derive(Debug, Clone, Default, Deserialize)]
-struct File {
+struct DockerConfigFile {
     #[serde(default)]
-    auths: BTreeMap<String, Login>,
+    auths: BTreeMap<String, RegistryCredentials>,
 }
 
 #[derive(Clone, Default, Deserialize)]
-struct Login {
+struct RegistryCredentials {
     #[serde(default)]
     username: String,
     #[serde(default)]
@@ -114,18 +114,18 @@ struct Login {
 }
 
 /// Never prints the credentials.
-impl std::fmt::Debug for Login {
+impl std::fmt::Debug for RegistryCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RegistryCredentials")
     }
 }
 
-fn of_secret(secret: &Secret) -> Vec<Known> {
+fn logins_from_secret(secret: &Secret) -> Vec<RegistryLogin> {
     let data = secret.data.as_ref();
     let bytes = |key: &str| data.and_then(|it| it.get(key)).map(|it| it.0.as_slice());
     let auths = match secret.type_.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => {
-            let file = bytes(".dockerconfigjson").map(serde_json::from_slice::<File>);
+            let file = bytes(".dockerconfigjson").map(serde_json::from_slice::<DockerConfigFile>);
             file.and_then(Result::ok).unwrap_or_default().auths
         }
         Some("kubernetes.io/dockercfg") => {
@@ -138,13 +138,13 @@ fn of_secret(secret: &Secret) -> Vec<Known> {
 
 /// Rule: a pull secret applies to the registry that it names, or to the repositories below its path; the longest
 /// match comes first. Upstream: `BasicDockerKeyring.Lookup`.
-fn fitting(logins: Vec<Known>, image: &str) -> Vec<AuthConfig> {
-    let full = full_name(image).unwrap_or_default();
+fn matching_credentials(logins: Vec<RegistryLogin>, image: &str) -> Vec<AuthConfig> {
+    let full = normalize_image_name(image).unwrap_or_default();
     let mut fitting: Vec<(String, AuthConfig)> = logins
         .into_iter()
         .filter_map(|(name, login)| {
-            let place = place(&name);
-            covers(&place, &full).then(|| {
+            let place = normalize_registry(&name);
+            registry_matches(&place, &full).then(|| {
                 let auth = AuthConfig {
                     username: login.username,
                     password: login.password,
@@ -164,7 +164,7 @@ fn fitting(logins: Vec<Known>, image: &str) -> Vec<AuthConfig> {
 }
 
 /// Normalizes a registry name: drops the scheme and a trailing `/v1/` or `/v2/`.
-fn place(name: &str) -> String {
+fn normalize_registry(name: &str) -> String {
     let name = name.trim_start_matches("https://").trim_start_matches("http://");
     let name = name.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
     match name {
@@ -173,7 +173,7 @@ fn place(name: &str) -> String {
     }
 }
 
-fn covers(place: &str, image: &str) -> bool {
+fn registry_matches(place: &str, image: &str) -> bool {
     let (host, path) = place.split_once('/').map_or((place, ""), |(host, path)| (host, path));
     let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));
     let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
@@ -182,7 +182,7 @@ fn covers(place: &str, image: &str) -> bool {
     let (parts, image_parts): (Vec<_>, Vec<_>) = (name.split('.').collect(), image_name.split('.').collect());
     port == image_port
         && parts.len() == image_parts.len()
-        && parts.iter().zip(&image_parts).all(|(pattern, part)| matches(pattern, part))
+        && parts.iter().zip(&image_parts).all(|(pattern, part)| glob_matches(pattern, part))
         && (path.is_empty()
             || image_path
                 .strip_prefix(path)
@@ -191,7 +191,7 @@ fn covers(place: &str, image: &str) -> bool {
 
 /// Matches one label of a host name against a pattern with `*`. Each piece between two stars is matched at its
 /// first occurrence, so there is no backtracking.
-fn matches(pattern: &str, part: &str) -> bool {
+fn glob_matches(pattern: &str, part: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|head| part.strip_prefix(head)) else { return false };
     let Some(tail) = pieces.next_back() else { return rest.is_empty() };
@@ -227,7 +227,7 @@ mod tests {
             "../etc",
             "registry.test/a//b",
         ];
-        let lines = names.map(|it| format!("{it:?}: {:?}", full_name(it)));
+        let lines = names.map(|it| format!("{it:?}: {:?}", normalize_image_name(it)));
         expect![[r#"
             "busybox": Ok("docker.io/library/busybox:latest")
             "busybox:1.36": Ok("docker.io/library/busybox:1.36")
@@ -256,9 +256,9 @@ mod tests {
             "stringData": {}, "data": {},
         }))
         .unwrap();
-        assert!(of_secret(&secret).is_empty());
-        let known: File = serde_json::from_value(file).unwrap();
-        let known: Vec<Known> = known.auths.into_iter().collect();
+        assert!(logins_from_secret(&secret).is_empty());
+        let known: DockerConfigFile = serde_json::from_value(file).unwrap();
+        let known: Vec<RegistryLogin> = known.auths.into_iter().collect();
         let lines = [
             "busybox",
             "registry.test/team/app:1",
@@ -267,7 +267,7 @@ mod tests {
             "other.test/x",
         ]
         .map(|image| {
-            let users: Vec<_> = fitting(known.clone(), image).into_iter().map(|it| it.username).collect();
+            let users: Vec<_> = matching_credentials(known.clone(), image).into_iter().map(|it| it.username).collect();
             format!("{image}: {}", users.join(" "))
         });
         expect![[r#"
@@ -292,7 +292,7 @@ mod tests {
             ("*bc*cd", "abcd"),
             ("*b*b", "ab"),
         ];
-        let all = cases.map(|(pattern, part)| format!("{pattern} {part}: {}", matches(pattern, part)));
+        let all = cases.map(|(pattern, part)| format!("{pattern} {part}: {}", glob_matches(pattern, part)));
         expect![[r#"
             registry registry: true
             registry registry2: false
@@ -305,6 +305,6 @@ mod tests {
             *b*b ab: false"#]]
         .assert_eq(&all.join("\n"));
         // What a pod's author may write must not keep the node busy.
-        assert!(!matches(&"*a".repeat(400), &"a".repeat(399)));
+        assert!(!glob_matches(&"*a".repeat(400), &"a".repeat(399)));
     }
 }

@@ -9,7 +9,7 @@ mod admission;
 mod cgroup;
 mod container;
 mod container_logs;
-mod env;
+mod environment;
 mod executor;
 pub mod host;
 mod image;
@@ -31,21 +31,21 @@ use muster_api::resources::ResourceQuantities;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::host::Standing;
-use self::host::stats::Figures;
-pub use self::pod_manager::{Entry, PodManager, Shown};
-pub(crate) use self::probe::{dialled, trusting};
+use self::host::NodeState;
+use self::host::stats::StatsProvider;
+pub use self::pod_manager::{PodEntry, PodManager, PodSnapshot};
+pub(crate) use self::probe::{dial_error, insecure_tls_config};
 use crate::config::Config;
-use crate::membership::Membership;
-use crate::metrics::Metrics;
+use crate::membership::ClusterMembership;
+use crate::metrics::AgentMetrics;
 use crate::net::ServiceCache;
-use crate::record::Recorder;
+use crate::event_recorder::NodeEventRecorder;
 use crate::references::References;
 use crate::runtime::Runtime;
 use crate::volumes::Volumes;
 
 /// Concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
-const PULLS_MAX: usize = 5;
+const PARALLEL_PULLS_MAX: usize = 5;
 
 /// A node: the state that its components share.
 #[expect(missing_debug_implementations, reason = "the client has none")]
@@ -55,22 +55,22 @@ pub struct Node<R> {
     pub runtime: Arc<R>,
     pub references: References,
     pub volumes: Volumes,
-    pub recorder: Recorder,
-    pub metrics: Arc<Metrics>,
+    pub recorder: NodeEventRecorder,
+    pub metrics: Arc<AgentMetrics>,
     pub pods: PodManager,
     /// Registration, pressure conditions and shutdown.
-    pub standing: Standing,
+    pub state: NodeState,
     /// The cluster that the node has joined.
-    pub membership: Arc<Membership>,
+    pub membership: Arc<ClusterMembership>,
     /// The cluster's Services, endpoints and nodes.
-    pub network: Arc<ServiceCache>,
+    pub service_cache: Arc<ServiceCache>,
     /// Resource usage of the node and its pods.
-    pub figures: Figures<R>,
+    pub stats: StatsProvider<R>,
     /// Cancelled when the agent stops; stops the workers.
     stopping: CancellationToken,
     /// Name of the runtime, read once.
     runtime_name: OnceLock<String>,
-    pulls: Semaphore,
+    pull_permits: Semaphore,
     /// Allocatable resources of the node.
     allocatable: Arc<ResourceQuantities>,
 }
@@ -80,20 +80,20 @@ impl<R: Runtime> Node<R> {
         client: Client,
         config: Arc<Config>,
         runtime: Arc<R>,
-        recorder: Recorder,
-        metrics: Arc<Metrics>,
+        recorder: NodeEventRecorder,
+        metrics: Arc<AgentMetrics>,
     ) -> Arc<Self> {
         let references = References::new(client.clone());
         let volumes = Volumes::new(config.clone(), references.clone());
         Arc::new(Self {
             pods: PodManager::default(),
-            standing: Standing::default(),
-            membership: Arc::new(Membership::new(client.clone(), &config.root)),
-            network: Arc::default(),
-            figures: Figures::new(config.clone(), runtime.clone()),
+            state: NodeState::default(),
+            membership: Arc::new(ClusterMembership::new(client.clone(), &config.root_dir)),
+            service_cache: Arc::default(),
+            stats: StatsProvider::new(config.clone(), runtime.clone()),
             stopping: CancellationToken::new(),
             runtime_name: OnceLock::new(),
-            pulls: Semaphore::new(PULLS_MAX),
+            pull_permits: Semaphore::new(PARALLEL_PULLS_MAX),
             allocatable: Arc::new(host::allocatable(&config)),
             client,
             config,

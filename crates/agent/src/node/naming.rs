@@ -8,42 +8,42 @@ use super::Config;
 use crate::runtime::v1::DnsConfig;
 
 /// Limits of DNS resolvers. Upstream: `MaxDNSNameservers`, `MaxDNSSearchPaths`, `MaxDNSSearchListChars`.
-const SERVERS_MAX: usize = 3;
-const SEARCHES_MAX: usize = 32;
-const SEARCHES_CHARS_MAX: usize = 2048;
+const NAMESERVERS_MAX: usize = 3;
+const SEARCH_PATHS_MAX: usize = 32;
+const SEARCH_PATHS_CHARS_MAX: usize = 2048;
 
 /// Longest DNS label, and longest hostname of the Linux kernel.
-const HOSTNAME_MAX: usize = 63;
-const NODENAME_MAX: usize = 64;
+const DNS_LABEL_CHARS_MAX: usize = 63;
+const KERNEL_HOSTNAME_CHARS_MAX: usize = 64;
 
 /// Hostname of a pod, and its domain if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct PodHostname {
     pub host: String,
     pub domain: Option<String>,
 }
 
-impl Names {
+impl PodHostname {
     /// Hostname and domain of a pod. Upstream: `GeneratePodHostNameAndDomain`.
-    pub(crate) fn of(pod: &Pod, spec: &PodSpec, cluster_domain: &str) -> Self {
+    pub(crate) fn from_pod(pod: &Pod, spec: &PodSpec, cluster_domain: &str) -> Self {
         if let Some(name) = &spec.hostname_override {
-            return Self { host: cut(name), domain: None };
+            return Self { host: truncate_hostname(name), domain: None };
         }
         let name = spec.hostname.as_deref().filter(|it| !it.is_empty());
-        let host = cut(name.or(pod.metadata.name.as_deref()).unwrap_or_default());
+        let host = truncate_hostname(name.or(pod.metadata.name.as_deref()).unwrap_or_default());
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let subdomain = spec.subdomain.as_deref().filter(|it| !it.is_empty());
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
     /// The hostname that the kernel gets: the FQDN if `setHostnameAsFQDN` is true.
-    pub(crate) fn for_kernel(&self, spec: &PodSpec) -> Result<String, String> {
+    pub(crate) fn kernel_hostname(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
         };
         let name = format!("{}.{domain}", self.host);
-        if NODENAME_MAX < name.len() {
-            let (max, is) = (NODENAME_MAX, name.len());
+        if KERNEL_HOSTNAME_CHARS_MAX < name.len() {
+            let (max, is) = (KERNEL_HOSTNAME_CHARS_MAX, name.len());
             return Err(format!(
                 "Failed to construct FQDN from Pod hostname and cluster domain, FQDN {name} is too long ({max} is the max, \
                  {is} characters requested)."
@@ -53,7 +53,7 @@ impl Names {
     }
 
     /// Content of the pod's `/etc/hosts`. For a hostNetwork pod it starts with the node's own.
-    pub(crate) fn hosts(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
+    pub(crate) fn hosts_file(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),
             None => "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
@@ -78,24 +78,24 @@ impl Names {
     }
 }
 
-fn cut(name: &str) -> String {
-    match name.get(..HOSTNAME_MAX) {
-        Some(head) if HOSTNAME_MAX < name.len() => head.trim_end_matches(['-', '.']).to_owned(),
+fn truncate_hostname(name: &str) -> String {
+    match name.get(..DNS_LABEL_CHARS_MAX) {
+        Some(head) if DNS_LABEL_CHARS_MAX < name.len() => head.trim_end_matches(['-', '.']).to_owned(),
         _ => name.to_owned(),
     }
 }
 
 /// DNS configuration of a pod. A missing `resolv.conf` of the node counts as empty.
-pub(crate) fn dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
-    let of_node = || resolv_conf(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
+pub(crate) fn pod_dns(config: &Config, pod: &Pod, spec: &PodSpec) -> DnsConfig {
+    let of_node = || parse_resolv_conf(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    combine(config, namespace, spec, of_node)
+    combine_dns(config, namespace, spec, of_node)
 }
 
 /// Rule: a pod uses the cluster DNS, unless it is a hostNetwork pod or its dnsPolicy differs; `dnsConfig` is added
 /// on top.
 /// Upstream: `GetPodDNS`.
-fn combine(
+fn combine_dns(
     config: &Config,
     namespace: &str,
     spec: &PodSpec,
@@ -120,20 +120,20 @@ fn combine(
         (Some(_), _) => of_node(),
     };
     if let Some(own) = &spec.dns_config {
-        add(&mut dns, own);
+        add_dns_config(&mut dns, own);
     }
-    unique(&mut dns.servers);
-    unique(&mut dns.searches);
-    dns.servers.truncate(SERVERS_MAX);
+    dedup(&mut dns.servers);
+    dedup(&mut dns.searches);
+    dns.servers.truncate(NAMESERVERS_MAX);
     dns.searches.retain(|it| it.len() <= 253);
-    dns.searches.truncate(SEARCHES_MAX);
-    while SEARCHES_CHARS_MAX < dns.searches.join(" ").len() {
+    dns.searches.truncate(SEARCH_PATHS_MAX);
+    while SEARCH_PATHS_CHARS_MAX < dns.searches.join(" ").len() {
         dns.searches.pop();
     }
     dns
 }
 
-fn add(dns: &mut DnsConfig, own: &PodDNSConfig) {
+fn add_dns_config(dns: &mut DnsConfig, own: &PodDNSConfig) {
     dns.servers.extend(own.nameservers.iter().flatten().cloned());
     dns.searches.extend(own.searches.iter().flatten().cloned());
     for option in own.options.iter().flatten() {
@@ -147,12 +147,12 @@ fn add(dns: &mut DnsConfig, own: &PodDNSConfig) {
     }
 }
 
-fn unique(items: &mut Vec<String>) {
+fn dedup(items: &mut Vec<String>) {
     let mut seen = std::collections::BTreeSet::new();
     items.retain(|it| seen.insert(it.clone()));
 }
 
-fn resolv_conf(text: &str) -> DnsConfig {
+fn parse_resolv_conf(text: &str) -> DnsConfig {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default();
@@ -170,7 +170,7 @@ fn resolv_conf(text: &str) -> DnsConfig {
 }
 
 /// The node's own `/etc/hosts`, for hostNetwork pods.
-pub(crate) fn hosts_of_node() -> String {
+pub(crate) fn node_hosts_file() -> String {
     std::fs::read_to_string(Path::new("/etc/hosts")).unwrap_or_default()
 }
 
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn whom_a_pod_asks() {
         let of_node = || {
-            resolv_conf("nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n")
+            parse_resolv_conf("nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n")
         };
         let of = |spec: serde_json::Value| {
             let pod = pod(spec);
-            let dns = combine(&config(), "shop", pod.spec.as_ref().unwrap(), of_node);
+            let dns = combine_dns(&config(), "shop", pod.spec.as_ref().unwrap(), of_node);
             format!("{} | {} | {}", dns.servers.join(" "), dns.searches.join(" "), dns.options.join(" "))
         };
         let lines = [
@@ -229,8 +229,8 @@ mod tests {
         let of = |spec: serde_json::Value| {
             let pod = pod(spec);
             let spec = pod.spec.as_ref().unwrap();
-            let names = Names::of(&pod, spec, "cluster.local");
-            format!("{:?}\n{}", names.for_kernel(spec), names.hosts(spec, &["10.0.0.7".to_owned()], None))
+            let names = PodHostname::from_pod(&pod, spec, "cluster.local");
+            format!("{:?}\n{}", names.kernel_hostname(spec), names.hosts_file(spec, &["10.0.0.7".to_owned()], None))
         };
         let texts = [
             of(json!({"hostAliases": [{"ip": "1.2.3.4", "hostnames": ["a", "b"]}]})),

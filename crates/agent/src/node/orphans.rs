@@ -9,22 +9,22 @@ use crate::config::Config;
 
 /// Pods that have a directory or logs of this node, by UID; their names are known from logs only. Logs of other
 /// agents in the same directory are not touched.
-pub(super) fn on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
+pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
         all.filter_map(|it| it.file_name().into_string().ok())
     };
-    let dirs = names(config.root.join("pods")).map(|uid| (uid, ObjectKey::new("", "")));
-    let logs = names(config.logs_kept()).filter_map(|name| {
+    let dirs = names(config.root_dir.join("pods")).map(|uid| (uid, ObjectKey::new("", "")));
+    let logs = names(config.log_markers_dir()).filter_map(|name| {
         let mut parts = name.splitn(3, '_');
         let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
         Some((uid.to_owned(), ObjectKey::new(namespace, name)))
     });
-    dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
+    dirs.chain(logs).filter(|(uid, _)| is_path_safe_uid(uid)).collect()
 }
 
 /// Whether a UID can be part of a path.
-pub(super) fn is_uid(uid: &str) -> bool {
+pub(super) fn is_path_safe_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }
 
@@ -37,14 +37,14 @@ mod tests {
     #[test]
     fn pods_on_disk_are_found() {
         let root = std::env::temp_dir().join(format!("muster-left-behind-{}", std::process::id()));
-        let config = Config { root: root.clone(), ..crate::config::example() };
+        let config = Config { root_dir: root.clone(), ..crate::config::example() };
         for dir in ["pods/u-1", "pods/u-2", "pods/..u", "logs"] {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
         for name in ["shop_web_u-1", "shop_db_u-3", "no-names", "a_b_../u"] {
-            std::fs::write(config.logs_kept().join(name.replace('/', "%")), "").unwrap();
+            std::fs::write(config.log_markers_dir().join(name.replace('/', "%")), "").unwrap();
         }
-        let found = on_disk(&config);
+        let found = pods_on_disk(&config);
         std::fs::remove_dir_all(&root).unwrap();
         let lines: Vec<String> = found.iter().map(|(uid, key)| format!("{uid}: {key}")).collect();
         expect![[r#"

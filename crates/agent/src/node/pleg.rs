@@ -11,37 +11,37 @@ use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::pod;
 use tokio::sync::Notify;
 
-use super::pod_manager::Entry;
+use super::pod_manager::PodEntry;
 use super::{Node, orphans};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// Interval of relists, which find changes without an event, and orphans.
-const RELIST_EVERY: Duration = Duration::from_secs(20);
+const RELIST_INTERVAL: Duration = Duration::from_secs(20);
 /// Delay before a broken event stream is opened again.
-const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Wakes the worker of a pod as soon as one of its containers or its sandbox exits.
 pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
     let mut is_healthy = true;
     loop {
-        let mut opening = pin!(node.runtime.exits());
+        let mut opening = pin!(node.runtime.watch_exits());
         let opened = tokio::select! {
             opened = &mut opening => opened,
             // A runtime may respond only with its first event; exits before that are found by a resync.
-            () = tokio::time::sleep(FOLLOW_AGAIN) => {
-                observe_all(node);
+            () = tokio::time::sleep(RECONNECT_DELAY) => {
+                resync_all(node);
                 opening.await
             }
         };
         match opened {
             Ok(mut exits) => {
                 is_healthy = true;
-                observe_all(node);
+                resync_all(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    let entry = owner(node, &id);
-                    node.pods.ends(id);
+                    let entry = find_owner(node, &id);
+                    node.pods.record_exit(id);
                     if let Some(entry) = entry {
-                        entry.tell(|update| update.look = true);
+                        entry.notify(|update| update.runtime_changed = true);
                     }
                 }
             }
@@ -51,21 +51,21 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
             }
             Err(_) => {}
         }
-        tokio::time::sleep(FOLLOW_AGAIN).await;
+        tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }
 
-fn owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Entry>> {
+fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
     let all = node.pods.all();
     all.into_iter().find(|it| {
-        let state = it.shown().seen;
+        let state = it.snapshot().runtime_state;
         state.containers.iter().any(|it| *it.id == *id) || state.sandboxes.iter().any(|it| *it.id == *id)
     })
 }
 
-fn observe_all<R: Runtime>(node: &Node<R>) {
+fn resync_all<R: Runtime>(node: &Node<R>) {
     for entry in node.pods.all() {
-        entry.tell(|update| update.look = true);
+        entry.notify(|update| update.runtime_changed = true);
     }
 }
 
@@ -74,26 +74,26 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     // Before the first list, an unknown pod may be one of the API server's.
     let mut pods_are_listed = false;
     loop {
-        if let Err(error) = compare(node, pods_are_listed).await {
+        if let Err(error) = relist_once(node, pods_are_listed).await {
             tracing::debug!("cannot relist the runtime: {error}");
         }
         tokio::select! {
             () = listed.notified(), if !pods_are_listed => pods_are_listed = true,
-            () = tokio::time::sleep(RELIST_EVERY) => {}
+            () = tokio::time::sleep(RELIST_INTERVAL) => {}
         }
     }
 }
 
 /// Wakes workers whose runtime state is out of date. Removes orphans once the pods of the API server are known.
-async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
+async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
-    for it in node.runtime.sandboxes(None).await? {
+    for it in node.runtime.list_sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };
         let key = ObjectKey::new(&*metadata.namespace, &*metadata.name);
         let of_pod = found.entry(metadata.uid).or_insert_with(|| (key, BTreeSet::new()));
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::PodSandboxState::SandboxReady as i32));
     }
-    for it in node.runtime.containers(None).await? {
+    for it in node.runtime.list_containers(None).await? {
         let Some(uid) = it.labels.get(label::POD_UID) else { continue };
         let text = |label: &str| it.labels.get(label).map_or("", |it| it.as_str());
         let key = ObjectKey::new(text(label::POD_NAMESPACE), text(label::POD_NAME));
@@ -101,16 +101,16 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Resu
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
     }
     for entry in node.pods.all() {
-        let snapshot = entry.shown();
+        let snapshot = entry.snapshot();
         let uid = snapshot.object.metadata.uid.as_deref().unwrap_or_default();
         let known: BTreeSet<(String, bool)> = snapshot
-            .seen
+            .runtime_state
             .sandboxes
             .iter()
             .map(|it| (it.id.to_string(), it.is_ready))
             .chain(
                 snapshot
-                    .seen
+                    .runtime_state
                     .containers
                     .iter()
                     .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
@@ -118,18 +118,18 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> Resu
             .collect();
         let actual = found.remove(uid).map(|it| it.1).unwrap_or_default();
         if actual != known {
-            entry.tell(|update| update.look = true);
+            entry.notify(|update| update.runtime_changed = true);
         }
     }
     if !pods_are_listed || !node.membership.may_remove_orphans() {
         return Ok(());
     }
     for (uid, (key, _)) in found {
-        node.pods.orphan(node, key, uid);
+        node.pods.clean_up_orphan(node, key, uid);
     }
     // These pods have no containers, but directories or logs.
-    for (uid, key) in orphans::on_disk(&node.config) {
-        node.pods.orphan(node, key, uid);
+    for (uid, key) in orphans::pods_on_disk(&node.config) {
+        node.pods.clean_up_orphan(node, key, uid);
     }
     Ok(())
 }

@@ -16,22 +16,22 @@ use muster_engine::kubelet::pod::{self, Ending};
 use muster_engine::kubelet::static_pod;
 use tokio::sync::Notify;
 
-use super::orphans::is_uid;
+use super::orphans::is_path_safe_uid;
 use super::worker::Worker;
 use super::{Node, pleg, sandbox};
-use crate::pod::ParsedPod;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
 /// Exits that are remembered: more than occur between two reads of a new pod's runtime state.
-const ENDED_MAX: usize = 256;
+const EXITS_REMEMBERED_MAX: usize = 256;
 /// Delay before a worker that panicked is restarted, because it may panic again.
-const BEGIN_ANEW: Duration = Duration::from_secs(10);
+const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
 /// Delay before a runtime that does not respond is tried again.
-const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Where a pod comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum PodSource {
     /// The API server.
     Api,
     /// A manifest on the node's disk.
@@ -43,138 +43,138 @@ pub enum Source {
 /// The pods of a node.
 #[derive(Debug, Default)]
 pub struct PodManager {
-    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    entries: Mutex<BTreeMap<String, Arc<PodEntry>>>,
     /// IDs of the containers and sandboxes that exited last. The runtime reports an exit a moment before it shows
     /// the new state, and some exits before their pod is known.
-    ended: Mutex<VecDeque<String>>,
+    exited_ids: Mutex<VecDeque<String>>,
     changed: Notify,
-    mirrors: Mutex<Mirrors>,
+    mirrors: Mutex<MirrorPods>,
     mirrors_changed: Notify,
 }
 
 /// The mirror pods of static pods.
 #[derive(Debug, Default)]
-struct Mirrors {
+struct MirrorPods {
     all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
     /// Whether the API server's pods were listed: from then on, a mirror pod that is not in the map does not
     /// exist.
-    are_listed: bool,
+    is_listed: bool,
 }
 
 /// A pod of the node: the input of its worker, and a snapshot of its state.
 #[derive(Debug)]
-pub struct Entry {
-    pub source: Source,
-    mail: Mutex<Mail>,
-    bell: Notify,
-    shown: Mutex<Shown>,
+pub struct PodEntry {
+    pub source: PodSource,
+    update: Mutex<WorkerUpdate>,
+    update_notify: Notify,
+    snapshot: Mutex<PodSnapshot>,
     /// The pod for admission. `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
-    is_in: AtomicBool,
+    is_admitted: AtomicBool,
     /// For an orphan: the pod that arrived under the same UID meanwhile. Its worker starts when the orphan is
     /// cleaned up, because two workers would undo each other's actions.
-    next: Mutex<Option<(Source, Arc<ParsedPod>)>>,
+    successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
 /// Pending input of a worker. A newer value replaces an older one, so the input does not grow.
 #[derive(Debug, Default)]
-pub(super) struct Mail {
+pub(super) struct WorkerUpdate {
     pub object: Option<Arc<ParsedPod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
     /// The pod's sandbox or containers may have changed in the runtime.
-    pub look: bool,
+    pub runtime_changed: bool,
 }
 
 /// State of a pod for the other components.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct PodSnapshot {
     pub object: Arc<ParsedPod>,
-    pub seen: pod::RuntimeState,
+    pub runtime_state: pod::RuntimeState,
     /// The status that was last reported.
     pub status: serde_json::Value,
     /// No container runs or will be started again.
     pub has_ended: bool,
     /// For a static pod: the UID of its mirror pod.
-    pub mirror: Option<String>,
+    pub mirror_uid: Option<String>,
 }
 
-impl Entry {
-    fn new(source: Source, object: Arc<ParsedPod>) -> Self {
-        let candidate = object.candidate.clone().filter(|_| source != Source::Orphan);
-        let shown = Shown {
+impl PodEntry {
+    fn new(source: PodSource, object: Arc<ParsedPod>) -> Self {
+        let candidate = object.candidate.clone().filter(|_| source != PodSource::Orphan);
+        let shown = PodSnapshot {
             object,
-            seen: pod::RuntimeState::default(),
+            runtime_state: pod::RuntimeState::default(),
             status: serde_json::Value::Null,
             has_ended: false,
-            mirror: None,
+            mirror_uid: None,
         };
         Self {
             source,
-            mail: Mutex::default(),
-            bell: Notify::new(),
-            shown: Mutex::new(shown),
-            is_in: AtomicBool::new(candidate.as_ref().is_some_and(|it| it.was_admitted)),
+            update: Mutex::default(),
+            update_notify: Notify::new(),
+            snapshot: Mutex::new(shown),
+            is_admitted: AtomicBool::new(candidate.as_ref().is_some_and(|it| it.was_admitted)),
             candidate,
-            next: Mutex::default(),
+            successor: Mutex::default(),
         }
     }
 
     /// Marks the pod as admitted: its resources count in the admission of others.
-    pub(super) fn let_in(&self) {
-        self.is_in.store(true, Ordering::Relaxed);
+    pub(super) fn set_admitted(&self) {
+        self.is_admitted.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_admitted(&self) -> bool {
-        self.is_in.load(Ordering::Relaxed)
+        self.is_admitted.load(Ordering::Relaxed)
     }
 
     /// Whether the pod is to end before it has started.
-    pub(super) fn is_to_end(&self) -> bool {
-        let update = lock(&self.mail);
+    pub(super) fn should_stop(&self) -> bool {
+        let update = lock(&self.update);
         let is_deleted = update.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
         update.is_gone || update.ending.is_some() || is_deleted
     }
 
     /// A snapshot of the pod's current state.
-    pub fn shown(&self) -> Shown {
-        lock(&self.shown).clone()
+    pub fn snapshot(&self) -> PodSnapshot {
+        lock(&self.snapshot).clone()
     }
 
-    pub(super) fn show(&self, change: impl FnOnce(&mut Shown)) {
-        change(&mut lock(&self.shown));
+    pub(super) fn update_snapshot(&self, change: impl FnOnce(&mut PodSnapshot)) {
+        change(&mut lock(&self.snapshot));
     }
 
     /// Ends the pod: it is evicted or preempted, or the node shuts down.
-    pub fn end(&self, ending: Ending) {
-        self.tell(|update| update.ending = Some(ending));
+    pub fn terminate(&self, ending: Ending) {
+        self.notify(|update| update.ending = Some(ending));
     }
 
     /// Sets the mirror pod of a static pod, whose status is the one that was last reported.
-    pub(super) fn mirrored(&self, mirror: Option<&ParsedPod>) {
+    pub(super) fn set_mirror(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
-        let mut snapshot = lock(&self.shown);
-        if snapshot.mirror == uid {
+        let mut snapshot = lock(&self.snapshot);
+        if snapshot.mirror_uid == uid {
             return;
         }
-        snapshot.mirror = uid;
-        let status = mirror.map(|it| it.tree["status"].clone()).unwrap_or_default();
+        snapshot.mirror_uid = uid;
+        let status = mirror.map(|it| it.json["status"].clone()).unwrap_or_default();
         let object = snapshot.object.with_status(status);
         drop(snapshot);
         match object {
-            Ok(object) => self.tell(|update| update.object = Some(Arc::new(object))),
+            Ok(object) => self.notify(|update| update.object = Some(Arc::new(object))),
             Err(error) => tracing::warn!(%error, "cannot decode the status of a mirror pod"),
         }
     }
 
-    pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
-        write(&mut lock(&self.mail));
-        self.bell.notify_one();
+    pub(super) fn notify(&self, write: impl FnOnce(&mut WorkerUpdate)) {
+        write(&mut lock(&self.update));
+        self.update_notify.notify_one();
     }
 
-    pub(super) async fn mail(&self) -> Mail {
-        self.bell.notified().await;
-        std::mem::take(&mut lock(&self.mail))
+    pub(super) async fn next_update(&self) -> WorkerUpdate {
+        self.update_notify.notified().await;
+        std::mem::take(&mut lock(&self.update))
     }
 }
 
@@ -183,152 +183,152 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PodManager {
-    pub fn get(&self, uid: &str) -> Option<Arc<Entry>> {
+    pub fn get(&self, uid: &str) -> Option<Arc<PodEntry>> {
         lock(&self.entries).get(uid).cloned()
     }
 
     /// The pod of that name. Of a terminating pod and its replacement, the replacement.
-    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Entry>> {
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<PodEntry>> {
         let all = self.all();
         let mut found: Vec<_> = all
             .into_iter()
             .filter(|it| {
-                let snapshot = lock(&it.shown);
-                let (own_name, own_namespace, _) = sandbox::ids(&snapshot.object);
+                let snapshot = lock(&it.snapshot);
+                let (own_name, own_namespace, _) = sandbox::pod_ids(&snapshot.object);
                 own_name == name && own_namespace == namespace
             })
             .collect();
         found.sort_by_key(|it| {
-            let metadata = &lock(&it.shown).object.metadata;
+            let metadata = &lock(&it.snapshot).object.metadata;
             (metadata.deletion_timestamp.is_none(), metadata.creation_timestamp.as_ref().map(|it| it.0))
         });
         found.pop()
     }
 
-    pub fn all(&self) -> Vec<Arc<Entry>> {
+    pub fn all(&self) -> Vec<Arc<PodEntry>> {
         lock(&self.entries).values().cloned().collect()
     }
 
     /// Waits until a pod is added, removed or changed.
-    pub async fn changed(&self) {
+    pub async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 
     /// The mirror pods of static pods. `None` until the API server's pods were listed.
-    pub(super) fn mirrors(&self) -> Option<BTreeMap<ObjectKey, Arc<ParsedPod>>> {
+    pub(super) fn mirror_pods(&self) -> Option<BTreeMap<ObjectKey, Arc<ParsedPod>>> {
         let mirrors = lock(&self.mirrors);
-        mirrors.are_listed.then(|| mirrors.all.clone())
+        mirrors.is_listed.then(|| mirrors.all.clone())
     }
 
-    pub(super) async fn mirrors_changed(&self) {
+    pub(super) async fn wait_for_mirror_change(&self) {
         self.mirrors_changed.notified().await;
     }
 
-    fn see_mirrors(&self, change: impl FnOnce(&mut Mirrors)) {
+    fn update_mirrors(&self, change: impl FnOnce(&mut MirrorPods)) {
         change(&mut lock(&self.mirrors));
         self.mirrors_changed.notify_one();
     }
 
     /// Starts a worker for a new pod, or passes a changed pod to its worker.
-    pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, object: Arc<ParsedPod>) {
-        let (name, namespace, uid) = sandbox::ids(&object);
-        if !is_uid(uid) {
+    pub fn upsert<R: Runtime>(&self, node: &Arc<Node<R>>, source: PodSource, object: Arc<ParsedPod>) {
+        let (name, namespace, uid) = sandbox::pod_ids(&object);
+        if !is_path_safe_uid(uid) {
             tracing::warn!(namespace, name, uid, "ignoring a pod with an invalid UID");
             return;
         }
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get(uid) {
             match entry.source {
-                Source::Orphan => *lock(&entry.next) = Some((source, object)),
-                Source::Api | Source::Static => entry.tell(|update| update.object = Some(object)),
+                PodSource::Orphan => *lock(&entry.successor) = Some((source, object)),
+                PodSource::Api | PodSource::Static => entry.notify(|update| update.object = Some(object)),
             }
             return;
         }
         let uid = uid.to_owned();
-        let entry = Arc::new(Entry::new(source, object.clone()));
+        let entry = Arc::new(PodEntry::new(source, object.clone()));
         let worker = Worker::new(node.clone(), entry.clone(), object);
         entries.insert(uid.clone(), entry.clone());
         drop(entries);
-        spawn(node, uid, entry, worker);
+        spawn_worker(node, uid, entry, worker);
     }
 
     /// Calls `decide` with the admitted pods that have not ended, one caller at a time.
-    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
+    pub(super) fn with_admitted<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
-        let is_in = |it: &&Arc<Entry>| it.is_admitted() && !lock(&it.shown).has_ended;
+        let is_in = |it: &&Arc<PodEntry>| it.is_admitted() && !lock(&it.snapshot).has_ended;
         let candidates: Vec<&AdmissionCandidate> =
             entries.values().filter(is_in).filter_map(|it| it.candidate.as_ref()).collect();
         decide(&candidates)
     }
 
     /// Wakes those that wait for a change of any pod.
-    pub(super) fn change(&self) {
+    pub(super) fn notify_change(&self) {
         self.changed.notify_waiters();
     }
 
     /// Whether the runtime reported the exit of this container or sandbox.
-    pub(super) fn has_ended(&self, id: &str) -> bool {
-        lock(&self.ended).iter().any(|it| it == id)
+    pub(super) fn has_exited(&self, id: &str) -> bool {
+        lock(&self.exited_ids).iter().any(|it| it == id)
     }
 
-    pub(super) fn ends(&self, id: String) {
-        let mut ended = lock(&self.ended);
+    pub(super) fn record_exit(&self, id: String) {
+        let mut ended = lock(&self.exited_ids);
         ended.push_back(id);
-        let excess = ended.len().saturating_sub(ENDED_MAX);
+        let excess = ended.len().saturating_sub(EXITS_REMEMBERED_MAX);
         ended.drain(..excess);
     }
 
     /// Has the worker stop and clean up a deleted pod.
-    pub fn remove(&self, uid: &str) {
+    pub fn remove_pod(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
-            *lock(&entry.next) = None;
-            entry.tell(|update| update.is_gone = true);
+            *lock(&entry.successor) = None;
+            entry.notify(|update| update.is_gone = true);
         }
     }
 
     /// Removes the entry of a worker that has ended; starts the successor of an orphan.
-    fn leave<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<Entry>) {
+    fn finish_worker<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<PodEntry>) {
         lock(&self.entries).remove(uid);
-        let next = lock(&entry.next).take();
+        let next = lock(&entry.successor).take();
         if let Some((source, object)) = next {
-            self.put(node, source, object);
+            self.upsert(node, source, object);
         }
-        self.change();
+        self.notify_change();
     }
 
     /// Removes the API server's pods that are not in the list.
-    fn keep(&self, listed: &BTreeSet<String>) {
+    fn retain_listed(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
                 continue;
             }
-            lock(&entry.next).take_if(|(source, _)| *source == Source::Api);
-            if entry.source == Source::Api {
-                entry.tell(|update| update.is_gone = true);
+            lock(&entry.successor).take_if(|(source, _)| *source == PodSource::Api);
+            if entry.source == PodSource::Api {
+                entry.notify(|update| update.is_gone = true);
             }
         }
     }
 
     /// Starts a worker that stops and removes what is left of an unknown pod.
-    pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
-        let Ok(object) = ParsedPod::unknown(&key, &uid) else { return };
-        let entry = Arc::new(Entry::new(Source::Orphan, Arc::new(object)));
+    pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
+        let Ok(object) = ParsedPod::placeholder(&key, &uid) else { return };
+        let entry = Arc::new(PodEntry::new(PodSource::Orphan, Arc::new(object)));
         let mut entries = lock(&self.entries);
         if entries.contains_key(&uid) {
             return;
         }
         tracing::info!(pod = %key, uid, "removing containers and files of a pod that the API server does not know");
-        let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
+        let worker = Worker::for_orphan(node.clone(), entry.clone(), key, &uid);
         entries.insert(uid.clone(), entry.clone());
         drop(entries);
-        spawn(node, uid, entry, worker);
+        spawn_worker(node, uid, entry, worker);
     }
 }
 
-fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker: Worker<R>) {
+fn spawn_worker<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<PodEntry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
-        node.pods.change();
+        node.pods.notify_change();
         let ended = tokio::select! {
             () = node.stopping.cancelled() => return,
             ended = AssertUnwindSafe(worker.run()).catch_unwind() => ended,
@@ -336,46 +336,46 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
         if ended.is_err() {
             // The containers keep running and are found by the next worker.
             tracing::error!(uid, "the worker of a pod panicked; restarting it");
-            if entry.source != Source::Orphan {
-                *lock(&entry.next) = Some((entry.source, entry.shown().object));
+            if entry.source != PodSource::Orphan {
+                *lock(&entry.successor) = Some((entry.source, entry.snapshot().object));
             }
-            tokio::time::sleep(BEGIN_ANEW).await;
+            tokio::time::sleep(WORKER_RESTART_DELAY).await;
         }
-        node.pods.leave(&node, &uid, &entry);
+        node.pods.finish_worker(&node, &uid, &entry);
     });
 }
 
 /// Watches the API server and the runtime; never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     // No pod can be synced before the runtime responds.
-    while let Err(error) = ask_name(node).await {
+    while let Err(error) = read_runtime_name(node).await {
         tracing::debug!("the runtime does not respond yet: {error}");
-        tokio::time::sleep(FOLLOW_AGAIN).await;
+        tokio::time::sleep(RUNTIME_RETRY_DELAY).await;
     }
     let listed = Notify::new();
-    tokio::join!(watch(node, &listed), pleg::watch_exits(node), pleg::relist(node, &listed));
+    tokio::join!(watch_pods(node, &listed), pleg::watch_exits(node), pleg::relist(node, &listed));
 }
 
-async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
+async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
     let version = node.runtime.version().await?;
     node.runtime_name.get_or_init(|| version.runtime_name);
     Ok(())
 }
 
 /// Watches the node's pods on the API server. Pods keep running while it cannot be reached.
-async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
+async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Admission needs the Node object.
-    node.standing.own().wait_for(Option::is_some).await.ok();
+    node.state.watch_node().wait_for(Option::is_some).await.ok();
     loop {
-        follow_pods(node, pods.clone(), listed).await;
+        list_and_watch_pods(node, pods.clone(), listed).await;
         // The API server may be that of another cluster: confirm before the next list.
-        node.membership.confirmed().await;
+        node.membership.wait_until_confirmed().await;
     }
 }
 
 /// Lists and watches the node's pods while the API server is confirmed to be the node's cluster.
-async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
+async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = Vec::new();
@@ -384,22 +384,22 @@ async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, list
             Ok(Some(watcher::Event::Init)) => list.clear(),
             Ok(Some(watcher::Event::InitApply(pod))) => list.push(pod),
             Ok(Some(watcher::Event::InitDone)) => {
-                if !node.membership.listed().await {
+                if !node.membership.confirm_list().await {
                     return;
                 }
-                take_list(node, std::mem::take(&mut list));
+                apply_list(node, std::mem::take(&mut list));
                 listed.notify_one();
             }
-            Ok(Some(watcher::Event::Apply(_) | watcher::Event::Delete(_))) if !node.membership.may_obey() => {
+            Ok(Some(watcher::Event::Apply(_) | watcher::Event::Delete(_))) if !node.membership.may_apply_events() => {
                 return;
             }
-            Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
-            Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
+            Ok(Some(watcher::Event::Apply(pod))) => apply_pod(node, pod),
+            Ok(Some(watcher::Event::Delete(pod))) if is_mirror_pod(&pod) => {
                 let is_it = |it: &Arc<ParsedPod>| it.metadata.uid == pod.metadata.uid;
-                node.pods.see_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
+                node.pods.update_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
             }
             Ok(Some(watcher::Event::Delete(pod))) => {
-                node.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+                node.pods.remove_pod(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             Ok(None) => {}
             Err(error) => tracing::debug!("the watch of pods failed: {error}"),
@@ -408,32 +408,32 @@ async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, list
 }
 
 /// Applies a complete list of the node's pods: pods of the API server that are not in it are removed.
-fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
+fn apply_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
     for pod in pods {
-        see(node, pod);
+        apply_pod(node, pod);
     }
-    node.pods.keep(&listed);
-    node.pods.see_mirrors(|mirrors| {
-        mirrors.are_listed = true;
+    node.pods.retain_listed(&listed);
+    node.pods.update_mirrors(|mirrors| {
+        mirrors.is_listed = true;
         mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| listed.contains(it)));
     });
 }
 
-fn is_mirror(pod: &ParsedPod) -> bool {
+fn is_mirror_pod(pod: &ParsedPod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR))
 }
 
-fn see<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
-    if !is_mirror(&pod) {
-        node.pods.put(node, Source::Api, Arc::new(pod));
+fn apply_pod<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
+    if !is_mirror_pod(&pod) {
+        node.pods.upsert(node, PodSource::Api, Arc::new(pod));
         return;
     }
     // The static pod of a mirror pod has its own entry.
-    let (name, namespace, _) = sandbox::ids(&pod);
+    let (name, namespace, _) = sandbox::pod_ids(&pod);
     let key = ObjectKey::new(namespace, name);
-    node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
+    node.pods.update_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
 #[cfg(test)]
@@ -446,12 +446,12 @@ mod tests {
     /// A node whose API server and runtime do not answer: all that is seen is who is begun.
     fn alone(test: &str) -> Arc<Node<crate::runtime::Cri>> {
         let root = std::env::temp_dir().join(format!("muster-{test}-{}", std::process::id()));
-        let config = Config { root, ..crate::config::example() };
+        let config = Config { root_dir: root, ..crate::config::example() };
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
-        let (recorder, _) = crate::record::Recorder::new(client.clone(), "m1".to_owned());
-        let runtime = crate::runtime::Cri::connect(&config.root.join("none.sock"));
+        let (recorder, _) = crate::event_recorder::NodeEventRecorder::new(client.clone(), "m1".to_owned());
+        let runtime = crate::runtime::Cri::connect(&config.root_dir.join("none.sock"));
         Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }
 
@@ -470,21 +470,21 @@ mod tests {
             let all = node.pods.all();
             let all: Vec<String> = all
                 .iter()
-                .map(|it| format!("{:?} then {:?}", it.source, lock(&it.next).as_ref().map(|it| it.0)))
+                .map(|it| format!("{:?} then {:?}", it.source, lock(&it.successor).as_ref().map(|it| it.0)))
                 .collect();
             format!("{what}: {}\n", all.join(", "))
         };
         let pod = Arc::new(ParsedPod::new(pod(serde_json::json!({}))).unwrap());
         let mut said = String::new();
-        node.pods.orphan(&node, ObjectKey::new("shop", "web"), "u-1".to_owned());
+        node.pods.clean_up_orphan(&node, ObjectKey::new("shop", "web"), "u-1".to_owned());
         said += &here("nobody knows it");
-        node.pods.put(&node, Source::Api, pod.clone());
+        node.pods.upsert(&node, PodSource::Api, pod.clone());
         said += &here("it is listed");
-        node.pods.keep(&BTreeSet::new());
+        node.pods.retain_listed(&BTreeSet::new());
         said += &here("and then it is not");
-        node.pods.put(&node, Source::Static, pod);
+        node.pods.upsert(&node, PodSource::Static, pod);
         let orphan = node.pods.get("u-1").unwrap();
-        node.pods.leave(&node, "u-1", &orphan);
+        node.pods.finish_worker(&node, "u-1", &orphan);
         said += &here("it comes from a file, and the orphan is gone");
         node.stopping.cancel();
         expect![[r#"
@@ -498,25 +498,25 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_node_says_that_a_pod_comes_from_a_file() {
-        let said = [Source::Api, Source::Static].map(|source| {
+        let said = [PodSource::Api, PodSource::Static].map(|source| {
             let node = alone("source");
             let pod = pod(serde_json::json!({"kubernetes.io/config.source": "file"}));
-            let pod = if source == Source::Api { ParsedPod::from_api(pod) } else { ParsedPod::new(pod) };
-            node.pods.put(&node, source, Arc::new(pod.unwrap()));
+            let pod = if source == PodSource::Api { ParsedPod::from_api(pod) } else { ParsedPod::new(pod) };
+            node.pods.upsert(&node, source, Arc::new(pod.unwrap()));
             let entry = node.pods.get("u-1").unwrap();
             node.stopping.cancel();
             (source, entry.candidate.as_ref().unwrap().is_critical())
         });
-        assert_eq!(said, [(Source::Api, false), (Source::Static, true)]);
+        assert_eq!(said, [(PodSource::Api, false), (PodSource::Static, true)]);
     }
 
     #[test]
     fn only_the_last_ends_are_remembered() {
         let pods = PodManager::default();
-        for number in 0..ENDED_MAX + 2 {
-            pods.ends(format!("c{number}"));
+        for number in 0..EXITS_REMEMBERED_MAX + 2 {
+            pods.record_exit(format!("c{number}"));
         }
-        let known = ["c0", "c1", "c2", "c257", "c258"].map(|id| (id, pods.has_ended(id)));
+        let known = ["c0", "c1", "c2", "c257", "c258"].map(|id| (id, pods.has_exited(id)));
         assert_eq!(known, [("c0", false), ("c1", false), ("c2", true), ("c257", true), ("c258", false)]);
     }
 }

@@ -21,7 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
 use tonic::transport::Endpoint;
 
-use crate::runtime::{Runtime, Sort};
+use crate::runtime::{Runtime, RuntimeErrorKind};
 
 #[allow(unreachable_pub, missing_debug_implementations)]
 mod health {
@@ -29,20 +29,20 @@ mod health {
 }
 
 /// Longest response or output that is read. Upstream: `maxRespBodyLength`.
-const ANSWER_MAX: usize = 10 << 10;
+const RESPONSE_BYTES_MAX: usize = 10 << 10;
 const REDIRECTS_MAX: usize = 10;
 /// Time limit of a hook. It normally ends with its container; this bounds one that does not.
-const HOOK_MAX: Duration = Duration::from_secs(24 * 3600);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a probe. A probe that could not be run is an error instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ProbeResult {
     pub passed: bool,
     /// Why the probe failed, or a warning of a probe that passed.
     pub message: String,
 }
 
-impl Answer {
+impl ProbeResult {
     fn passed() -> Self {
         Self { passed: true, message: String::new() }
     }
@@ -54,7 +54,7 @@ impl Answer {
 
 /// Runs probes and hooks of one container.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a, R> {
+pub(crate) struct ContainerProber<'a, R> {
     pub runtime: &'a R,
     pub container: &'a Container,
     pub id: &'a str,
@@ -62,42 +62,42 @@ pub(crate) struct Asked<'a, R> {
     pub address: &'a str,
 }
 
-impl<R: Runtime> Asked<'_, R> {
-    pub(crate) async fn probe(&self, probe: &Probe) -> Result<Answer, String> {
+impl<R: Runtime> ContainerProber<'_, R> {
+    pub(crate) async fn run_probe(&self, probe: &Probe) -> Result<ProbeResult, String> {
         let limit =
             Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
         if let Some(exec) = &probe.exec {
-            return self.command(exec.command.as_deref().unwrap_or_default(), limit).await;
+            return self.probe_command(exec.command.as_deref().unwrap_or_default(), limit).await;
         }
         let attempt = async {
             if let Some(get) = &probe.http_get {
-                return self.get(get).await;
+                return self.probe_http(get).await;
             }
             if let Some(socket) = &probe.tcp_socket {
-                let port = self.port(&socket.port)?;
+                let port = self.resolve_port(&socket.port)?;
                 let host = socket.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
                 return Ok(match TcpStream::connect((host, port)).await {
-                    Ok(_) => Answer::passed(),
-                    Err(error) => Answer::failed(format!("dial tcp {}: {}", at(host, port), dialled(&error))),
+                    Ok(_) => ProbeResult::passed(),
+                    Err(error) => ProbeResult::failed(format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&error))),
                 });
             }
             if let Some(grpc) = &probe.grpc {
                 let port =
                     u16::try_from(grpc.port).map_err(|_| format!("invalid port number: {}", grpc.port))?;
-                return Ok(self.health(port, grpc.service.as_deref().unwrap_or_default()).await);
+                return Ok(self.probe_grpc(port, grpc.service.as_deref().unwrap_or_default()).await);
             }
             Err("missing probe handler".to_owned())
         };
         match tokio::time::timeout(limit, attempt).await {
             Ok(answer) => answer,
-            Err(_) => Ok(Answer::failed(self.late(probe, limit))),
+            Err(_) => Ok(ProbeResult::failed(self.timeout_message(probe, limit))),
         }
     }
 
-    fn late(&self, probe: &Probe, limit: Duration) -> String {
+    fn timeout_message(&self, probe: &Probe, limit: Duration) -> String {
         let seconds = limit.as_secs();
         if let Some(get) = &probe.http_get {
-            let url = self.url(get).unwrap_or_default();
+            let url = self.http_url(get).unwrap_or_default();
             return format!(
                 "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             );
@@ -112,7 +112,7 @@ impl<R: Runtime> Asked<'_, R> {
     }
 
     /// Runs a lifecycle hook. Upstream: `HandlerRunner.Run`.
-    pub(crate) async fn hook(&self, hook: &LifecycleHandler, title: &str) -> Result<(), String> {
+    pub(crate) async fn run_hook(&self, hook: &LifecycleHandler, title: &str) -> Result<(), String> {
         let name = &self.container.name;
         if let Some(exec) = &hook.exec {
             let command = exec.command.as_deref().unwrap_or_default();
@@ -123,12 +123,12 @@ impl<R: Runtime> Asked<'_, R> {
                      message: {output:?}"
                 )
             };
-            return match self.runtime.exec_sync(self.id, command, HOOK_MAX).await {
+            return match self.runtime.exec_sync(self.id, command, HOOK_TIMEOUT).await {
                 Ok(answer) if answer.exit_code == 0 => Ok(()),
                 Ok(answer) => {
                     let code = answer.exit_code;
                     let error = format!("command '{}' exited with {code}: ", command.join(" "));
-                    Err(failure(&error, &output(&answer.stdout, &answer.stderr)))
+                    Err(failure(&error, &combined_output(&answer.stdout, &answer.stderr)))
                 }
                 Err(error) => Err(failure(&error.message, "")),
             };
@@ -136,20 +136,20 @@ impl<R: Runtime> Asked<'_, R> {
         if let Some(get) = &hook.http_get {
             let path = get.path.as_deref().unwrap_or_default();
             // Any response counts as success.
-            let outcome = self.answer(get).await.map(drop);
+            let outcome = self.get_following_redirects(get).await.map(drop);
             return outcome.map_err(|error| {
                 format!("HTTP lifecycle hook ({path}) for Container {name:?} in Pod {title:?} failed - error: {error}")
             });
         }
         if let Some(sleep) = &hook.sleep {
-            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_MAX))
+            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_TIMEOUT))
                 .await;
             return Ok(());
         }
         Err("Cannot run handler: invalid handler".to_owned())
     }
 
-    async fn command(&self, command: &[String], limit: Duration) -> Result<Answer, String> {
+    async fn probe_command(&self, command: &[String], limit: Duration) -> Result<ProbeResult, String> {
         // Expands variables with literal values only: values from other sources are not stored.
         let lookup = |name: &str| {
             let own = self.container.env.iter().flatten().rev().find(|it| it.name == name)?;
@@ -158,11 +158,11 @@ impl<R: Runtime> Asked<'_, R> {
         let command: Vec<String> =
             command.iter().map(|it| downward_api::expand(it, lookup, &mut |_| {})).collect();
         match self.runtime.exec_sync(self.id, &command, limit).await {
-            Ok(answer) if answer.exit_code == 0 => Ok(Answer::passed()),
-            Ok(answer) => Ok(Answer::failed(output(&answer.stdout, &answer.stderr))),
-            Err(error) if error.sort == Sort::TimedOut => {
+            Ok(answer) if answer.exit_code == 0 => Ok(ProbeResult::passed()),
+            Ok(answer) => Ok(ProbeResult::failed(combined_output(&answer.stdout, &answer.stderr))),
+            Err(error) if error.kind == RuntimeErrorKind::TimedOut => {
                 let seconds = limit.as_secs();
-                Ok(Answer::failed(format!(
+                Ok(ProbeResult::failed(format!(
                     "command timed out: {:?} timed out after {seconds}s",
                     command.join(" ")
                 )))
@@ -171,39 +171,39 @@ impl<R: Runtime> Asked<'_, R> {
         }
     }
 
-    async fn get(&self, get: &HTTPGetAction) -> Result<Answer, String> {
-        self.url(get)?;
-        Ok(match self.answer(get).await {
-            Ok(Fetched { status: 200..300, .. }) => Answer::passed(),
-            Ok(Fetched { status: 300..400, body, .. }) => {
+    async fn probe_http(&self, get: &HTTPGetAction) -> Result<ProbeResult, String> {
+        self.http_url(get)?;
+        Ok(match self.get_following_redirects(get).await {
+            Ok(HttpResponse { status: 200..300, .. }) => ProbeResult::passed(),
+            Ok(HttpResponse { status: 300..400, body, .. }) => {
                 let body = String::from_utf8_lossy(&body);
-                Answer { passed: true, message: format!("Probe terminated redirects, Response body: {body}") }
+                ProbeResult { passed: true, message: format!("Probe terminated redirects, Response body: {body}") }
             }
-            Ok(Fetched { status, .. }) => {
-                Answer::failed(format!("HTTP probe failed with statuscode: {status}"))
+            Ok(HttpResponse { status, .. }) => {
+                ProbeResult::failed(format!("HTTP probe failed with statuscode: {status}"))
             }
-            Err(error) => Answer::failed(error),
+            Err(error) => ProbeResult::failed(error),
         })
     }
 
-    fn url(&self, get: &HTTPGetAction) -> Result<String, String> {
+    fn http_url(&self, get: &HTTPGetAction) -> Result<String, String> {
         let host = get.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
         let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
         let path = get.path.as_deref().unwrap_or("/");
         let slash = if path.starts_with('/') { "" } else { "/" };
-        Ok(format!("{scheme}://{}{slash}{path}", at(host, self.port(&get.port)?)))
+        Ok(format!("{scheme}://{}{slash}{path}", host_and_port(host, self.resolve_port(&get.port)?)))
     }
 
     /// The final response, after redirects within the same host.
-    async fn answer(&self, get: &HTTPGetAction) -> Result<Fetched, String> {
-        let first = self.url(get)?;
+    async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
+        let first = self.http_url(get)?;
         let failure = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
         let mut url: Uri = first.parse().map_err(|error| failure(&first, &error))?;
         let host = url.host().unwrap_or_default().to_owned();
         for _ in 0..REDIRECTS_MAX {
-            let fetched = fetch(get, &url).await.map_err(|error| failure(&url.to_string(), &error))?;
+            let fetched = send_get(get, &url).await.map_err(|error| failure(&url.to_string(), &error))?;
             let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);
-            let next = fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| follow(&url, it));
+            let next = fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| redirect_target(&url, it));
             match next {
                 Some(next) if next.host() == Some(&host) => url = next,
                 _ => return Ok(fetched),
@@ -212,34 +212,34 @@ impl<R: Runtime> Asked<'_, R> {
         Err(failure(&first, &"stopped after 10 redirects"))
     }
 
-    async fn health(&self, port: u16, service: &str) -> Answer {
-        let place = at(self.address, port);
+    async fn probe_grpc(&self, port: u16, service: &str) -> ProbeResult {
+        let place = host_and_port(self.address, port);
         let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+                return ProbeResult::failed(format!("error: failed to connect service at {place:?}: {error}"));
             }
         };
         let channel = match endpoint.connect().await {
             Ok(channel) => channel,
             Err(error) => {
-                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+                return ProbeResult::failed(format!("error: failed to connect service at {place:?}: {error}"));
             }
         };
         let mut client = health::health_client::HealthClient::new(channel);
         let request = health::HealthCheckRequest { service: service.to_owned() };
         match client.check(request).await {
             Ok(answer) => match answer.into_inner().status() {
-                health::health_check_response::ServingStatus::Serving => Answer::passed(),
+                health::health_check_response::ServingStatus::Serving => ProbeResult::passed(),
                 status => {
-                    Answer::failed(format!("service unhealthy (responded with {:?})", status.as_str_name()))
+                    ProbeResult::failed(format!("service unhealthy (responded with {:?})", status.as_str_name()))
                 }
             },
-            Err(status) if status.code() == tonic::Code::Unimplemented => Answer::failed(format!(
+            Err(status) if status.code() == tonic::Code::Unimplemented => ProbeResult::failed(format!(
                 "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
                 status.message()
             )),
-            Err(status) => Answer::failed(format!(
+            Err(status) => ProbeResult::failed(format!(
                 "error: health rpc probe failed: rpc error: code = {:?} desc = {}",
                 status.code(),
                 status.message()
@@ -247,7 +247,7 @@ impl<R: Runtime> Asked<'_, R> {
         }
     }
 
-    fn port(&self, port: &IntOrString) -> Result<u16, String> {
+    fn resolve_port(&self, port: &IntOrString) -> Result<u16, String> {
         let number = match port {
             IntOrString::Int(number) => *number,
             IntOrString::String(name) => {
@@ -265,17 +265,17 @@ impl<R: Runtime> Asked<'_, R> {
     }
 }
 
-fn output(stdout: &[u8], stderr: &[u8]) -> String {
+fn combined_output(stdout: &[u8], stderr: &[u8]) -> String {
     let all = [stdout, stderr].concat();
-    String::from_utf8_lossy(&all[..all.len().min(ANSWER_MAX)]).into_owned()
+    String::from_utf8_lossy(&all[..all.len().min(RESPONSE_BYTES_MAX)]).into_owned()
 }
 
-fn at(host: &str, port: u16) -> String {
+fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// A connection error in the kubelet's words.
-pub(crate) fn dialled(error: &io::Error) -> String {
+pub(crate) fn dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
@@ -285,7 +285,7 @@ pub(crate) fn dialled(error: &io::Error) -> String {
     }
 }
 
-fn follow(from: &Uri, location: &str) -> Option<Uri> {
+fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') {
         return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();
     }
@@ -293,18 +293,18 @@ fn follow(from: &Uri, location: &str) -> Option<Uri> {
 }
 
 /// An HTTP response: status, redirect target, and the beginning of the body.
-struct Fetched {
+struct HttpResponse {
     status: u16,
     location: Option<String>,
     body: Vec<u8>,
 }
 
-async fn fetch(get: &HTTPGetAction, url: &Uri) -> Result<Fetched, Box<dyn std::error::Error + Send + Sync>> {
+async fn send_get(get: &HTTPGetAction, url: &Uri) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let is_tls = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|it| format!("dial tcp {}: {}", at(host, port), dialled(&it)))?;
+    let stream = stream.map_err(|it| format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&it)))?;
     let path = url.path_and_query().map_or("/", |it| it.as_str());
     let mut request = Request::builder().method(Method::GET).uri(path).body(Empty::<Bytes>::new())?;
     let headers = request.headers_mut();
@@ -328,17 +328,17 @@ async fn fetch(get: &HTTPGetAction, url: &Uri) -> Result<Fetched, Box<dyn std::e
     headers.insert(header::HOST, named_host.unwrap_or(own_host));
     if is_tls {
         let name = ServerName::try_from(host.to_owned())?;
-        let stream = TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?;
-        exchange(stream, request).await
+        let stream = TlsConnector::from(Arc::new(insecure_tls_config())).connect(name, stream).await?;
+        send_request(stream, request).await
     } else {
-        exchange(stream, request).await
+        send_request(stream, request).await
     }
 }
 
-async fn exchange(
+async fn send_request(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
-) -> Result<Fetched, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = std::pin::pin!(connection);
     let exchange_once = async {
@@ -349,13 +349,13 @@ async fn exchange(
         // A body that is too long or incomplete does not matter.
         let mut body = Vec::new();
         let mut frames = response.into_body();
-        while body.len() < ANSWER_MAX
+        while body.len() < RESPONSE_BYTES_MAX
             && let Some(Ok(frame)) = frames.frame().await
         {
             let data = frame.into_data().unwrap_or_default();
-            body.extend_from_slice(&data[..data.len().min(ANSWER_MAX - body.len())]);
+            body.extend_from_slice(&data[..data.len().min(RESPONSE_BYTES_MAX - body.len())]);
         }
-        Ok(Fetched { status, location, body })
+        Ok(HttpResponse { status, location, body })
     };
     let exchange_once = std::pin::pin!(exchange_once);
     match futures::future::select(exchange_once, connection).await {
@@ -365,17 +365,17 @@ async fn exchange(
 }
 
 /// TLS configuration that accepts any certificate, for probes and for requests proxied by the API server.
-pub(crate) fn trusting() -> ClientConfig {
+pub(crate) fn insecure_tls_config() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().expect("ring has the default versions");
-    builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))).with_no_client_auth()
+    builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider))).with_no_client_auth()
 }
 
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use muster_engine::kubelet::pod::{Container, RuntimeState, Sandbox, State};
 
 use super::{Config, container};
-use crate::clock::then;
-use crate::pod::ParsedPod;
+use crate::clock::from_runtime_nanos;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// Reads the runtime state of a pod. Values that cannot change any more are cached.
@@ -17,7 +17,7 @@ pub(super) struct RuntimeStatusReader {
 }
 
 impl RuntimeStatusReader {
-    pub(super) async fn observe<R: Runtime>(
+    pub(super) async fn read_state<R: Runtime>(
         &mut self,
         runtime: &R,
         config: &Config,
@@ -26,36 +26,36 @@ impl RuntimeStatusReader {
     ) -> Result<RuntimeState, RuntimeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let (sandboxes, containers) =
-            (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
+            (runtime.list_sandboxes(Some(uid)).await?, runtime.list_containers(Some(uid)).await?);
         let mut state = RuntimeState { mark, ..RuntimeState::default() };
         for it in sandboxes {
-            state.sandboxes.extend(self.sandbox(runtime, it).await?);
+            state.sandboxes.extend(self.read_sandbox(runtime, it).await?);
         }
         for it in containers {
-            state.containers.extend(self.container(runtime, config, pod, it).await?);
+            state.containers.extend(self.read_container(runtime, config, pod, it).await?);
         }
         self.containers.retain(|id, _| state.containers.iter().any(|it| *it.id == **id));
         self.addresses.retain(|id, _| state.sandboxes.iter().any(|it| *it.id == **id));
         Ok(state)
     }
 
-    async fn sandbox<R: Runtime>(
+    async fn read_sandbox<R: Runtime>(
         &mut self,
         runtime: &R,
         it: v1::PodSandbox,
     ) -> Result<Option<Sandbox>, RuntimeError> {
         let is_ready = it.state == v1::PodSandboxState::SandboxReady as i32;
         if is_ready && !self.addresses.contains_key(&it.id) {
-            match runtime.sandbox(&it.id).await {
-                Ok(status) => drop(self.addresses.insert(it.id.clone(), addresses(status))),
-                Err(error) if error.is_missing() => return Ok(None),
+            match runtime.sandbox_status(&it.id).await {
+                Ok(status) => drop(self.addresses.insert(it.id.clone(), sandbox_addresses(status))),
+                Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
         Ok(Some(Sandbox {
             attempt: it.metadata.map_or(0, |it| it.attempt),
             is_ready,
-            created: then(it.created_at),
+            created: from_runtime_nanos(it.created_at),
             addresses: self
                 .addresses
                 .get(&it.id)
@@ -67,7 +67,7 @@ impl RuntimeStatusReader {
         }))
     }
 
-    async fn container<R: Runtime>(
+    async fn read_container<R: Runtime>(
         &mut self,
         runtime: &R,
         config: &Config,
@@ -80,7 +80,7 @@ impl RuntimeStatusReader {
             sandbox: it.pod_sandbox_id.into(),
             name: name.unwrap_or(own_name).into(),
             attempt,
-            hash: it.annotations.get(container::HASH).map_or("", |it| it.as_str()).into(),
+            hash: it.annotations.get(container::HASH_ANNOTATION).map_or("", |it| it.as_str()).into(),
             image: it.image.map(|it| it.image).unwrap_or_default().into(),
             image_id: it.image_ref.into(),
             state: State::Unknown,
@@ -102,9 +102,9 @@ impl RuntimeStatusReader {
         if let Some(cached) = self.containers.get(&it.id).filter(|it| is_unchanged(it)) {
             return Ok(Some(cached.clone()));
         }
-        let status = match runtime.container(&it.id).await {
+        let status = match runtime.container_status(&it.id).await {
             Ok(status) => status,
-            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
         if let Some(image) = status.image.map(|it| it.image).filter(|it| !it.is_empty()) {
@@ -115,11 +115,11 @@ impl RuntimeStatusReader {
         }
         // The state may have changed since the list.
         found.state = if status.state == v1::ContainerState::ContainerRunning as i32 {
-            State::Running { since: then(status.started_at) }
+            State::Running { since: from_runtime_nanos(status.started_at) }
         } else if status.state == v1::ContainerState::ContainerExited as i32 {
             let mut message = status.message;
             let termination_message =
-                container::last_words(config, pod, &found.name, attempt, status.exit_code != 0);
+                container::termination_message(config, pod, &found.name, attempt, status.exit_code != 0);
             if !message.is_empty() && !termination_message.is_empty() {
                 message += ": ";
             }
@@ -128,8 +128,8 @@ impl RuntimeStatusReader {
                 code: status.exit_code,
                 reason: status.reason.into(),
                 message: message.into(),
-                started: then(status.started_at),
-                finished: then(status.finished_at),
+                started: from_runtime_nanos(status.started_at),
+                finished: from_runtime_nanos(status.finished_at),
             }
         } else {
             State::Unknown
@@ -139,7 +139,7 @@ impl RuntimeStatusReader {
     }
 }
 
-fn addresses(status: v1::PodSandboxStatus) -> Vec<String> {
+fn sandbox_addresses(status: v1::PodSandboxStatus) -> Vec<String> {
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|it| it.ip);
     std::iter::once(network.ip).chain(more).filter(|it| !it.is_empty()).collect()

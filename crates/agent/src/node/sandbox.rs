@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, SELinuxOptions};
 
-use super::naming::{self, Names};
+use super::naming::{self, PodHostname};
 use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
 /// The CRI configuration of a pod's sandbox, which is also passed with each container.
-pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
+pub(crate) fn sandbox_config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
     // The pod would run with more privileges than it asked for.
     if spec.host_users == Some(false) {
@@ -17,12 +17,12 @@ pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::Pod
             "spec.hostUsers: false is not supported: this node has no user namespaces for pods".to_owned()
         );
     }
-    let (name, namespace, uid) = ids(pod);
+    let (name, namespace, uid) = pod_ids(pod);
     let on_host = spec.host_network == Some(true);
     let hostname = if on_host {
         String::new()
     } else {
-        Names::of(pod, spec, &config.cluster_domain).for_kernel(spec)?
+        PodHostname::from_pod(pod, spec, &config.cluster_domain).kernel_hostname(spec)?
     };
     let mut labels = pod.metadata.labels.clone().unwrap_or_default();
     labels.extend(pod_labels(pod));
@@ -35,16 +35,16 @@ pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::Pod
         }),
         hostname,
         log_directory: config.log_dir(namespace, name, uid).to_string_lossy().into_owned(),
-        dns_config: Some(naming::dns(config, pod, spec)),
+        dns_config: Some(naming::pod_dns(config, pod, spec)),
         port_mappings: spec.containers.iter().chain(sidecars(spec)).flat_map(port_mappings).collect(),
         labels: labels.into_iter().collect(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
-        linux: Some(linux(config, spec, uid)),
+        linux: Some(linux_config(config, spec, uid)),
     })
 }
 
 /// A pod's name, namespace and UID.
-pub(crate) fn ids(pod: &Pod) -> (&str, &str, &str) {
+pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     let metadata = &pod.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
@@ -53,7 +53,7 @@ pub(crate) fn ids(pod: &Pod) -> (&str, &str, &str) {
 
 /// Labels of a pod's sandbox and containers.
 pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
-    let (name, namespace, uid) = ids(pod);
+    let (name, namespace, uid) = pod_ids(pod);
     [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
@@ -79,37 +79,37 @@ fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
         .collect()
 }
 
-fn linux(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
+fn linux_config(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
     let security = spec.security_context.clone().unwrap_or_default();
     let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
     v1::LinuxPodSandboxConfig {
-        cgroup_parent: cgroup::path(&config.cgroup_parent, cgroup::qos_class(spec), uid),
+        cgroup_parent: cgroup::pod_cgroup_path(&config.cgroup_parent, cgroup::qos_class(spec), uid),
         sysctls: sysctls.collect(),
         security_context: Some(v1::LinuxSandboxSecurityContext {
-            namespace_options: Some(namespaces(spec)),
-            selinux_options: security.se_linux_options.as_ref().map(selinux),
+            namespace_options: Some(namespace_options(spec)),
+            selinux_options: security.se_linux_options.as_ref().map(selinux_options),
             run_as_user: security.run_as_user.map(|value| v1::Int64Value { value }),
-            run_as_group: security.run_as_group.filter(|_| security.run_as_user.is_some()).map(int),
-            supplemental_groups: groups(spec),
-            supplemental_groups_policy: groups_policy(spec),
+            run_as_group: security.run_as_group.filter(|_| security.run_as_user.is_some()).map(int64_value),
+            supplemental_groups: supplemental_groups(spec),
+            supplemental_groups_policy: supplemental_groups_policy(spec),
             // A container can be privileged only in a privileged sandbox.
-            privileged: every_container(spec).any(is_privileged),
-            seccomp: Some(profile(v1::security_profile::ProfileType::RuntimeDefault)),
+            privileged: all_containers(spec).any(is_privileged),
+            seccomp: Some(security_profile(v1::security_profile::ProfileType::RuntimeDefault)),
             ..Default::default()
         }),
         ..Default::default()
     }
 }
 
-fn int(value: i64) -> v1::Int64Value {
+fn int64_value(value: i64) -> v1::Int64Value {
     v1::Int64Value { value }
 }
 
-pub(crate) fn profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
+pub(crate) fn security_profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }
 }
 
-fn every_container(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+fn all_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.containers.iter().chain(spec.init_containers.iter().flatten())
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn is_privileged(container: &Container) -> bool {
 }
 
 /// Which namespaces the pod shares with the node, and its containers with each other.
-pub(crate) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
+pub(crate) fn namespace_options(spec: &PodSpec) -> v1::NamespaceOption {
     use v1::NamespaceMode::{Container, Node, Pod};
     let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };
     let pid = match (spec.host_pid, spec.share_process_namespace) {
@@ -134,7 +134,7 @@ pub(crate) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
     }
 }
 
-pub(crate) fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
+pub(crate) fn selinux_options(options: &SELinuxOptions) -> v1::SeLinuxOption {
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     v1::SeLinuxOption {
         user: text(&options.user),
@@ -145,20 +145,20 @@ pub(crate) fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
 }
 
 /// Supplemental groups of every process of the pod.
-pub(crate) fn groups(spec: &PodSpec) -> Vec<i64> {
+pub(crate) fn supplemental_groups(spec: &PodSpec) -> Vec<i64> {
     let security = spec.security_context.as_ref();
     let fs_group = security.and_then(|it| it.fs_group);
     let supplemental = security.and_then(|it| it.supplemental_groups.as_ref()).into_iter().flatten().copied();
     fs_group.into_iter().chain(supplemental).collect()
 }
 
-pub(crate) fn wants_strict_groups(spec: &PodSpec) -> bool {
+pub(crate) fn has_strict_groups_policy(spec: &PodSpec) -> bool {
     let policy = spec.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref());
     policy == Some("Strict")
 }
 
-pub(crate) fn groups_policy(spec: &PodSpec) -> i32 {
-    match wants_strict_groups(spec) {
+pub(crate) fn supplemental_groups_policy(spec: &PodSpec) -> i32 {
+    match has_strict_groups_policy(spec) {
         true => v1::SupplementalGroupsPolicy::Strict as i32,
         false => v1::SupplementalGroupsPolicy::Merge as i32,
     }

@@ -19,33 +19,33 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::Node;
-use super::pod_manager::{Entry, Source};
+use super::pod_manager::{PodEntry, PodSource};
 use crate::clock::now;
-use crate::pod::ParsedPod;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// Interval of checks, besides inotify, which some filesystems lack. Upstream: `fileCheckFrequency`.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
+const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Delay after a change, so that several files, or one file written in steps, are read once.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_DELAY: Duration = Duration::from_millis(100);
 
 /// Largest manifest, in bytes.
-const MANIFEST_MAX: u64 = 1 << 20;
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of manifests that are read.
 const MANIFESTS_MAX: usize = 1000;
 
 /// Interval at which failed writes of mirror pods are retried.
-const MIRROR_EVERY: Duration = Duration::from_secs(30);
-const CALL_MAX: Duration = Duration::from_secs(10);
+const MIRROR_INTERVAL: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The manifest files, with the pod of each.
 #[derive(Default)]
-struct Files {
-    known: BTreeMap<PathBuf, Known>,
+struct ManifestFiles {
+    by_path: BTreeMap<PathBuf, ManifestFile>,
 }
 
-struct Known {
+struct ManifestFile {
     hash: String,
     /// The pod of the last valid content: an invalid change keeps the pod.
     pod: Option<Arc<ParsedPod>>,
@@ -53,35 +53,35 @@ struct Known {
 
 /// Watches the directory of manifests; never returns. The directory is read once before the first await.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    let Some(dir) = node.config.static_pods.clone() else { return };
+    let Some(dir) = node.config.static_pod_dir.clone() else { return };
     // Created, so that it can be watched.
     if let Err(error) = fs::create_dir_all(&dir) {
         tracing::warn!(dir = %dir.display(), %error, "cannot create the directory of static pods");
     }
-    tokio::join!(follow(node, &dir), mirror(node));
+    tokio::join!(watch_manifests(node, &dir), run_mirrors(node));
 }
 
-async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
-    let mut files = Files::default();
+async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
+    let mut files = ManifestFiles::default();
     loop {
         // Watched before it is read, so that no change is missed.
-        let watch = watch(dir);
-        files.read(dir, &node.config.name);
+        let watch = watch_dir(dir);
+        files.reload(dir, &node.config.name);
         loop {
-            let is_waiting = settle(node, &files);
-            let check_after = if is_waiting { Duration::from_secs(1) } else { LOOK_EVERY };
+            let is_waiting = reconcile_pods(node, &files);
+            let check_after = if is_waiting { Duration::from_secs(1) } else { CHECK_INTERVAL };
             let changed = async {
                 match &watch {
-                    Ok(watch) => drop(drain(watch).await),
+                    Ok(watch) => drop(wait_for_change(watch).await),
                     Err(_) => std::future::pending().await,
                 }
             };
             tokio::select! {
                 () = changed => {
-                    sleep(SETTLE).await;
+                    sleep(SETTLE_DELAY).await;
                     break;
                 }
-                () = node.pods.changed(), if is_waiting => {}
+                () = node.pods.wait_for_change(), if is_waiting => {}
                 () = sleep(check_after) => if !is_waiting { break },
             }
         }
@@ -90,48 +90,48 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
 
 /// Starts the pods of new manifests and removes those without one. Returns whether a pod has to wait for its
 /// predecessor of the same name, from an older version of the file, to end.
-fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
+fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
-        .known
+        .by_path
         .values()
         .filter_map(|it| it.pod.as_ref())
         .filter_map(|it| Some((it.uid()?, it)))
         .collect();
     let mut running: BTreeMap<ObjectKey, String> = BTreeMap::new();
-    for entry in of_files(node) {
-        let object = entry.shown().object;
+    for entry in static_entries(node) {
+        let object = entry.snapshot().object;
         let uid = object.uid().unwrap_or_default();
         if !desired.contains_key(&uid) {
-            node.pods.remove(&uid);
+            node.pods.remove_pod(&uid);
         }
-        running.insert(key(&object), uid);
+        running.insert(pod_key(&object), uid);
     }
     let mut is_waiting = false;
     for (uid, pod) in desired {
-        match running.get(&key(pod)) {
+        match running.get(&pod_key(pod)) {
             Some(other) if *other == uid => {}
             Some(_) => is_waiting = true,
             None => {
-                tracing::info!(pod = %key(pod), "starting a static pod");
-                running.insert(key(pod), uid);
-                node.pods.put(node, Source::Static, pod.clone());
+                tracing::info!(pod = %pod_key(pod), "starting a static pod");
+                running.insert(pod_key(pod), uid);
+                node.pods.upsert(node, PodSource::Static, pod.clone());
             }
         }
     }
     is_waiting
 }
 
-fn of_files<R: Runtime>(node: &Node<R>) -> Vec<Arc<Entry>> {
-    node.pods.all().into_iter().filter(|it| it.source == Source::Static).collect()
+fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
+    node.pods.all().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
-fn key(pod: &Pod) -> ObjectKey {
+fn pod_key(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-impl Files {
-    fn read(&mut self, dir: &Path, node: &str) {
-        let paths = match manifests(dir) {
+impl ManifestFiles {
+    fn reload(&mut self, dir: &Path, node: &str) {
+        let paths = match list_manifests(dir) {
             Ok(paths) => paths,
             Err(error) => {
                 tracing::warn!(dir = %dir.display(), %error, "cannot read the directory of static pods");
@@ -139,21 +139,21 @@ impl Files {
                 return;
             }
         };
-        self.known.retain(|path, _| paths.contains(path));
+        self.by_path.retain(|path, _| paths.contains(path));
         for path in paths {
-            let text = match read_file(&path) {
+            let text = match read_manifest(&path) {
                 Ok(text) => text,
                 Err(error) => {
                     tracing::warn!(file = %path.display(), %error, "cannot read a static pod manifest");
                     continue;
                 }
             };
-            let hash = hash(&text, &path, node);
-            if self.known.get(&path).is_some_and(|it| it.hash == hash) {
+            let hash = manifest_hash(&text, &path, node);
+            if self.by_path.get(&path).is_some_and(|it| it.hash == hash) {
                 continue;
             }
-            let before = self.known.remove(&path).and_then(|it| it.pod);
-            let pod = match parse(&text, node, &hash) {
+            let before = self.by_path.remove(&path).and_then(|it| it.pod);
+            let pod = match parse_manifest(&text, node, &hash) {
                 Ok(pod) => Some(pod),
                 Err(why) => {
                     let stays = if before.is_some() { ", its pod is unchanged" } else { "" };
@@ -161,13 +161,13 @@ impl Files {
                     before
                 }
             };
-            self.known.insert(path, Known { hash, pod });
+            self.by_path.insert(path, ManifestFile { hash, pod });
         }
     }
 }
 
 /// All files that are not hidden, in alphabetical order.
-fn manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn list_manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -185,17 +185,17 @@ fn manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    fs::File::open(path)?.take(MANIFEST_MAX + 1).read_to_end(&mut text)?;
-    if MANIFEST_MAX < text.len() as u64 {
-        return Err(io::Error::other(format!("the manifest is larger than {MANIFEST_MAX} bytes")));
+    fs::File::open(path)?.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut text)?;
+    if MANIFEST_BYTES_MAX < text.len() as u64 {
+        return Err(io::Error::other(format!("the manifest is larger than {MANIFEST_BYTES_MAX} bytes")));
     }
     Ok(text)
 }
 
 /// Hash of a manifest, its path and the node; as long as the kubelet's.
-fn hash(text: &[u8], path: &Path, node: &str) -> String {
+fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
     let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {
         hasher.update(&(part.len() as u64).to_be_bytes());
@@ -204,7 +204,7 @@ fn hash(text: &[u8], path: &Path, node: &str) -> String {
     hasher.finish().as_ref()[..16].iter().map(|it| format!("{it:02x}")).collect()
 }
 
-fn parse(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
+fn parse_manifest(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
     let pod = static_pod::read(manifest, node, hash, &now().to_rfc3339_micros())?;
@@ -212,7 +212,7 @@ fn parse(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> 
 }
 
 /// Watches a directory with inotify; events are read like from a pipe.
-fn watch(dir: &Path) -> io::Result<Receiver> {
+fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
     inotify::add_watch(&watch, dir, what | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR)?;
@@ -220,7 +220,7 @@ fn watch(dir: &Path) -> io::Result<Receiver> {
 }
 
 /// Waits for a change; the directory is read again to find out which.
-async fn drain(watch: &Receiver) -> io::Result<()> {
+async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     watch.readable().await?;
     let mut buffer = [0; 4096];
     while matches!(watch.try_read(&mut buffer), Ok(1..)) {}
@@ -228,38 +228,38 @@ async fn drain(watch: &Receiver) -> io::Result<()> {
 }
 
 /// Keeps the mirror pods up to date; never returns.
-async fn mirror<R: Runtime>(node: &Arc<Node<R>>) {
-    let mut own = node.standing.own();
+async fn run_mirrors<R: Runtime>(node: &Arc<Node<R>>) {
+    let mut own = node.state.watch_node();
     let mut logged = BTreeMap::new();
     loop {
         let node_uid = own.borrow_and_update().as_ref().and_then(|it| it.uid());
         if let Some(node_uid) = node_uid
-            && let Some(mirrors) = node.pods.mirrors()
+            && let Some(mirrors) = node.pods.mirror_pods()
         {
-            keep_mirrors(node, &mirrors, &node_uid, &mut logged).await;
+            reconcile_mirrors(node, &mirrors, &node_uid, &mut logged).await;
         }
         tokio::select! {
-            () = node.pods.mirrors_changed() => {}
-            () = node.pods.changed() => {}
+            () = node.pods.wait_for_mirror_change() => {}
+            () = node.pods.wait_for_change() => {}
             _ = own.changed() => {}
-            () = sleep(MIRROR_EVERY) => {}
+            () = sleep(MIRROR_INTERVAL) => {}
         }
     }
 }
 
-async fn keep_mirrors<R: Runtime>(
+async fn reconcile_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
     mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
     node_uid: &str,
     logged: &mut BTreeMap<ObjectKey, String>,
 ) {
-    let entries: BTreeMap<ObjectKey, Arc<Entry>> =
-        of_files(node).into_iter().map(|it| (key(&it.shown().object), it)).collect();
+    let entries: BTreeMap<ObjectKey, Arc<PodEntry>> =
+        static_entries(node).into_iter().map(|it| (pod_key(&it.snapshot().object), it)).collect();
     for (key, mirror) in mirrors {
         let entry = entries.get(key);
-        let pod = entry.map(|it| it.shown().object);
-        match (static_pod::fate(&mirror.tree, pod.as_ref().map(|it| &it.tree), node_uid), entry) {
-            (Fate::Stays, Some(entry)) => entry.mirrored(Some(mirror)),
+        let pod = entry.map(|it| it.snapshot().object);
+        match (static_pod::fate(&mirror.json, pod.as_ref().map(|it| &it.json), node_uid), entry) {
+            (Fate::Stays, Some(entry)) => entry.set_mirror(Some(mirror)),
             _ => {
                 let preconditions = Preconditions { uid: mirror.uid(), ..Preconditions::default() };
                 let now = DeleteParams {
@@ -267,9 +267,9 @@ async fn keep_mirrors<R: Runtime>(
                     ..DeleteParams::default().grace_period(0)
                 };
                 let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
-                match timeout(CALL_MAX, pods.delete(&key.name, &now)).await {
-                    Ok(Err(error)) if !is_gone(&error) => {
-                        complain(
+                match timeout(CALL_TIMEOUT, pods.delete(&key.name, &now)).await {
+                    Ok(Err(error)) if !is_gone_or_conflict(&error) => {
+                        warn_once(
                             logged,
                             key,
                             format!("cannot delete the mirror pod of a static pod: {error}"),
@@ -282,28 +282,28 @@ async fn keep_mirrors<R: Runtime>(
         }
     }
     for (key, entry) in entries.iter().filter(|(key, _)| !mirrors.contains_key(*key)) {
-        entry.mirrored(None);
-        let object = static_pod::mirror(&entry.shown().object.tree, &node.config.name, node_uid);
+        entry.set_mirror(None);
+        let object = static_pod::mirror(&entry.snapshot().object.json, &node.config.name, node_uid);
         let Ok(object) = serde_json::from_value::<Pod>(object) else { continue };
         let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
-        match timeout(CALL_MAX, pods.create(&PostParams::default(), &object)).await {
+        match timeout(CALL_TIMEOUT, pods.create(&PostParams::default(), &object)).await {
             Ok(Ok(_)) => drop(logged.remove(key)),
             // The watch has not shown the mirror pod yet, or another pod has the name.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
             Ok(Err(error)) => {
-                complain(logged, key, format!("cannot create the mirror pod of a static pod: {error}"));
+                warn_once(logged, key, format!("cannot create the mirror pod of a static pod: {error}"));
             }
             Err(_) => {}
         }
     }
 }
 
-fn is_gone(error: &kube::Error) -> bool {
+fn is_gone_or_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
 /// Logs a message once, until it changes.
-fn complain(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
+fn warn_once(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
     if logged.get(key) != Some(&message) {
         tracing::warn!(pod = %key, "{message}");
         logged.insert(key.clone(), message);
@@ -322,15 +322,15 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let web = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: web:1\n";
         let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
-        let mut files = Files::default();
+        let mut files = ManifestFiles::default();
         let mut logged = String::new();
         let mut look = |what: &str| {
-            files.read(&dir, "Node-1");
-            let pods = files.known.iter().map(|(path, it)| {
+            files.reload(&dir, "Node-1");
+            let pods = files.by_path.iter().map(|(path, it)| {
                 let file = path.file_name().unwrap().to_string_lossy();
                 let image = |it: &Pod| it.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
                 let pod =
-                    it.pod.as_ref().map_or("none".to_owned(), |it| format!("{} {}", key(it), image(it)));
+                    it.pod.as_ref().map_or("none".to_owned(), |it| format!("{} {}", pod_key(it), image(it)));
                 format!("  {file}: {pod}\n")
             });
             logged += &format!("{what}\n{}", pods.collect::<String>());

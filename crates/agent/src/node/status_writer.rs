@@ -8,30 +8,30 @@ use kube::Client;
 use muster_engine::kubelet::pod::Outcome;
 use serde_json::{Value, json};
 
-use super::executor::failed;
-use super::pod_manager::{Entry, Source};
+use super::executor::failure;
+use super::pod_manager::{PodEntry, PodSource};
 use super::sandbox;
 
 /// Time for the API server to respond; a write that takes longer has failed and is retried later.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes the status of one pod to the API server, and deletes the pod.
 pub(super) struct StatusWriter<'a> {
     pub client: &'a Client,
-    pub entry: &'a Entry,
+    pub entry: &'a PodEntry,
     pub pod: &'a Pod,
 }
 
 impl StatusWriter<'_> {
     /// Patches the status of the pod, or of its mirror pod.
-    pub(super) async fn patch(&self, mut patch: Value) -> Outcome {
-        let (name, namespace, uid) = sandbox::ids(self.pod);
+    pub(super) async fn patch_status(&self, mut patch: Value) -> Outcome {
+        let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let uid = match self.entry.source {
-            Source::Api => uid.to_owned(),
-            Source::Orphan => return Outcome::Done,
-            Source::Static => match self.entry.shown().mirror {
+            PodSource::Api => uid.to_owned(),
+            PodSource::Orphan => return Outcome::Done,
+            PodSource::Static => match self.entry.snapshot().mirror_uid {
                 Some(uid) => uid,
-                None => return failed("NoMirror", "the mirror pod does not exist yet"),
+                None => return failure("NoMirror", "the mirror pod does not exist yet"),
             },
         };
         // A newer pod of the same name is not patched.
@@ -40,11 +40,11 @@ impl StatusWriter<'_> {
             .method(Method::PATCH)
             .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}/status"))
             .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json");
-        self.send(request.body(patch.to_string().into_bytes())).await
+        self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
     pub(super) async fn delete_pod(&self) -> Outcome {
-        let (name, namespace, uid) = sandbox::ids(self.pod);
+        let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid},
         });
@@ -52,24 +52,24 @@ impl StatusWriter<'_> {
             .method(Method::DELETE)
             .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
             .header(header::CONTENT_TYPE, "application/json");
-        self.send(request.body(options.to_string().into_bytes())).await
+        self.send_request(request.body(options.to_string().into_bytes())).await
     }
 
     /// Sends a request. The deletion of a pod that is already gone succeeds.
-    async fn send(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
+    async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
         let request = match request {
             Ok(request) => request,
-            Err(error) => return failed("Invalid", error.to_string()),
+            Err(error) => return failure("Invalid", error.to_string()),
         };
         let is_delete = request.method() == Method::DELETE;
-        match tokio::time::timeout(ANSWER_WITHIN, self.client.request_text(request)).await {
+        match tokio::time::timeout(RESPONSE_TIMEOUT, self.client.request_text(request)).await {
             Ok(Ok(_)) => Outcome::Done,
             Ok(Err(kube::Error::Api(status))) if is_delete && matches!(status.code, 404 | 409) => {
                 Outcome::Done
             }
-            Ok(Err(kube::Error::Api(status))) => failed(&status.reason, status.message.clone()),
-            Ok(Err(error)) => failed("Unreachable", error.to_string()),
-            Err(_) => failed("Unreachable", "the API server does not respond"),
+            Ok(Err(kube::Error::Api(status))) => failure(&status.reason, status.message.clone()),
+            Ok(Err(error)) => failure("Unreachable", error.to_string()),
+            Err(_) => failure("Unreachable", "the API server does not respond"),
         }
     }
 }

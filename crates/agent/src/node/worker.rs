@@ -11,70 +11,70 @@ use muster_engine::kubelet::pod::{self, Action, Host, Outcome, RuntimeState, Sta
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::executor::{Executor, Figures};
-use super::pod_manager::{Entry, Mail};
+use super::executor::{Executor, StartTiming};
+use super::pod_manager::{PodEntry, WorkerUpdate};
 use super::runtime_status::RuntimeStatusReader;
 use super::{Node, admission};
 use crate::clock::now;
-use crate::pod::ParsedPod;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// Delay before a runtime that does not respond is tried again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Delays of repeated reads after an exit event: the runtime reports an exit a moment before it shows the new
 /// state.
-const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
+const EXIT_RECHECK_DELAYS_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// Delay of the first volume refresh after preparation; later ones follow at twice this interval.
-const REFRESH_AGAIN: Duration = Duration::from_secs(30);
+const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
-    entry: Arc<Entry>,
+    entry: Arc<PodEntry>,
     pod: pod::Pod,
     object: Arc<ParsedPod>,
     observer: RuntimeStatusReader,
-    seen: RuntimeState,
+    runtime_state: RuntimeState,
     actions: JoinSet<Outcome>,
-    under_way: HashMap<Id, Action>,
+    in_flight: HashMap<Id, Action>,
     /// When the volumes are refreshed next. `None` until they are prepared.
     refresh_at: Option<Instant>,
-    begun: Instant,
-    figures: Arc<Figures>,
+    first_seen: Instant,
+    start_timing: Arc<StartTiming>,
 }
 
 impl<R: Runtime> Worker<R> {
-    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<Entry>, object: Arc<ParsedPod>) -> Self {
-        let pod = pod::Pod::new(object.object.clone(), host(&node), now());
-        Self::of(node, entry, pod, object)
+    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<PodEntry>, object: Arc<ParsedPod>) -> Self {
+        let pod = pod::Pod::new(object.object.clone(), host_info(&node), now());
+        Self::with_pod(node, entry, pod, object)
     }
 
-    pub(super) fn orphan(node: Arc<Node<R>>, entry: Arc<Entry>, key: ObjectKey, uid: &str) -> Self {
-        let pod = pod::Pod::orphan(key, uid.into(), host(&node), now());
-        let object = entry.shown().object;
-        Self::of(node, entry, pod, object)
+    pub(super) fn for_orphan(node: Arc<Node<R>>, entry: Arc<PodEntry>, key: ObjectKey, uid: &str) -> Self {
+        let pod = pod::Pod::orphan(key, uid.into(), host_info(&node), now());
+        let object = entry.snapshot().object;
+        Self::with_pod(node, entry, pod, object)
     }
 
-    fn of(node: Arc<Node<R>>, entry: Arc<Entry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
+    fn with_pod(node: Arc<Node<R>>, entry: Arc<PodEntry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
         Self {
             node,
             entry,
             pod,
             object,
             observer: RuntimeStatusReader::default(),
-            seen: RuntimeState::default(),
+            runtime_state: RuntimeState::default(),
             actions: JoinSet::new(),
-            under_way: HashMap::new(),
+            in_flight: HashMap::new(),
             refresh_at: None,
-            begun: Instant::now(),
-            figures: Arc::default(),
+            first_seen: Instant::now(),
+            start_timing: Arc::default(),
         }
     }
 
     /// Runs until nothing is left of the pod.
     pub(super) async fn run(mut self) {
-        if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
+        if let Some(ending) = admission::admit_pod(&self.node, &self.entry).await {
             self.pod.end(ending, now());
         }
         let mut read_at = Some(Instant::now());
@@ -82,10 +82,10 @@ impl<R: Runtime> Worker<R> {
         let mut stale_reads = 0;
         loop {
             if read_at.is_some_and(|it| it <= Instant::now()) {
-                let wait = match self.observe().await {
-                    Ok(()) if self.shows_ended() => {
+                let wait = match self.read_runtime_state().await {
+                    Ok(()) if self.is_exit_pending() => {
                         stale_reads += 1;
-                        SHOWN_AFTER_MS.get(stale_reads - 1).map(|it| Duration::from_millis(*it))
+                        EXIT_RECHECK_DELAYS_MS.get(stale_reads - 1).map(|it| Duration::from_millis(*it))
                     }
                     Ok(()) => {
                         stale_reads = 0;
@@ -93,65 +93,65 @@ impl<R: Runtime> Worker<R> {
                     }
                     Err(error) => {
                         tracing::debug!(pod = %self.pod.key(), "cannot read the runtime state: {error}");
-                        Some(ASK_AGAIN)
+                        Some(RUNTIME_RETRY_DELAY)
                     }
                 };
                 read_at = wait.map(|it| Instant::now() + it);
             }
-            let wake_at = self.look();
+            let wake_at = self.sync_pod();
             if self.pod.is_over() {
                 break;
             }
             let at = [wake_at, read_at, self.refresh_at].into_iter().flatten().min();
             let later = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
-                update = self.entry.mail() => {
-                    if update.look {
+                update = self.entry.next_update() => {
+                    if update.runtime_changed {
                         read_at = Some(Instant::now());
                     }
-                    self.read(update);
+                    self.apply_update(update);
                 }
                 Some(done) = self.actions.join_next_with_id() => {
                     let mark = self.pod.mark();
-                    self.done(done);
+                    self.action_done(done);
                     if mark != self.pod.mark() {
                         read_at = Some(Instant::now());
                     }
                 }
-                () = tokio::time::sleep_until(at.unwrap_or(later)) => self.refresh(),
+                () = tokio::time::sleep_until(at.unwrap_or(later)) => self.refresh_volumes(),
             }
         }
         tracing::debug!(pod = %self.pod.key(), "the pod is gone from this node");
     }
 
-    async fn observe(&mut self) -> Result<(), crate::runtime::RuntimeError> {
-        let Self { node, observer, object, pod, figures, .. } = self;
-        let reading = observer.observe(&*node.runtime, &node.config, object, pod.mark());
-        let state = figures.within(reading).await?;
-        if let Some((all, own)) = self.figures.note_running(&state, self.begun, self.pod.key()) {
-            self.node.metrics.started(all, own);
+    async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
+        let Self { node, observer, object, pod, start_timing: figures, .. } = self;
+        let reading = observer.read_state(&*node.runtime, &node.config, object, pod.mark());
+        let state = figures.measure(reading).await?;
+        if let Some((all, own)) = self.start_timing.record_start(&state, self.first_seen, self.pod.key()) {
+            self.node.metrics.observe_start(all, own);
         }
-        self.entry.show(|snapshot| snapshot.seen = state.clone());
-        self.seen = state.clone();
+        self.entry.update_snapshot(|snapshot| snapshot.runtime_state = state.clone());
+        self.runtime_state = state.clone();
         self.pod.update_runtime_state(state, now());
         Ok(())
     }
 
     /// Whether a container or sandbox shows as running although the runtime reported its exit.
-    fn shows_ended(&self) -> bool {
-        let running = self.seen.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
-        let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready);
+    fn is_exit_pending(&self) -> bool {
+        let running = self.runtime_state.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready);
         let mut ids = running.map(|it| &it.id).chain(ready.map(|it| &it.id));
-        ids.any(|id| self.node.pods.has_ended(id))
+        ids.any(|id| self.node.pods.has_exited(id))
     }
 
-    fn read(&mut self, update: Mail) {
+    fn apply_update(&mut self, update: WorkerUpdate) {
         let now = now();
         if let Some(object) = update.object {
             self.pod.update_spec(object.object.clone(), now);
             // Downward API volumes may contain the changed fields.
             self.refresh_at = self.refresh_at.map(|_| Instant::now());
-            self.entry.show(|snapshot| snapshot.object = object.clone());
+            self.entry.update_snapshot(|snapshot| snapshot.object = object.clone());
             self.object = object;
         }
         if let Some(ending) = update.ending {
@@ -163,7 +163,7 @@ impl<R: Runtime> Worker<R> {
     }
 
     /// Starts the pod's next actions and returns when to sync again.
-    fn look(&mut self) -> Option<Instant> {
+    fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
         let sync = self.pod.sync(began);
         for record in sync.events {
@@ -177,21 +177,21 @@ impl<R: Runtime> Worker<R> {
                 async move { executor.execute(action).await }
             };
             let id = self.actions.spawn(task).id();
-            self.under_way.insert(id, action);
+            self.in_flight.insert(id, action);
         }
         let has_ended = self.pod.has_ended();
         let mut has_changed = false;
-        self.entry.show(|snapshot| {
+        self.entry.update_snapshot(|snapshot| {
             has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended;
         });
         if has_changed {
-            self.node.pods.change();
+            self.node.pods.notify_change();
         }
-        sync.wake_at.map(|at| instant(at, began))
+        sync.wake_at.map(|at| to_instant(at, began))
     }
 
     fn executor(&self) -> Executor<R> {
-        let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
+        let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
         let mut addresses: Vec<String> =
             ready.into_iter().flat_map(|it| it.addresses.iter().map(|it| it.to_string())).collect();
         let spec = self.object.spec.as_ref();
@@ -203,12 +203,12 @@ impl<R: Runtime> Worker<R> {
             entry: self.entry.clone(),
             pod: self.object.clone(),
             addresses,
-            containers: self.seen.containers.clone(),
-            figures: self.figures.clone(),
+            containers: self.runtime_state.containers.clone(),
+            start_timing: self.start_timing.clone(),
         }
     }
 
-    fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
+    fn action_done(&mut self, done: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
             // An action that panicked counts as failed.
@@ -218,23 +218,23 @@ impl<R: Runtime> Worker<R> {
                 (error.id(), Outcome::Failed { reason: "InternalError".into(), message: message.into() })
             }
         };
-        let Some(action) = self.under_way.remove(&id) else { return };
-        self.node.metrics.done(&action, &outcome);
+        let Some(action) = self.in_flight.remove(&id) else { return };
+        self.node.metrics.count_action(&action, &outcome);
         if let Outcome::Failed { reason, message } = &outcome {
             tracing::debug!(pod = %self.pod.key(), %reason, "{action}: {message}");
         }
         if action == Action::Prepare && outcome == Outcome::Done {
-            self.refresh_at = Some(Instant::now() + REFRESH_AGAIN);
+            self.refresh_at = Some(Instant::now() + VOLUME_REFRESH_INTERVAL);
         }
         if let (Action::Report(patch), Outcome::Done) = (&action, &outcome) {
             let status = patch["status"].clone();
-            self.entry.show(|snapshot| snapshot.status = status);
+            self.entry.update_snapshot(|snapshot| snapshot.status = status);
         }
         self.pod.done(&action, outcome, now());
     }
 
     /// Refreshes the volumes if they are due.
-    fn refresh(&mut self) {
+    fn refresh_volumes(&mut self) {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -243,7 +243,7 @@ impl<R: Runtime> Worker<R> {
             self.refresh_at = None;
             return;
         }
-        self.refresh_at = Some(Instant::now() + REFRESH_AGAIN * 2);
+        self.refresh_at = Some(Instant::now() + VOLUME_REFRESH_INTERVAL * 2);
         let executor = self.executor();
         // Runs in the background; a failure is retried at the next refresh.
         self.actions.spawn(async move {
@@ -255,11 +255,11 @@ impl<R: Runtime> Worker<R> {
     }
 }
 
-fn host<R: Runtime>(node: &Node<R>) -> Host {
+fn host_info<R: Runtime>(node: &Node<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
     Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }
 
-fn instant(at: Time, now: Time) -> Instant {
+fn to_instant(at: Time, now: Time) -> Instant {
     Instant::now() + at.since(now)
 }

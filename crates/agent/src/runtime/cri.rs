@@ -14,17 +14,17 @@ use super::containerd::events::events_client::EventsClient;
 use super::containerd::events::{SubscribeRequest, TaskExit};
 use super::v1::image_service_client::ImageServiceClient;
 use super::v1::runtime_service_client::RuntimeServiceClient;
-use super::{Exits, Runtime, RuntimeError, Sort, Status, label, v1};
+use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, label, v1};
 use crate::metrics::RuntimeCalls;
 
 /// Time limit of an ordinary call. Upstream: `runtimeRequestTimeout`.
-const CALL_MAX: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit of starting and stopping a sandbox, which includes its network.
-const SANDBOX_MAX: Duration = Duration::from_secs(240);
+const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
 /// Time limit of an image pull, so that waiting pulls proceed.
-const PULL_MAX: Duration = Duration::from_secs(3600);
+const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Largest message: a list of all containers, or the output of a probe. Upstream: `maxMsgSize`.
-const MESSAGE_MAX: usize = 16 << 20;
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Client of a CRI runtime. It reconnects when the runtime restarts.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Cri {
 
     /// Records the calls in these metrics.
     #[must_use]
-    pub fn counted(self, calls: RuntimeCalls) -> Self {
+    pub fn with_metrics(self, calls: RuntimeCalls) -> Self {
         Self { calls, ..self }
     }
 
@@ -63,7 +63,7 @@ impl Cri {
     }
 
     /// Runs a call with a time limit, and records it under the kubelet's name for the operation.
-    async fn within<T>(
+    async fn call<T>(
         &self,
         limit: Duration,
         operation: &'static str,
@@ -73,48 +73,48 @@ impl Cri {
         let began = Instant::now();
         let answered = match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(error(tried, &status)),
+            Ok(Err(status)) => Err(runtime_error(tried, &status)),
             Err(_) => Err(RuntimeError {
-                tried,
-                sort: Sort::TimedOut,
+                operation: tried,
+                kind: RuntimeErrorKind::TimedOut,
                 message: format!("no response within {} s", limit.as_secs()),
             }),
         };
-        self.calls.count(operation, answered.is_err(), began.elapsed());
+        self.calls.record_call(operation, answered.is_err(), began.elapsed());
         answered
     }
 
     /// The configured sandbox image. `None` if the runtime does not report it; only containerd does.
     pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
         let request = v1::StatusRequest { verbose: true };
-        let mut runtime = self.runtime();
+        let mut runtime = self.runtime_service();
         let call = runtime.status(request);
-        let answer = self.within(CALL_MAX, "status", "get the runtime configuration", call).await?;
+        let answer = self.call(CALL_TIMEOUT, "status", "get the runtime configuration", call).await?;
         let config = answer.info.get("config").and_then(|it| serde_json::from_str(it).ok());
         let config: serde_json::Value = config.unwrap_or_default();
         let name = config["sandboxImage"].as_str().filter(|it| !it.is_empty());
         Ok(name.map(str::to_owned))
     }
 
-    fn runtime(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     fn image_service(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 }
 
 impl Runtime for Cri {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
-        self.within(CALL_MAX, "version", "get the runtime version", self.runtime().version(request)).await
+        self.call(CALL_TIMEOUT, "version", "get the runtime version", self.runtime_service().version(request)).await
     }
 
-    async fn status(&self) -> Result<Status, RuntimeError> {
+    async fn status(&self) -> Result<RuntimeStatus, RuntimeError> {
         let request = v1::StatusRequest { verbose: false };
         let answer =
-            self.within(CALL_MAX, "status", "get the runtime status", self.runtime().status(request)).await?;
+            self.call(CALL_TIMEOUT, "status", "get the runtime status", self.runtime_service().status(request)).await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
             Some(it) if it.status => None,
@@ -122,54 +122,54 @@ impl Runtime for Cri {
             None => Some(format!("the runtime does not report {kind}")),
         };
         let handlers: Vec<_> = answer.runtime_handlers.into_iter().map(|it| it.name).collect();
-        Ok(Status {
-            not_ready: trouble("RuntimeReady"),
-            no_network: trouble("NetworkReady"),
+        Ok(RuntimeStatus {
+            not_ready_reason: trouble("RuntimeReady"),
+            network_not_ready_reason: trouble("NetworkReady"),
             handlers: (!handlers.is_empty()).then_some(handlers),
-            has_strict_groups: answer.features.is_some_and(|it| it.supplemental_groups_policy),
+            supports_strict_groups: answer.features.is_some_and(|it| it.supplemental_groups_policy),
         })
     }
 
-    async fn sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+    async fn list_sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
         let filter = uid.map(|uid| v1::PodSandboxFilter {
             label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
             ..Default::default()
         });
         let request = v1::ListPodSandboxRequest { filter };
         Ok(self
-            .within(CALL_MAX, "list_podsandbox", "list sandboxes", self.runtime().list_pod_sandbox(request))
+            .call(CALL_TIMEOUT, "list_podsandbox", "list sandboxes", self.runtime_service().list_pod_sandbox(request))
             .await?
             .items)
     }
 
-    async fn sandbox(&self, id: &str) -> Result<v1::PodSandboxStatus, RuntimeError> {
+    async fn sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, RuntimeError> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
         let answer = self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "podsandbox_status",
                 "get the status of a sandbox",
-                self.runtime().pod_sandbox_status(request),
+                self.runtime_service().pod_sandbox_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty("get the status of a sandbox"))
+        answer.status.ok_or_else(|| empty_response("get the status of a sandbox"))
     }
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         let answer = self
-            .within(SANDBOX_MAX, "run_podsandbox", "run a sandbox", self.runtime().run_pod_sandbox(request))
+            .call(SANDBOX_TIMEOUT, "run_podsandbox", "run a sandbox", self.runtime_service().run_pod_sandbox(request))
             .await?;
         Ok(answer.pod_sandbox_id)
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.within(
-            SANDBOX_MAX,
+        self.call(
+            SANDBOX_TIMEOUT,
             "stop_podsandbox",
             "stop a sandbox",
-            self.runtime().stop_pod_sandbox(request),
+            self.runtime_service().stop_pod_sandbox(request),
         )
         .await
         .map(drop)
@@ -177,39 +177,39 @@ impl Runtime for Cri {
 
     async fn remove_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.within(
-            CALL_MAX,
+        self.call(
+            CALL_TIMEOUT,
             "remove_podsandbox",
             "remove a sandbox",
-            self.runtime().remove_pod_sandbox(request),
+            self.runtime_service().remove_pod_sandbox(request),
         )
         .await
         .map(drop)
     }
 
-    async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
+    async fn list_containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
         let filter = uid.map(|uid| v1::ContainerFilter {
             label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
             ..Default::default()
         });
         let request = v1::ListContainersRequest { filter };
         Ok(self
-            .within(CALL_MAX, "list_containers", "list containers", self.runtime().list_containers(request))
+            .call(CALL_TIMEOUT, "list_containers", "list containers", self.runtime_service().list_containers(request))
             .await?
             .containers)
     }
 
-    async fn container(&self, id: &str) -> Result<v1::ContainerStatus, RuntimeError> {
+    async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, RuntimeError> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let answer = self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "container_status",
                 "get the status of a container",
-                self.runtime().container_status(request),
+                self.runtime_service().container_status(request),
             )
             .await?;
-        answer.status.ok_or_else(|| empty("get the status of a container"))
+        answer.status.ok_or_else(|| empty_response("get the status of a container"))
     }
 
     async fn create_container(
@@ -224,11 +224,11 @@ impl Runtime for Cri {
             sandbox_config: Some(sandbox_config),
         };
         let answer = self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "create_container",
                 "create a container",
-                self.runtime().create_container(request),
+                self.runtime_service().create_container(request),
             )
             .await?;
         Ok(answer.container_id)
@@ -236,26 +236,26 @@ impl Runtime for Cri {
 
     async fn start_container(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
-        self.within(CALL_MAX, "start_container", "start a container", self.runtime().start_container(request))
+        self.call(CALL_TIMEOUT, "start_container", "start a container", self.runtime_service().start_container(request))
             .await
             .map(drop)
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
-        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: seconds(grace) };
-        let limit = CALL_MAX.saturating_add(grace);
-        self.within(limit, "stop_container", "stop a container", self.runtime().stop_container(request))
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: ceil_seconds(grace) };
+        let limit = CALL_TIMEOUT.saturating_add(grace);
+        self.call(limit, "stop_container", "stop a container", self.runtime_service().stop_container(request))
             .await
             .map(drop)
     }
 
     async fn remove_container(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
-        self.within(
-            CALL_MAX,
+        self.call(
+            CALL_TIMEOUT,
             "remove_container",
             "remove a container",
-            self.runtime().remove_container(request),
+            self.runtime_service().remove_container(request),
         )
         .await
         .map(drop)
@@ -268,18 +268,18 @@ impl Runtime for Cri {
     ) -> Result<(), RuntimeError> {
         let request =
             v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
-        let mut runtime = self.runtime();
+        let mut runtime = self.runtime_service();
         let call = runtime.update_container_resources(request);
-        self.within(CALL_MAX, "update_container", "update the resources of a container", call).await.map(drop)
+        self.call(CALL_TIMEOUT, "update_container", "update the resources of a container", call).await.map(drop)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
-        self.within(
-            CALL_MAX,
+        self.call(
+            CALL_TIMEOUT,
             "reopen_container_log",
             "reopen a log",
-            self.runtime().reopen_container_log(request),
+            self.runtime_service().reopen_container_log(request),
         )
         .await
         .map(drop)
@@ -296,18 +296,18 @@ impl Runtime for Cri {
         let request =
             v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
         // The runtime enforces the timeout; this limit is for a runtime that hangs.
-        let limit = timeout.saturating_add(CALL_MAX);
-        self.within(limit, "exec_sync", "run a command in a container", self.runtime().exec_sync(request))
+        let limit = timeout.saturating_add(CALL_TIMEOUT);
+        self.call(limit, "exec_sync", "run a command in a container", self.runtime_service().exec_sync(request))
             .await
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
-        Ok(self.within(CALL_MAX, "exec", "exec in a container", self.runtime().exec(request)).await?.url)
+        Ok(self.call(CALL_TIMEOUT, "exec", "exec in a container", self.runtime_service().exec(request)).await?.url)
     }
 
     async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
         Ok(self
-            .within(CALL_MAX, "attach", "attach to a container", self.runtime().attach(request))
+            .call(CALL_TIMEOUT, "attach", "attach to a container", self.runtime_service().attach(request))
             .await?
             .url)
     }
@@ -316,24 +316,24 @@ impl Runtime for Cri {
         let port = ports.iter().copied().map(i32::from).collect();
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
         Ok(self
-            .within(CALL_MAX, "port_forward", "forward ports", self.runtime().port_forward(request))
+            .call(CALL_TIMEOUT, "port_forward", "forward ports", self.runtime_service().port_forward(request))
             .await?
             .url)
     }
 
-    async fn images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
         let request = v1::ListImagesRequest { filter: None };
         Ok(self
-            .within(CALL_MAX, "list_images", "list images", self.image_service().list_images(request))
+            .call(CALL_TIMEOUT, "list_images", "list images", self.image_service().list_images(request))
             .await?
             .images)
     }
 
-    async fn image(&self, name: &str) -> Result<Option<v1::Image>, RuntimeError> {
-        let request = v1::ImageStatusRequest { image: Some(spec(name)), verbose: false };
+    async fn image_status(&self, name: &str) -> Result<Option<v1::Image>, RuntimeError> {
+        let request = v1::ImageStatusRequest { image: Some(image_spec(name)), verbose: false };
         Ok(self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "image_status",
                 "get the status of an image",
                 self.image_service().image_status(request),
@@ -342,32 +342,32 @@ impl Runtime for Cri {
             .image)
     }
 
-    async fn pull(
+    async fn pull_image(
         &self,
         name: &str,
         auth: Option<v1::AuthConfig>,
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
-        let request = v1::PullImageRequest { image: Some(spec(name)), auth, sandbox_config };
+        let request = v1::PullImageRequest { image: Some(image_spec(name)), auth, sandbox_config };
         Ok(self
-            .within(PULL_MAX, "pull_image", "pull an image", self.image_service().pull_image(request))
+            .call(PULL_TIMEOUT, "pull_image", "pull an image", self.image_service().pull_image(request))
             .await?
             .image_ref)
     }
 
     async fn remove_image(&self, name: &str) -> Result<(), RuntimeError> {
-        let request = v1::RemoveImageRequest { image: Some(spec(name)) };
-        self.within(CALL_MAX, "remove_image", "remove an image", self.image_service().remove_image(request))
+        let request = v1::RemoveImageRequest { image: Some(image_spec(name)) };
+        self.call(CALL_TIMEOUT, "remove_image", "remove an image", self.image_service().remove_image(request))
             .await
             .map(drop)
     }
 
-    async fn image_fs(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
         let request = v1::ImageFsInfoRequest {};
         let mut images = self.image_service();
         let answer = self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "image_fs_info",
                 "get the usage of the image filesystem",
                 images.image_fs_info(request),
@@ -382,10 +382,10 @@ impl Runtime for Cri {
             ..Default::default()
         });
         let request = v1::ListContainerStatsRequest { filter };
-        let mut runtime = self.runtime();
+        let mut runtime = self.runtime_service();
         Ok(self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "list_container_stats",
                 "get container stats",
                 runtime.list_container_stats(request),
@@ -396,10 +396,10 @@ impl Runtime for Cri {
 
     async fn pod_stats(&self) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
         let request = v1::ListPodSandboxStatsRequest { filter: None };
-        let mut runtime = self.runtime();
+        let mut runtime = self.runtime_service();
         Ok(self
-            .within(
-                CALL_MAX,
+            .call(
+                CALL_TIMEOUT,
                 "list_podsandbox_stats",
                 "get pod stats",
                 runtime.list_pod_sandbox_stats(request),
@@ -408,21 +408,21 @@ impl Runtime for Cri {
             .stats)
     }
 
-    async fn exits(&self) -> Result<Exits, RuntimeError> {
-        match self.cri_exits().await {
-            Err(error) if error.sort == Sort::Unsupported => self.containerd_exits().await,
+    async fn watch_exits(&self) -> Result<ExitStream, RuntimeError> {
+        match self.watch_cri_exits().await {
+            Err(error) if error.kind == RuntimeErrorKind::Unsupported => self.watch_containerd_exits().await,
             other => other,
         }
     }
 }
 
 impl Cri {
-    async fn cri_exits(&self) -> Result<Exits, RuntimeError> {
+    async fn watch_cri_exits(&self) -> Result<ExitStream, RuntimeError> {
         const OPERATION: &str = "watch CRI events";
-        let events = self.runtime().get_container_events(v1::GetEventsRequest {}).await;
-        let events = events.map_err(|status| error(OPERATION, &status))?.into_inner();
+        let events = self.runtime_service().get_container_events(v1::GetEventsRequest {}).await;
+        let events = events.map_err(|status| runtime_error(OPERATION, &status))?.into_inner();
         Ok(events
-            .map_err(|status| error(OPERATION, &status))
+            .map_err(|status| runtime_error(OPERATION, &status))
             .try_filter_map(|event| async move {
                 let has_stopped =
                     event.container_event_type == v1::ContainerEventType::ContainerStoppedEvent as i32;
@@ -432,13 +432,13 @@ impl Cri {
     }
 
     /// Exits from containerd's own events: containerd 1.6 has no CRI events.
-    async fn containerd_exits(&self) -> Result<Exits, RuntimeError> {
+    async fn watch_containerd_exits(&self) -> Result<ExitStream, RuntimeError> {
         const OPERATION: &str = "watch containerd events";
         let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];
         let events = EventsClient::new(self.channel.clone()).subscribe(SubscribeRequest { filters }).await;
-        let events = events.map_err(|status| error(OPERATION, &status))?.into_inner();
+        let events = events.map_err(|status| runtime_error(OPERATION, &status))?.into_inner();
         Ok(events
-            .map_err(|status| error(OPERATION, &status))
+            .map_err(|status| runtime_error(OPERATION, &status))
             .try_filter_map(|envelope| async move {
                 let exit = envelope.event.and_then(|it| TaskExit::decode(&*it.value).ok());
                 // Exits of exec sessions have their own ID and are skipped.
@@ -449,27 +449,27 @@ impl Cri {
 }
 
 /// Rounds up to whole seconds, so that a short grace period does not become zero.
-fn seconds(grace: Duration) -> i64 {
+fn ceil_seconds(grace: Duration) -> i64 {
     i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
 
-fn spec(name: &str) -> v1::ImageSpec {
+fn image_spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..Default::default() }
 }
 
-fn error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
+fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
     let sort = match status.code() {
-        Code::NotFound => Sort::Missing,
-        Code::Unavailable | Code::Cancelled => Sort::Unreachable,
-        Code::DeadlineExceeded => Sort::TimedOut,
-        Code::Unimplemented => Sort::Unsupported,
-        _ => Sort::Refused,
+        Code::NotFound => RuntimeErrorKind::NotFound,
+        Code::Unavailable | Code::Cancelled => RuntimeErrorKind::Unreachable,
+        Code::DeadlineExceeded => RuntimeErrorKind::TimedOut,
+        Code::Unimplemented => RuntimeErrorKind::Unsupported,
+        _ => RuntimeErrorKind::Refused,
     };
-    RuntimeError { tried, sort, message: status.message().to_owned() }
+    RuntimeError { operation: tried, kind: sort, message: status.message().to_owned() }
 }
 
-fn empty(tried: &'static str) -> RuntimeError {
-    RuntimeError { tried, sort: Sort::Refused, message: "the response of the runtime is empty".to_owned() }
+fn empty_response(tried: &'static str) -> RuntimeError {
+    RuntimeError { operation: tried, kind: RuntimeErrorKind::Refused, message: "the response of the runtime is empty".to_owned() }
 }
 
 #[cfg(test)]
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_grace_is_never_cut_short() {
-        let told = [0, 1, 999_999, 1_000_000, 29_999_990].map(|us| seconds(Duration::from_micros(us)));
-        assert_eq!((told, seconds(Duration::MAX)), ([0, 1, 1, 1, 30], i64::MAX));
+        let told = [0, 1, 999_999, 1_000_000, 29_999_990].map(|us| ceil_seconds(Duration::from_micros(us)));
+        assert_eq!((told, ceil_seconds(Duration::MAX)), ([0, 1, 1, 1, 30], i64::MAX));
     }
 }

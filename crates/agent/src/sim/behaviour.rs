@@ -23,20 +23,20 @@ use std::time::Duration;
 
 use muster_engine::kubelet::pod::Role;
 
-pub const FAIL: &str = "sim.muster.dev/fail";
-const START_DELAY: &str = "sim.muster.dev/start-delay";
-const STOP_DELAY: &str = "sim.muster.dev/stop-delay";
-const EXIT_AFTER: &str = "sim.muster.dev/exit-after";
-const EXIT_CODE: &str = "sim.muster.dev/exit-code";
-const EXIT_REASON: &str = "sim.muster.dev/exit-reason";
-const NEVER_READY: &str = "sim.muster.dev/never-ready";
-const IMAGE_MISSING: &str = "sim.muster.dev/image-missing";
+pub const FAIL_ANNOTATION: &str = "sim.muster.dev/fail";
+const START_DELAY_ANNOTATION: &str = "sim.muster.dev/start-delay";
+const STOP_DELAY_ANNOTATION: &str = "sim.muster.dev/stop-delay";
+const EXIT_AFTER_ANNOTATION: &str = "sim.muster.dev/exit-after";
+const EXIT_CODE_ANNOTATION: &str = "sim.muster.dev/exit-code";
+const EXIT_REASON_ANNOTATION: &str = "sim.muster.dev/exit-reason";
+const NEVER_READY_ANNOTATION: &str = "sim.muster.dev/never-ready";
+const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 
 /// Label with the name of the fleet that a node belongs to; one process simulates all nodes of a fleet.
-pub const FLEET: &str = "sim.muster.dev/fleet";
+pub const FLEET_LABEL: &str = "sim.muster.dev/fleet";
 
 /// Words in image names, and the effect on their containers.
-pub const WORDS: [(&str, &str); 6] = [
+pub const IMAGE_WORDS: [(&str, &str); 6] = [
     ("non-existent", "the image cannot be pulled"),
     ("crash-loop", "exits with code 1 after a second"),
     ("out-of-memory", "is OOMKilled after a second"),
@@ -45,18 +45,18 @@ pub const WORDS: [(&str, &str); 6] = [
     ("hangs", "never stops, and stays Terminating"),
 ];
 
-const CRASH_AFTER: Duration = Duration::from_secs(1);
-const SLOW_START: Duration = Duration::from_secs(30);
+const CRASH_DELAY: Duration = Duration::from_secs(1);
+const SLOW_START_DELAY: Duration = Duration::from_secs(30);
 
 /// Exit code of a container that was killed with SIGKILL.
-pub(super) const KILLED: i32 = 137;
+pub(super) const EXIT_CODE_SIGKILL: i32 = 137;
 
 /// Longest duration that is parsed; it can be added to any timestamp without overflow.
-const SPAN_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// A fault of a simulated node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum NodeFault {
     /// The Ready condition is False, and no container is started or stopped.
     NotReady,
     MemoryPressure,
@@ -72,7 +72,7 @@ pub enum Trouble {
     SlowStart,
 }
 
-impl Trouble {
+impl NodeFault {
     pub const ALL: [Self; 8] = [
         Self::NotReady,
         Self::MemoryPressure,
@@ -105,7 +105,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -113,12 +113,12 @@ impl fmt::Display for Trouble {
 
 /// Default start and stop times of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ContainerTimings {
     pub start: Duration,
     pub stop: Duration,
 }
 
-impl Default for Pace {
+impl Default for ContainerTimings {
     /// Long enough to be observed.
     fn default() -> Self {
         Self { start: Duration::from_millis(300), stop: Duration::from_millis(300) }
@@ -128,7 +128,7 @@ impl Default for Pace {
 /// Behaviour of a node, from its annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeBehaviour {
-    troubles: Vec<Trouble>,
+    faults: Vec<NodeFault>,
     start: Option<Duration>,
     stop: Option<Duration>,
 }
@@ -136,47 +136,47 @@ pub(super) struct NodeBehaviour {
 impl NodeBehaviour {
     /// Reads the annotations. Invalid ones are passed to `complain` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
-        let mut reader = Reader { annotations, complain };
-        let fail = reader.annotations.get(FAIL).map(String::as_str).unwrap_or_default();
+        let mut reader = AnnotationReader { annotations, complain };
+        let fail = reader.annotations.get(FAIL_ANNOTATION).map(String::as_str).unwrap_or_default();
         let mut troubles = Vec::new();
         for name in fail.split(',').map(str::trim).filter(|it| !it.is_empty()) {
-            match Trouble::parse(name) {
+            match NodeFault::parse(name) {
                 Ok(trouble) => troubles.push(trouble),
-                Err(error) => (reader.complain)(format!("{FAIL}: {error}")),
+                Err(error) => (reader.complain)(format!("{FAIL_ANNOTATION}: {error}")),
             }
         }
-        Self { troubles, start: reader.get(START_DELAY, span), stop: reader.get(STOP_DELAY, span) }
+        Self { faults: troubles, start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration), stop: reader.parse_annotation(STOP_DELAY_ANNOTATION, parse_duration) }
     }
 
-    pub(super) fn has(&self, trouble: Trouble) -> bool {
-        self.troubles.contains(&trouble)
+    pub(super) fn has_fault(&self, trouble: NodeFault) -> bool {
+        self.faults.contains(&trouble)
     }
 
     /// Rule: a node that is NotReady, silent or deleted starts and stops no containers; with any other fault it
     /// does.
-    pub(super) fn works(&self) -> bool {
-        ![Trouble::NotReady, Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
+    pub(super) fn runs_containers(&self) -> bool {
+        ![NodeFault::NotReady, NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
     /// Rule: a node that is silent or deleted makes no API calls; with any other fault it does.
-    pub(super) fn speaks(&self) -> bool {
-        ![Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
+    pub(super) fn is_connected(&self) -> bool {
+        ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    pub(super) fn pace(&self, usual: Pace) -> Pace {
-        let slow = self.has(Trouble::SlowStart).then_some(SLOW_START);
-        Pace { start: self.start.or(slow).unwrap_or(usual.start), stop: self.stop.unwrap_or(usual.stop) }
+    pub(super) fn timings(&self, usual: ContainerTimings) -> ContainerTimings {
+        let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
+        ContainerTimings { start: self.start.or(slow).unwrap_or(usual.start), stop: self.stop.unwrap_or(usual.stop) }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopBehaviour {
     After(Duration),
     Never,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exit {
+pub(super) struct ExitBehaviour {
     pub(super) after: Duration,
     pub(super) code: i32,
     pub(super) reason: Box<str>,
@@ -186,8 +186,8 @@ pub(super) struct Exit {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ContainerBehaviour {
     pub(super) start: Option<Duration>,
-    pub(super) stop: Option<Stop>,
-    pub(super) exit: Option<Exit>,
+    pub(super) stop: Option<StopBehaviour>,
+    pub(super) exit: Option<ExitBehaviour>,
     pub(super) never_ready: bool,
     pub(super) image_missing: bool,
 }
@@ -199,31 +199,31 @@ impl ContainerBehaviour {
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
             return Self::default();
         }
-        let mut reader = Reader { annotations, complain };
-        let stop = |it: &str| if it == "never" { Ok(Stop::Never) } else { span(it).map(Stop::After) };
+        let mut reader = AnnotationReader { annotations, complain };
+        let stop = |it: &str| if it == "never" { Ok(StopBehaviour::Never) } else { parse_duration(it).map(StopBehaviour::After) };
         let code = |it: &str| match it.parse() {
             Ok(code @ 0..=255) => Ok(code),
             _ => Err(format!("{it:?} is not an exit code from 0 to 255")),
         };
-        let after = reader.get(EXIT_AFTER, span);
-        let code = reader.get(EXIT_CODE, code);
-        let reason = reader.get(EXIT_REASON, |it| Ok(it.to_owned()));
+        let after = reader.parse_annotation(EXIT_AFTER_ANNOTATION, parse_duration);
+        let code = reader.parse_annotation(EXIT_CODE_ANNOTATION, code);
+        let reason = reader.parse_annotation(EXIT_REASON_ANNOTATION, |it| Ok(it.to_owned()));
         let exit = (after.is_some() || code.is_some() || reason.is_some()).then(|| {
-            let code = code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { KILLED } else { 0 });
+            let code = code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { EXIT_CODE_SIGKILL } else { 0 });
             let reason = reason.map_or_else(|| exit_reason(code).into(), String::into_boxed_str);
-            Exit { after: after.unwrap_or(CRASH_AFTER), code, reason }
+            ExitBehaviour { after: after.unwrap_or(CRASH_DELAY), code, reason }
         });
         Self {
-            start: reader.get(START_DELAY, span),
-            stop: reader.get(STOP_DELAY, stop),
+            start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration),
+            stop: reader.parse_annotation(STOP_DELAY_ANNOTATION, stop),
             exit,
-            never_ready: reader.get(NEVER_READY, flag).unwrap_or_default(),
-            image_missing: reader.get(IMAGE_MISSING, flag).unwrap_or_default(),
+            never_ready: reader.parse_annotation(NEVER_READY_ANNOTATION, parse_bool).unwrap_or_default(),
+            image_missing: reader.parse_annotation(IMAGE_MISSING_ANNOTATION, parse_bool).unwrap_or_default(),
         }
     }
 
     /// The behaviour of one container: the pod's annotations, extended by words in the image name.
-    pub(super) fn of(&self, role: Role, image: &str) -> Self {
+    pub(super) fn for_container(&self, role: Role, image: &str) -> Self {
         let own = match role {
             Role::Main => self.clone(),
             // Only main containers crash, after the init containers have completed.
@@ -231,31 +231,31 @@ impl ContainerBehaviour {
                 Self { exit: None, never_ready: false, ..self.clone() }
             }
         };
-        own.or_by_image(image)
+        own.with_image_words(image)
     }
 
     /// How the container exits on its own: an init container completes, the others keep running.
-    pub(super) fn exit_or_complete(self, role: Role, pace: Pace) -> Option<Exit> {
-        let complete = || Exit { after: pace.start, code: 0, reason: exit_reason(0).into() };
+    pub(super) fn exit_or_complete(self, role: Role, pace: ContainerTimings) -> Option<ExitBehaviour> {
+        let complete = || ExitBehaviour { after: pace.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
     }
 
-    fn or_by_image(mut self, image: &str) -> Self {
+    fn with_image_words(mut self, image: &str) -> Self {
         let has = |word: &str| image.contains(word);
-        let exit = |code, reason: &str| Exit { after: CRASH_AFTER, code, reason: reason.into() };
+        let exit = |code, reason: &str| ExitBehaviour { after: CRASH_DELAY, code, reason: reason.into() };
         self.image_missing |= has("non-existent");
         self.never_ready |= has("never-ready");
         if has("crash-loop") {
             self.exit.get_or_insert_with(|| exit(1, "Error"));
         }
         if has("out-of-memory") {
-            self.exit.get_or_insert_with(|| exit(KILLED, "OOMKilled"));
+            self.exit.get_or_insert_with(|| exit(EXIT_CODE_SIGKILL, "OOMKilled"));
         }
         if has("slow-start") {
-            self.start.get_or_insert(SLOW_START);
+            self.start.get_or_insert(SLOW_START_DELAY);
         }
         if has("hangs") {
-            self.stop.get_or_insert(Stop::Never);
+            self.stop.get_or_insert(StopBehaviour::Never);
         }
         self
     }
@@ -266,24 +266,24 @@ pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }
 
-struct Reader<'a> {
+struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<String, String>,
     complain: &'a mut dyn FnMut(String),
 }
 
-impl Reader<'_> {
-    fn get<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+impl AnnotationReader<'_> {
+    fn parse_annotation<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.annotations.get(key)?;
         parse(text).map_err(|error| (self.complain)(format!("{key}: {error}"))).ok()
     }
 }
 
-fn flag(text: &str) -> Result<bool, String> {
+fn parse_bool(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
 }
 
 /// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`.
-pub fn span(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration such as 0, 300ms, 30s, 5m or 1h");
     let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
     let number: u32 = number.parse().map_err(|_| wrong())?;
@@ -295,5 +295,5 @@ pub fn span(text: &str) -> Result<Duration, String> {
         "" if number == 0 => 1,
         _ => return Err(wrong()),
     };
-    Ok(Duration::from_millis(u64::from(number) * unit_ms).min(SPAN_MAX))
+    Ok(Duration::from_millis(u64::from(number) * unit_ms).min(DURATION_MAX))
 }

@@ -6,29 +6,29 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 /// Smallest difference of the two clocks that counts as a clock change; smaller ones are drift.
-const STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
+const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// The wall clock, with detection of clock changes by the monotonic clock.
 #[derive(Clone)]
-pub(super) struct Clock {
+pub(super) struct FleetClock {
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Both clocks at the last reading.
     read: (Timestamp, Instant),
 }
 
-impl Clock {
+impl FleetClock {
     pub(super) fn new(wall: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { read: (wall(), Instant::now()), wall: Arc::new(wall) }
     }
 
     /// The current time, and by how much the wall clock was set forward (positive) or back (negative) since the
     /// last reading.
-    pub(super) fn read(&mut self) -> (Timestamp, SignedDuration) {
+    pub(super) fn read_and_detect_step(&mut self) -> (Timestamp, SignedDuration) {
         let now = ((self.wall)(), Instant::now());
         let before = std::mem::replace(&mut self.read, now);
         let passed = SignedDuration::try_from(now.1.duration_since(before.1)).unwrap_or_default();
         let step = now.0.duration_since(before.0).saturating_sub(passed);
-        (now.0, if step.abs() < STEP_MIN { SignedDuration::ZERO } else { step })
+        (now.0, if step.abs() < CLOCK_STEP_MIN { SignedDuration::ZERO } else { step })
     }
 
     /// The current time, without detection of clock changes.
@@ -38,7 +38,7 @@ impl Clock {
 }
 
 /// Shifts a timestamp by a clock change.
-pub(super) fn shifted(at: Timestamp, by: SignedDuration) -> Timestamp {
+pub(super) fn shift_timestamp(at: Timestamp, by: SignedDuration) -> Timestamp {
     let end = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
     at.checked_add(by).unwrap_or(end)
 }
@@ -54,7 +54,7 @@ mod tests {
     async fn a_clock_that_is_set_is_noticed_and_one_that_drifts_is_not() {
         let wall = Arc::new(Mutex::new(Timestamp::from_second(1_767_225_600).unwrap()));
         let shown = wall.clone();
-        let mut clock = Clock::new(move || *shown.lock().unwrap());
+        let mut clock = FleetClock::new(move || *shown.lock().unwrap());
         // Milliseconds that pass, and what the wall clock says has passed.
         for (passed, shown, step) in [
             (10_000, 10_000, 0),
@@ -65,10 +65,10 @@ mod tests {
         ] {
             tokio::time::advance(Duration::from_millis(passed)).await;
             let mut wall = wall.lock().unwrap();
-            *wall = shifted(*wall, SignedDuration::from_millis(shown));
+            *wall = shift_timestamp(*wall, SignedDuration::from_millis(shown));
             let expected = *wall;
             drop(wall);
-            assert_eq!(clock.read(), (expected, SignedDuration::from_millis(step)));
+            assert_eq!(clock.read_and_detect_step(), (expected, SignedDuration::from_millis(step)));
         }
     }
 }

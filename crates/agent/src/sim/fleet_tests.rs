@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::clock::{Clock, shifted};
-use super::fleet::{Options, Play};
+use super::clock::{FleetClock, shift_timestamp};
+use super::fleet::{FleetOptions, FleetRunner};
 
 /// A client of a fake API server that has one node and one terminating pod, and records the requests.
-fn client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
+fn fake_api_client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
     let answer = move |request: Request<Body>| {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let is_watch = uri.query().is_some_and(|it| it.contains("watch=true"));
@@ -26,8 +26,8 @@ fn client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
             }
             let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [item]});
             let answer = match (&method, uri.path()) {
-                (&Method::GET, "/api/v1/nodes") => list("NodeList", node()),
-                (&Method::GET, "/api/v1/pods") => list("PodList", pod()),
+                (&Method::GET, "/api/v1/nodes") => list("NodeList", node_json()),
+                (&Method::GET, "/api/v1/pods") => list("PodList", pod_json()),
                 _ => json!({"metadata": {"resourceVersion": "2"}}),
             };
             Ok::<_, std::io::Error>(Response::new(Body::from(serde_json::to_vec(&answer).unwrap())))
@@ -36,7 +36,7 @@ fn client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
     kube::Client::new(tower::service_fn(answer), "default")
 }
 
-fn node() -> Value {
+fn node_json() -> Value {
     let labels = json!({"sim.muster.dev/fleet": "up"});
     let conditions = json!([{"type": "Ready", "status": "True"}]);
     json!({
@@ -47,7 +47,7 @@ fn node() -> Value {
 }
 
 /// A terminating pod whose container takes 60 s to stop.
-fn pod() -> Value {
+fn pod_json() -> Value {
     let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
     let status =
         json!([{"name": "main", "ready": true, "started": true, "restartCount": 0, "state": running}]);
@@ -64,15 +64,15 @@ fn pod() -> Value {
 
 /// Runs a fleet for two minutes and changes the wall clock by `step` after 30 s. Returns the number of lease
 /// renewals in the last 90 s, and whether the pod was deleted.
-async fn renewals_after(step: SignedDuration) -> (usize, bool) {
+async fn renewals_after_clock_change(step: SignedDuration) -> (usize, bool) {
     let (asked, set) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(SignedDuration::ZERO)));
     let (began, start) = (tokio::time::Instant::now(), "2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
     let shown = set.clone();
-    let clock = Clock::new(move || {
+    let clock = FleetClock::new(move || {
         let passed = SignedDuration::try_from(began.elapsed()).unwrap();
-        shifted(shifted(start, passed), *shown.lock().unwrap())
+        shift_timestamp(shift_timestamp(start, passed), *shown.lock().unwrap())
     });
-    let mut play = Play::new(client(asked.clone()), Options::default(), clock);
+    let mut play = FleetRunner::new(fake_api_client(asked.clone()), FleetOptions::default(), clock);
     let playing = async {
         play.run().await;
         panic!("it ended");
@@ -96,7 +96,7 @@ async fn renewals_after(step: SignedDuration) -> (usize, bool) {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_changes_no_heartbeat_and_no_end_of_a_pod() {
     for hours in [0, -1, 1, 24] {
-        let (renewals, removed) = renewals_after(SignedDuration::from_hours(hours)).await;
+        let (renewals, removed) = renewals_after_clock_change(SignedDuration::from_hours(hours)).await;
         assert!((8..=10).contains(&renewals), "{hours} h: {renewals} renewals in 90 s");
         assert!(removed, "{hours} h: the pod was not removed");
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::behaviour::{FLEET, NodeBehaviour, Trouble};
+use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
 use super::wire;
 use crate::architecture;
 
@@ -16,7 +16,7 @@ pub const NODES_MAX: u16 = 40_000;
 
 /// A node to register.
 #[derive(Debug, Clone, Default)]
-pub struct New {
+pub struct NewNode {
     pub name: String,
     /// Determines the node's addresses.
     pub number: u16,
@@ -26,16 +26,16 @@ pub struct New {
     pub taints: Vec<Value>,
 }
 
-impl New {
+impl NewNode {
     /// The Node object to create, with its status.
-    pub(super) fn object(&self, now: Timestamp) -> Value {
+    pub(super) fn to_object(&self, now: Timestamp) -> Value {
         let mut labels = json!({
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": architecture(),
             "beta.kubernetes.io/os": "linux",
             "beta.kubernetes.io/arch": architecture(),
-            FLEET: self.fleet,
+            FLEET_LABEL: self.fleet,
         });
         for (key, value) in &self.labels {
             labels[key] = value.clone().into();
@@ -46,13 +46,13 @@ impl New {
             "kind": "Node",
             "metadata": {"name": self.name, "labels": labels},
             "spec": {"podCIDR": range, "podCIDRs": [range], "taints": self.taints},
-            "status": status(&self.name, self.number, &NodeBehaviour::default(), &[], now),
+            "status": node_status(&self.name, self.number, &NodeBehaviour::default(), &[], now),
         })
     }
 }
 
 /// The number of a node, from its pod CIDR.
-pub(super) fn number(node: &wire::Node) -> Option<u16> {
+pub(super) fn node_number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
     let [10, high, low, 0] = range.octets() else { return None };
@@ -62,32 +62,32 @@ pub(super) fn number(node: &wire::Node) -> Option<u16> {
 
 /// Allocated pod addresses of a node: one bit for each address of its pod CIDR.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct PodAddressPool {
     number: u16,
-    taken: [u128; 2],
+    allocated: [u128; 2],
 }
 
-impl Addresses {
+impl PodAddressPool {
     /// The network and broadcast addresses are never allocated.
     pub(super) fn new(number: u16) -> Self {
-        Self { number, taken: [1, 1 << 127] }
+        Self { number, allocated: [1, 1 << 127] }
     }
 
     /// Allocates the wanted address or the lowest free one. When all are allocated, the last one is shared.
-    pub(super) fn lend(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
-        let last = match (requested, self.taken) {
+    pub(super) fn allocate(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
+        let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
             (None, [u128::MAX, high]) => 128 + high.trailing_ones().min(126),
             (None, [low, _]) => low.trailing_ones(),
         };
         let last = u8::try_from(last).unwrap_or(u8::MAX);
-        self.taken[usize::from(last >> 7)] |= 1 << (last & 127);
+        self.allocated[usize::from(last >> 7)] |= 1 << (last & 127);
         requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
-    pub(super) fn take_back(&mut self, address: Option<Ipv4Addr>) {
+    pub(super) fn release(&mut self, address: Option<Ipv4Addr>) {
         if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
-            self.taken[usize::from(last >> 7)] &= !(1 << (last & 127));
+            self.allocated[usize::from(last >> 7)] &= !(1 << (last & 127));
         }
     }
 }
@@ -98,15 +98,15 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
 }
 
 /// The whole status, as a strategic merge patch, which keeps conditions of other clients.
-pub(super) fn status(
+pub(super) fn node_status(
     name: &str,
     number: u16,
     behaviour: &NodeBehaviour,
-    shown: &[wire::Condition],
+    shown: &[wire::WireCondition],
     now: Timestamp,
 ) -> Value {
     let resources = json!({"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"});
-    let conditions = conditions(behaviour, shown).into_iter().map(|it| {
+    let conditions = current_conditions(behaviour, shown).into_iter().map(|it| {
         let before = shown.iter().find(|shown| *shown.r#type == *it.kind && *shown.status == *it.status());
         let since = before.and_then(|it| it.last_transition_time).unwrap_or(now);
         json!({
@@ -114,8 +114,8 @@ pub(super) fn status(
             "status": it.status(),
             "reason": it.reason,
             "message": it.message,
-            "lastHeartbeatTime": seconds(now),
-            "lastTransitionTime": seconds(since),
+            "lastHeartbeatTime": format_seconds(now),
+            "lastTransitionTime": format_seconds(since),
         })
     });
     json!({
@@ -142,7 +142,7 @@ pub(super) fn status(
     })
 }
 
-pub(super) fn seconds(at: Timestamp) -> String {
+pub(super) fn format_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -155,60 +155,60 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
 }
 
 /// Whether the API server has the node's current conditions.
-pub(super) fn is_as_said(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> bool {
-    let current = conditions(behaviour, shown);
+pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
+    let current = current_conditions(behaviour, shown);
     current
         .iter()
         .all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
 }
 
-struct Condition {
+struct SimulatedCondition {
     kind: &'static str,
-    holds: bool,
+    is_true: bool,
     reason: &'static str,
     message: &'static str,
 }
 
-impl Condition {
+impl SimulatedCondition {
     fn status(&self) -> &'static str {
-        if self.holds { "True" } else { "False" }
+        if self.is_true { "True" } else { "False" }
     }
 }
 
-fn conditions(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> Vec<Condition> {
-    let condition = |kind, holds, reason, message| Condition { kind, holds, reason, message };
+fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
+    let condition = |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
     let pressure = |trouble, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
-        let holds = behaviour.has(trouble);
+        let holds = behaviour.has_fault(trouble);
         let [reason, message] = if holds { if_so } else { if_not };
         condition(kind, holds, reason, message)
     };
     let mut all = vec![
         pressure(
-            Trouble::MemoryPressure,
+            NodeFault::MemoryPressure,
             "MemoryPressure",
             ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
             ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
         ),
         pressure(
-            Trouble::DiskPressure,
+            NodeFault::DiskPressure,
             "DiskPressure",
             ["KubeletHasDiskPressure", "kubelet has disk pressure"],
             ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
         ),
         pressure(
-            Trouble::PidPressure,
+            NodeFault::PidPressure,
             "PIDPressure",
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
         ),
-        if behaviour.has(Trouble::NotReady) {
+        if behaviour.has_fault(NodeFault::NotReady) {
             condition("Ready", false, "KubeletNotReady", "container runtime is down")
         } else {
             condition("Ready", true, "KubeletReady", "kubelet is posting ready status")
         },
     ];
     // The kubelet does not set this condition, so it is reported only if it is, or was, True.
-    if behaviour.has(Trouble::NetworkUnavailable) {
+    if behaviour.has_fault(NodeFault::NetworkUnavailable) {
         all.push(condition(
             "NetworkUnavailable",
             true,

@@ -15,14 +15,14 @@ use muster_api::time::{Time, earliest};
 use muster_engine::kubelet::pod::{self as kubelet, Action, Object, Outcome, Probe, ProbeKind};
 use serde_json::Value;
 
-use super::behaviour::{ContainerBehaviour, Pace, Stop};
-use super::clock::shifted;
+use super::behaviour::{ContainerBehaviour, ContainerTimings, StopBehaviour};
+use super::clock::shift_timestamp;
 use super::runtime::FakeRuntime;
 use super::wire;
 
 /// A simulated pod.
 #[derive(Debug)]
-pub(super) struct Pod {
+pub(super) struct SimulatedPod {
     pub(super) namespace: Box<str>,
     pub(super) name: Box<str>,
     pub(super) uid: Arc<str>,
@@ -32,23 +32,23 @@ pub(super) struct Pod {
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
     /// The state machine; `None` while the pod is at rest.
-    active: Option<Box<Active>>,
+    active: Option<Box<ActivePod>>,
     /// The resource version of the last write.
     version: u64,
     /// Metadata of the last applied event.
-    seen: Seen,
+    last_change: ChangeMarker,
 }
 
 /// The metadata by which changes of other clients show: of the spec, and the deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct ChangeMarker {
     generation: Option<i64>,
     is_deleted: bool,
     deletion_grace_s: Option<i64>,
 }
 
-impl Seen {
-    fn of(event: &wire::Pod) -> Self {
+impl ChangeMarker {
+    fn from_event(event: &wire::Pod) -> Self {
         let metadata = &event.metadata;
         Self {
             generation: metadata.generation,
@@ -60,7 +60,7 @@ impl Seen {
 
 /// A pod that has work to do or waits for something.
 #[derive(Debug)]
-struct Active {
+struct ActivePod {
     kubelet: kubelet::Pod,
     object: Arc<Object>,
     /// Actions in progress, and when they complete. `None`: never.
@@ -68,52 +68,52 @@ struct Active {
     /// Probes that have passed; they are not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
     /// The report or deletion that is in flight.
-    sent: Option<Action>,
+    call_in_flight: Option<Action>,
     /// The last event that arrived while a call is in flight.
-    next: Option<wire::Pod>,
+    deferred_event: Option<wire::Pod>,
     /// By how much the wall clock was changed since the pod became active; the pod's own time continues unchanged.
     skew: SignedDuration,
 }
 
 /// The result of a step: an API call, and when to step again.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) call: Option<Call>,
+pub(super) struct PodStep {
+    pub(super) call: Option<PodCall>,
     pub(super) wake_at: Option<Timestamp>,
 }
 
 /// Node address and container timings, which a pod takes from its node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Host {
+pub(super) struct SimulatedHost {
     pub(super) address: Ipv4Addr,
-    pub(super) pace: Pace,
+    pub(super) pace: ContainerTimings,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Call {
+pub(super) enum PodCall {
     /// A strategic merge patch of the status.
     Report(Value),
     /// Delete the pod, whose containers have all stopped.
     Delete,
 }
 
-impl Pod {
+impl SimulatedPod {
     /// Restores the pod from its status: the containers of a restarted node are still running.
     pub(super) fn new(
         event: &wire::Pod,
-        host: Host,
+        host: SimulatedHost,
         now: Timestamp,
         complain: &mut dyn FnMut(String),
     ) -> Option<Self> {
         let behaviour = ContainerBehaviour::read(event.annotations(), complain);
         let object = event.parse().map_err(|error| complain(error.to_string())).ok()?;
-        let mut runtime = FakeRuntime::restore(&object, time(now));
+        let mut runtime = FakeRuntime::restore(&object, to_time(now));
         let running: Vec<(Text, Text, Time)> =
-            runtime.running().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
+            runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
         for (id, name, since) in running {
             let Some(container) = object.spec.find(&name) else { continue };
             let exit =
-                behaviour.of(container.role, &container.image).exit_or_complete(container.role, host.pace);
+                behaviour.for_container(container.role, &container.image).exit_or_complete(container.role, host.pace);
             runtime.schedule_exit(&id, exit, since);
         }
         let mut pod = Self {
@@ -127,28 +127,28 @@ impl Pod {
             runtime,
             active: None,
             version: 0,
-            seen: Seen::of(event),
+            last_change: ChangeMarker::from_event(event),
         };
-        pod.apply(object, host, now);
+        pod.apply_object(object, host, now);
         Some(pod)
     }
 
     /// Applies a watch event.
-    pub(super) fn see(&mut self, event: wire::Pod, host: Host, now: Timestamp) {
+    pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
         // Events up to the last write bring no new status. A deletion or spec change just before that write does
         // matter: its event may arrive after the response.
-        let change = Seen::of(&event);
-        if event.version() <= self.version && change == self.seen {
+        let change = ChangeMarker::from_event(&event);
+        if event.version() <= self.version && change == self.last_change {
             return;
         }
-        if let Some(active) = self.active.as_mut().filter(|it| it.sent.is_some()) {
-            active.next = Some(event);
+        if let Some(active) = self.active.as_mut().filter(|it| it.call_in_flight.is_some()) {
+            active.deferred_event = Some(event);
             return;
         }
         match event.parse() {
             Ok(object) => {
-                self.seen = change;
-                self.apply(object, host, now);
+                self.last_change = change;
+                self.apply_object(object, host, now);
             }
             Err(error) => {
                 tracing::warn!(pod = &*self.name, %error, "cannot decode a pod; keeping its last state")
@@ -156,11 +156,11 @@ impl Pod {
         }
     }
 
-    fn apply(&mut self, mut object: Object, host: Host, now: Timestamp) {
+    fn apply_object(&mut self, mut object: Object, host: SimulatedHost, now: Timestamp) {
         for container in object.spec.init.iter_mut().chain(&mut object.spec.main) {
-            let never_ready = self.behaviour.of(container.role, &container.image).never_ready;
+            let never_ready = self.behaviour.for_container(container.role, &container.image).never_ready;
             if never_ready && container.readiness.is_none() {
-                container.readiness = Some(NEVER_PASSES);
+                container.readiness = Some(NEVER_PASSING_PROBE);
             }
             // Probes pass from the first time on, so liveness probes have no effect and one success is enough.
             container.liveness = None;
@@ -171,20 +171,20 @@ impl Pod {
         let object = Arc::new(object);
         match &mut self.active {
             Some(active) => {
-                let now = active.time(now);
+                let now = active.pod_time(now);
                 active.object = object.clone();
                 active.kubelet.update_spec(object, now);
             }
             None => {
                 let host =
                     kubelet::Host { addresses: vec![host.address.to_string().into()], runtime: "sim".into() };
-                self.active = Some(Box::new(Active {
-                    kubelet: kubelet::Pod::new(object.clone(), host, time(now)),
+                self.active = Some(Box::new(ActivePod {
+                    kubelet: kubelet::Pod::new(object.clone(), host, to_time(now)),
                     object,
                     in_flight: Vec::new(),
                     passed: BTreeSet::new(),
-                    sent: None,
-                    next: None,
+                    call_in_flight: None,
+                    deferred_event: None,
                     skew: SignedDuration::ZERO,
                 }));
             }
@@ -192,55 +192,55 @@ impl Pod {
     }
 
     /// Adjusts to a change of the wall clock, so that no wait becomes longer or shorter.
-    pub(super) fn shift(&mut self, by: SignedDuration) {
+    pub(super) fn adjust_clock(&mut self, by: SignedDuration) {
         if let Some(active) = &mut self.active {
             active.skew = active.skew.saturating_add(by);
         }
     }
 
     /// The call in flight succeeded and produced this resourceVersion.
-    pub(super) fn sent(&mut self, version: u64, host: Host, now: Timestamp) {
+    pub(super) fn call_succeeded(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
         self.version = self.version.max(version);
-        self.answered(Outcome::Done, host, now);
+        self.call_completed(Outcome::Done, host, now);
     }
 
     /// The call in flight failed.
-    pub(super) fn was_refused(&mut self, host: Host, now: Timestamp) {
+    pub(super) fn call_failed(&mut self, host: SimulatedHost, now: Timestamp) {
         let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
-        self.answered(failed, host, now);
+        self.call_completed(failed, host, now);
     }
 
-    fn answered(&mut self, outcome: Outcome, host: Host, now: Timestamp) {
+    fn call_completed(&mut self, outcome: Outcome, host: SimulatedHost, now: Timestamp) {
         let Some(active) = &mut self.active else { return };
-        let at = active.time(now);
-        if let Some(action) = active.sent.take() {
+        let at = active.pod_time(now);
+        if let Some(action) = active.call_in_flight.take() {
             active.kubelet.done(&action, outcome, at);
         }
-        if let Some(event) = active.next.take() {
-            self.see(event, host, now);
+        if let Some(event) = active.deferred_event.take() {
+            self.apply_event(event, host, now);
         }
     }
 
     /// Executes everything that takes no time, then reports it in one status.
-    pub(super) fn step(&mut self, Host { pace, .. }: Host, now: Timestamp) -> Step {
+    pub(super) fn step(&mut self, SimulatedHost { pace, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
-        let Some(active) = active_pod else { return Step { call: None, wake_at: None } };
-        let at = active.time(now);
+        let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
+        let at = active.pod_time(now);
         let address = address.filter(|_| !self.on_host);
         let mut call = None;
         loop {
-            active.finish(runtime, behaviour, pace, at);
-            active.kubelet.update_runtime_state(runtime.state(active.kubelet.mark()), at);
+            active.complete_due(runtime, behaviour, pace, at);
+            active.kubelet.update_runtime_state(runtime.runtime_state(active.kubelet.mark()), at);
             let sync = active.kubelet.sync_runtime(at);
             if sync.actions.is_empty() {
                 break;
             }
             for action in sync.actions {
                 if action == Action::Delete {
-                    call = Some(Call::Delete);
-                    active.sent = Some(action);
+                    call = Some(PodCall::Delete);
+                    active.call_in_flight = Some(action);
                 } else {
-                    active.execute(action, runtime, behaviour, pace, address, at);
+                    active.start_action(action, runtime, behaviour, pace, address, at);
                 }
             }
         }
@@ -249,13 +249,13 @@ impl Pod {
             if active.was_ended_by_another_client() {
                 active.kubelet.done(&sync.actions[0], Outcome::Done, at);
             } else {
-                call = Some(Call::Report(patch.clone()));
-                active.sent = sync.actions.into_iter().next();
+                call = Some(PodCall::Report(patch.clone()));
+                active.call_in_flight = sync.actions.into_iter().next();
             }
         }
         let due = active.in_flight.iter().filter_map(|(due, _)| *due).chain(runtime.next_exit());
         let wake_at = earliest(sync.wake_at, due.min());
-        let step = Step { call, wake_at: wake_at.map(|it| active.wall(it)) };
+        let step = PodStep { call, wake_at: wake_at.map(|it| active.wall_time(it)) };
         let is_at_rest = step.call.is_none()
             && wake_at.is_none()
             && active.in_flight.is_empty()
@@ -268,7 +268,7 @@ impl Pod {
 }
 
 /// A readiness probe that never passes, for a container that has none and is never to be ready.
-const NEVER_PASSES: Probe = Probe {
+const NEVER_PASSING_PROBE: Probe = Probe {
     initial_delay: Duration::ZERO,
     period: Duration::from_secs(10),
     failures_max: 3,
@@ -276,7 +276,7 @@ const NEVER_PASSES: Probe = Probe {
     grace: None,
 };
 
-impl Active {
+impl ActivePod {
     /// Whether another client has set the phase to Succeeded or Failed. The containers stop, and the status stays
     /// as that client wrote it until the pod is deleted.
     fn was_ended_by_another_client(&self) -> bool {
@@ -284,27 +284,27 @@ impl Active {
         has_ended && self.object.deletion_grace.is_none()
     }
 
-    fn time(&self, now: Timestamp) -> Time {
-        time(shifted(now, -self.skew))
+    fn pod_time(&self, now: Timestamp) -> Time {
+        to_time(shift_timestamp(now, -self.skew))
     }
 
-    fn wall(&self, at: Time) -> Timestamp {
-        shifted(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
+    fn wall_time(&self, at: Time) -> Timestamp {
+        shift_timestamp(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }
 
     /// Starts an action. Most take no time.
-    fn execute(
+    fn start_action(
         &mut self,
         action: Action,
         runtime: &mut FakeRuntime,
         behaviour: &ContainerBehaviour,
-        pace: Pace,
+        pace: ContainerTimings,
         address: Option<Ipv4Addr>,
         now: Time,
     ) {
         let of = |name: &str| {
             let container = self.object.spec.find(name);
-            container.map_or_else(ContainerBehaviour::default, |it| behaviour.of(it.role, &it.image))
+            container.map_or_else(ContainerBehaviour::default, |it| behaviour.for_container(it.role, &it.image))
         };
         let outcome = match &action {
             Action::Start { container, .. } => {
@@ -312,9 +312,9 @@ impl Active {
                 return self.in_flight.push((Some(now + takes), action));
             }
             Action::Stop { container, grace, .. } => {
-                let due = match of(container).stop.unwrap_or(Stop::After(pace.stop)) {
-                    Stop::After(takes) => Some(now + takes.min(*grace)),
-                    Stop::Never => None,
+                let due = match of(container).stop.unwrap_or(StopBehaviour::After(pace.stop)) {
+                    StopBehaviour::After(takes) => Some(now + takes.min(*grace)),
+                    StopBehaviour::Never => None,
                 };
                 return self.in_flight.push((due, action));
             }
@@ -333,7 +333,7 @@ impl Active {
             },
             Action::Pull { .. } => Outcome::Pulled { bytes: 0 },
             action => {
-                runtime.execute(action, address, now);
+                runtime.execute_instant_action(action, address, now);
                 Outcome::Done
             }
         };
@@ -341,8 +341,8 @@ impl Active {
     }
 
     /// Completes the exits, starts and stops that are due.
-    fn finish(&mut self, runtime: &mut FakeRuntime, behaviour: &ContainerBehaviour, pace: Pace, now: Time) {
-        runtime.exit_due(now);
+    fn complete_due(&mut self, runtime: &mut FakeRuntime, behaviour: &ContainerBehaviour, pace: ContainerTimings, now: Time) {
+        runtime.exit_due_containers(now);
         let is_deleted = self.object.deletion_grace.is_some();
         let is_due = |(due, action): &mut (Option<Time>, Action)| {
             due.is_some_and(|it| it <= now) || (is_deleted && matches!(action, Action::Start { .. }))
@@ -357,17 +357,17 @@ impl Active {
                 Action::Start { container, position, .. } => {
                     let spec = self.object.spec.all().nth(*position);
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
-                    let id = runtime.start(&self.object.uid, container, &image, &action, now);
+                    let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
                     let exit =
-                        spec.and_then(|it| behaviour.of(it.role, &it.image).exit_or_complete(it.role, pace));
+                        spec.and_then(|it| behaviour.for_container(it.role, &it.image).exit_or_complete(it.role, pace));
                     runtime.schedule_exit(&id, exit, now);
                     Outcome::Started { id }
                 }
                 Action::Stop { container, id, grace, .. } => {
                     let spec = self.object.spec.find(container);
-                    let behaviour = spec.map(|it| behaviour.of(it.role, &it.image)).unwrap_or_default();
-                    let is_killed = matches!(behaviour.stop.unwrap_or(Stop::After(pace.stop)), Stop::After(it) if *grace < it);
-                    runtime.stop(id, is_killed, now);
+                    let behaviour = spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
+                    let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(pace.stop)), StopBehaviour::After(it) if *grace < it);
+                    runtime.stop_container(id, is_killed, now);
                     Outcome::Done
                 }
                 _ => Outcome::Done,
@@ -381,6 +381,6 @@ impl Active {
     }
 }
 
-fn time(at: Timestamp) -> Time {
+fn to_time(at: Timestamp) -> Time {
     Time::from_micros(at.as_microsecond())
 }

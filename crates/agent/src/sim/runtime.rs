@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Container, Object, RuntimeState, Sandbox, State};
 use serde_json::Value;
 
-use super::behaviour::{Exit, KILLED, exit_reason};
+use super::behaviour::{ExitBehaviour, EXIT_CODE_SIGKILL, exit_reason};
 
 /// The sandboxes and containers of one simulated pod.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct FakeRuntime {
     sandboxes: Vec<Sandbox>,
     containers: Vec<Container>,
     /// Scheduled exits: time, container ID and exit.
-    exits: Vec<(Time, Text, Exit)>,
+    exits: Vec<(Time, Text, ExitBehaviour)>,
 }
 
 impl FakeRuntime {
@@ -80,12 +80,12 @@ impl FakeRuntime {
         self.containers.push(container(current_id, count, current));
     }
 
-    pub(super) fn state(&self, mark: u64) -> RuntimeState {
+    pub(super) fn runtime_state(&self, mark: u64) -> RuntimeState {
         RuntimeState { mark, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
     /// Executes an action that takes no time.
-    pub(super) fn execute(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
+    pub(super) fn execute_instant_action(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
         match action {
             Action::RunSandbox { attempt } => {
                 let addresses = address.into_iter().map(|it| it.to_string().into()).collect();
@@ -111,7 +111,7 @@ impl FakeRuntime {
     }
 
     /// Starts the container of [`Action::Start`], and returns its ID.
-    pub(super) fn start(&mut self, uid: &str, name: &Text, image: &Text, action: &Action, now: Time) -> Text {
+    pub(super) fn start_container(&mut self, uid: &str, name: &Text, image: &Text, action: &Action, now: Time) -> Text {
         let Action::Start { sandbox, attempt, hash, .. } = action else { return "".into() };
         let id = container_id(uid, name, *attempt);
         self.containers.push(Container {
@@ -127,7 +127,7 @@ impl FakeRuntime {
         id
     }
 
-    pub(super) fn schedule_exit(&mut self, id: &Text, exit: Option<Exit>, since: Time) {
+    pub(super) fn schedule_exit(&mut self, id: &Text, exit: Option<ExitBehaviour>, since: Time) {
         if let Some(exit) = exit {
             self.exits.push((since + exit.after, id.clone(), exit));
         }
@@ -137,28 +137,28 @@ impl FakeRuntime {
         self.exits.iter().map(|(at, ..)| *at).min()
     }
 
-    pub(super) fn exit_due(&mut self, now: Time) {
-        let due: Vec<(Time, Text, Exit)> = self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
-        due.into_iter().for_each(|(_, id, exit)| self.exit(&id, exit.code, &exit.reason, now));
+    pub(super) fn exit_due_containers(&mut self, now: Time) {
+        let due: Vec<(Time, Text, ExitBehaviour)> = self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
+        due.into_iter().for_each(|(_, id, exit)| self.exit_container(&id, exit.code, &exit.reason, now));
     }
 
-    pub(super) fn stop(&mut self, id: &Text, is_killed: bool, now: Time) {
-        let code = if is_killed { KILLED } else { 0 };
-        self.exit(id, code, exit_reason(code), now);
+    pub(super) fn stop_container(&mut self, id: &Text, is_killed: bool, now: Time) {
+        let code = if is_killed { EXIT_CODE_SIGKILL } else { 0 };
+        self.exit_container(id, code, exit_reason(code), now);
     }
 
     pub(super) fn is_running(&self, id: &Text) -> bool {
         self.containers.iter().any(|it| it.id == *id && matches!(it.state, State::Running { .. }))
     }
 
-    pub(super) fn running(&self) -> impl Iterator<Item = (&Container, Time)> {
+    pub(super) fn running_containers(&self) -> impl Iterator<Item = (&Container, Time)> {
         self.containers.iter().filter_map(|it| match it.state {
             State::Running { since } => Some((it, since)),
             _ => None,
         })
     }
 
-    fn exit(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
+    fn exit_container(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
         self.exits.retain(|(_, it, _)| it != id);
         for container in self.containers.iter_mut().filter(|it| it.id == *id) {
             if let State::Running { since } = container.state {

@@ -8,22 +8,22 @@ use expect_test::{Expect, expect};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::behaviour::{ContainerBehaviour, NodeBehaviour, Pace, Trouble, span};
+use super::behaviour::{ContainerBehaviour, NodeBehaviour, ContainerTimings, NodeFault, parse_duration};
 use super::node;
-use super::pod::{Call, Host, Pod};
+use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 
-const PACE: Pace = Pace { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
+const PACE: ContainerTimings = ContainerTimings { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
 
 /// A pod on a node, and the API server that keeps what the node says.
 struct World {
     object: Value,
-    pod: Pod,
+    pod: SimulatedPod,
     now: Timestamp,
     version: u64,
     told: String,
     gone: bool,
-    pace: Pace,
+    pace: ContainerTimings,
 }
 
 impl World {
@@ -34,7 +34,7 @@ impl World {
         let object =
             json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": scheduled}});
         let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let mut pod = Pod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
+        let mut pod = SimulatedPod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
         pod.address = Some(node::pod_address(1, 5));
         Self { object, pod, now, version: 1, told: String::new(), gone: false, pace: PACE }
     }
@@ -45,13 +45,13 @@ impl World {
         loop {
             let step = self.pod.step(host(self.pace), self.now);
             match step.call {
-                Some(Call::Report(patch)) => {
+                Some(PodCall::Report(patch)) => {
                     self.tell(&patch["status"]);
                     merge(&mut self.object["status"], &patch["status"]);
                     self.changed();
-                    self.pod.sent(self.version, host(self.pace), self.now);
+                    self.pod.call_succeeded(self.version, host(self.pace), self.now);
                 }
-                Some(Call::Delete) => {
+                Some(PodCall::Delete) => {
                     self.line("removed");
                     self.gone = true;
                     return self;
@@ -71,7 +71,7 @@ impl World {
     fn restart(mut self) -> Self {
         self.line("restart");
         self.pod =
-            Pod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}")).unwrap();
+            SimulatedPod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}")).unwrap();
         self
     }
 
@@ -91,7 +91,7 @@ impl World {
     fn changed(&mut self) {
         self.version += 1;
         self.object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.pod.see(seen(&self.object), host(self.pace), self.now);
+        self.pod.apply_event(seen(&self.object), host(self.pace), self.now);
     }
 
     fn tell(&mut self, status: &Value) {
@@ -148,8 +148,8 @@ fn seen(object: &Value) -> wire::Pod {
     serde_json::from_str(&object.to_string()).unwrap()
 }
 
-fn host(pace: Pace) -> Host {
-    Host { address: node::host_address(1), pace }
+fn host(pace: ContainerTimings) -> SimulatedHost {
+    SimulatedHost { address: node::host_address(1), pace }
 }
 
 /// As the API server merges a status: conditions by their type.
@@ -175,7 +175,7 @@ fn one(image: &str) -> Value {
 #[test]
 fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     let mut world = World::new(json!({}), one("web"));
-    let Some(Call::Report(patch)) = world.pod.step(host(PACE), world.now).call else { panic!("no report") };
+    let Some(PodCall::Report(patch)) = world.pod.step(host(PACE), world.now).call else { panic!("no report") };
     world.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     world.object["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     world.object["metadata"]["resourceVersion"] = "2".into();
@@ -183,9 +183,9 @@ fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     merge(&mut world.object["status"], &patch["status"]);
     world.object["metadata"]["resourceVersion"] = "3".into();
     world.version = 3;
-    world.pod.sent(3, host(PACE), world.now);
-    world.pod.see(deletion, host(PACE), world.now);
-    world.pod.see(seen(&world.object), host(PACE), world.now);
+    world.pod.call_succeeded(3, host(PACE), world.now);
+    world.pod.apply_event(deletion, host(PACE), world.now);
+    world.pod.apply_event(seen(&world.object), host(PACE), world.now);
     assert!(world.run(60).gone);
 }
 
@@ -208,7 +208,7 @@ fn a_pod_starts_and_stops() {
 #[test]
 fn what_takes_no_time_is_told_at_once() {
     let mut world = World::new(json!({}), one("web"));
-    world.pace = Pace { start: Duration::ZERO, stop: Duration::ZERO };
+    world.pace = ContainerTimings { start: Duration::ZERO, stop: Duration::ZERO };
     world.run(60).delete(30).run(60).check(&expect![[r#"
         0    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   deleted, with 30 s
@@ -563,14 +563,14 @@ fn what_cannot_be_read_is_said_and_left_out() {
         pod: sim.muster.dev/exit-code: "256" is not an exit code from 0 to 255
         pod: sim.muster.dev/start-delay: "soon" is not a duration such as 0, 300ms, 30s, 5m or 1h
         pod: sim.muster.dev/never-ready: "yes" is neither true nor false
-        NodeBehaviour { troubles: [Silent], start: None, stop: None }
+        NodeBehaviour { faults: [Silent], start: None, stop: None }
         ContainerBehaviour { start: None, stop: Some(Never), exit: None, never_ready: false, image_missing: false }
     "#]].assert_eq(&said);
 }
 
 #[test]
 fn spans() {
-    let said = ["0", "300ms", "30s", "5m", "1h", "9999999h", "5", "s", "", "1d", "-1s"].map(span);
+    let said = ["0", "300ms", "30s", "5m", "1h", "9999999h", "5", "s", "", "1d", "-1s"].map(parse_duration);
     let said = said.map(|it| format!("{it:?}")).join("\n");
     expect![[r#"
         Ok(0ns)
@@ -590,7 +590,7 @@ fn spans() {
 #[test]
 fn a_node_says_what_is_wrong_with_it() {
     let mut said = String::new();
-    let mut shown: Vec<wire::Condition> = Vec::new();
+    let mut shown: Vec<wire::WireCondition> = Vec::new();
     for (at, fail) in
         ["", "not-ready", "memory-pressure,disk-pressure", "pid-pressure", "network-unavailable", ""]
             .into_iter()
@@ -599,8 +599,8 @@ fn a_node_says_what_is_wrong_with_it() {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), fail.to_owned())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
         let now = Timestamp::from_second(at as i64).unwrap();
-        let before = node::is_as_said(&told, &shown);
-        let status = node::status("n", 1, &told, &shown, now);
+        let before = node::is_status_current(&told, &shown);
+        let status = node::node_status("n", 1, &told, &shown, now);
         shown = serde_json::from_value(status["conditions"].clone()).unwrap();
         writeln!(said, "{fail}: {}", if before { "as before" } else { "new" }).unwrap();
         for it in status["conditions"].as_array().unwrap() {
@@ -649,21 +649,21 @@ fn a_node_says_what_is_wrong_with_it() {
 #[test]
 fn which_troubles_stop_what() {
     let mut said = String::new();
-    for trouble in Trouble::ALL {
+    for trouble in NodeFault::ALL {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), trouble.to_string())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
-        let pace = told.pace(PACE);
-        writeln!(said, "{trouble}: speaks {}, works {}, {pace:?}", told.speaks(), told.works()).unwrap();
+        let pace = told.timings(PACE);
+        writeln!(said, "{trouble}: speaks {}, works {}, {pace:?}", told.is_connected(), told.runs_containers()).unwrap();
     }
     expect![[r#"
-        not-ready: speaks true, works false, Pace { start: 1s, stop: 2s }
-        memory-pressure: speaks true, works true, Pace { start: 1s, stop: 2s }
-        disk-pressure: speaks true, works true, Pace { start: 1s, stop: 2s }
-        pid-pressure: speaks true, works true, Pace { start: 1s, stop: 2s }
-        network-unavailable: speaks true, works true, Pace { start: 1s, stop: 2s }
-        silent: speaks false, works false, Pace { start: 1s, stop: 2s }
-        vanish: speaks false, works false, Pace { start: 1s, stop: 2s }
-        slow-start: speaks true, works true, Pace { start: 30s, stop: 2s }
+        not-ready: speaks true, works false, ContainerTimings { start: 1s, stop: 2s }
+        memory-pressure: speaks true, works true, ContainerTimings { start: 1s, stop: 2s }
+        disk-pressure: speaks true, works true, ContainerTimings { start: 1s, stop: 2s }
+        pid-pressure: speaks true, works true, ContainerTimings { start: 1s, stop: 2s }
+        network-unavailable: speaks true, works true, ContainerTimings { start: 1s, stop: 2s }
+        silent: speaks false, works false, ContainerTimings { start: 1s, stop: 2s }
+        vanish: speaks false, works false, ContainerTimings { start: 1s, stop: 2s }
+        slow-start: speaks true, works true, ContainerTimings { start: 30s, stop: 2s }
     "#]]
     .assert_eq(&said);
 }
@@ -671,27 +671,27 @@ fn which_troubles_stop_what() {
 #[test]
 fn addresses_say_the_number() {
     for number in [1, 255, 256, 24_575, 24_576, 24_577, node::NODES_MAX] {
-        let new = node::New { name: "n".into(), number, ..node::New::default() };
-        let object: wire::Node = serde_json::from_value(new.object(Timestamp::UNIX_EPOCH)).unwrap();
-        assert_eq!(node::number(&object), Some(number), "{:?}", object.spec.pod_cidr);
+        let new = node::NewNode { name: "n".into(), number, ..node::NewNode::default() };
+        let object: wire::Node = serde_json::from_value(new.to_object(Timestamp::UNIX_EPOCH)).unwrap();
+        assert_eq!(node::node_number(&object), Some(number), "{:?}", object.spec.pod_cidr);
     }
     for range in ["10.96.0.0/24", "10.250.0.0/24", "10.0.1.4/30", "192.168.0.0/24", "x"] {
         let object = json!({"metadata": {}, "spec": {"podCIDR": range}});
         let object: wire::Node = serde_json::from_value(object).unwrap();
-        assert_eq!(node::number(&object), None, "{range}");
+        assert_eq!(node::node_number(&object), None, "{range}");
     }
 }
 
 #[test]
 fn no_two_pods_of_a_node_have_one_address() {
-    let mut addresses = node::Addresses::new(3);
+    let mut addresses = node::PodAddressPool::new(3);
     let kept = "10.0.3.2".parse().unwrap();
-    assert_eq!(addresses.lend(Some(kept)), kept);
+    assert_eq!(addresses.allocate(Some(kept)), kept);
     let mut lent = vec![kept];
-    lent.extend((0..253).map(|_| addresses.lend(None)));
+    lent.extend((0..253).map(|_| addresses.allocate(None)));
     lent.sort();
     let all: Vec<_> = (1..=254).map(|it| super::node::pod_address(3, it)).collect();
     assert_eq!(lent, all);
-    addresses.take_back(Some(all[200]));
-    assert_eq!([(); 3].map(|()| addresses.lend(None)), [all[200], all[253], all[253]]);
+    addresses.release(Some(all[200]));
+    assert_eq!([(); 3].map(|()| addresses.allocate(None)), [all[200], all[253], all[253]]);
 }

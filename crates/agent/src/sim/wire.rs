@@ -23,7 +23,7 @@ pub(super) struct Pod {
 
 impl Pod {
     pub(super) fn version(&self) -> u64 {
-        version(&self.metadata)
+        resource_version(&self.metadata)
     }
 
     pub(super) fn parse(&self) -> Result<Object, Malformed> {
@@ -34,26 +34,26 @@ impl Pod {
 impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Head {
+        struct PodHead {
             #[serde(deserialize_with = "deserialize_metadata")]
             metadata: ObjectMeta,
             #[serde(default)]
-            spec: Spec,
+            spec: PodSpecHead,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
-        struct Spec {
+        struct PodSpecHead {
             node_name: Option<Box<str>>,
         }
         let json = Box::<RawValue>::deserialize(deserializer)?;
-        let Head { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        let PodHead { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
         Ok(Self { metadata, node_name: spec.node_name, json })
     }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Condition {
+pub(super) struct WireCondition {
     pub(super) r#type: Box<str>,
     pub(super) status: Box<str>,
     pub(super) last_transition_time: Option<Timestamp>,
@@ -79,12 +79,12 @@ pub(super) struct NodeSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeStatus {
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<WireCondition>,
 }
 
 /// The response to a write.
 #[derive(Debug, Deserialize)]
-pub(super) struct Written {
+pub(super) struct WriteResponse {
     #[serde(deserialize_with = "deserialize_metadata")]
     pub(super) metadata: ObjectMeta,
 }
@@ -93,7 +93,7 @@ pub(super) struct Written {
 fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
-    struct Meta {
+    struct MetadataSubset {
         namespace: Option<String>,
         name: Option<String>,
         uid: Option<String>,
@@ -103,7 +103,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
         deletion_timestamp: Option<Timestamp>,
         deletion_grace_period_seconds: Option<i64>,
     }
-    let meta = Meta::deserialize(deserializer)?;
+    let meta = MetadataSubset::deserialize(deserializer)?;
     Ok(ObjectMeta {
         namespace: meta.namespace,
         name: meta.name,
@@ -118,7 +118,7 @@ fn deserialize_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
 }
 
 /// The resourceVersion as a number, which only increases on one server.
-pub(super) fn version(meta: &ObjectMeta) -> u64 {
+pub(super) fn resource_version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 

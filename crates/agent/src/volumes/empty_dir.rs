@@ -9,19 +9,19 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 
-use super::table;
+use super::mount_table;
 
 /// Configuration of an emptyDir volume.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EmptyDir {
-    pub(super) medium: Medium,
+    pub(super) medium: EmptyDirMedium,
     pub(super) group: Option<u32>,
     /// A container mounts it with Bidirectional propagation, so it must be a shared mount.
     pub(super) is_shared: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Medium {
+pub(super) enum EmptyDirMedium {
     Disk,
     Memory { bytes_max: Option<u64> },
 }
@@ -29,24 +29,24 @@ pub(super) enum Medium {
 impl EmptyDir {
     /// Creates the directory, unless the marker file `ready` shows that it exists: later changes belong to the
     /// pod.
-    pub(super) fn make(&self, dir: &Path, ready: &Path) -> io::Result<()> {
-        let mounts = table::read()?;
-        let is_mounted = mounts.iter().any(|it| it.point == dir);
+    pub(super) fn create(&self, dir: &Path, ready: &Path) -> io::Result<()> {
+        let mounts = mount_table::read_mounts()?;
+        let is_mounted = mounts.iter().any(|it| it.mount_point == dir);
         // The marker survives a reboot, a mount does not.
-        let needs_mount = self.is_shared || self.medium != Medium::Disk;
+        let needs_mount = self.is_shared || self.medium != EmptyDirMedium::Disk;
         if dir.is_dir() && ready.exists() && (is_mounted || !needs_mount) {
             return Ok(());
         }
         fs::create_dir_all(dir)?;
         fs::set_permissions(dir, Permissions::from_mode(0o777))?;
-        let is_memory = mounts.iter().any(|it| it.point == dir && it.fs == "tmpfs");
-        if let Medium::Memory { bytes_max } = self.medium
+        let is_memory = mounts.iter().any(|it| it.mount_point == dir && it.filesystem_type == "tmpfs");
+        if let EmptyDirMedium::Memory { bytes_max } = self.medium
             && !is_memory
         {
-            mount_memory(dir, bytes_max)?;
+            mount_tmpfs(dir, bytes_max)?;
         }
         if self.is_shared {
-            if !table::is_mounted(dir)? {
+            if !mount_table::is_mounted(dir)? {
                 mount_bind(dir, dir)?;
             }
             // Private first, else it would join the peer group of the mount that it was bound from.
@@ -64,7 +64,7 @@ impl EmptyDir {
 }
 
 /// Mounts a tmpfs, without swap where the kernel supports that.
-fn mount_memory(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
+fn mount_tmpfs(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
     let size = bytes_max.map(|it| format!("size={it}"));
     let options = |is_noswap: bool| {
         let options = [size.as_deref(), is_noswap.then_some("noswap")];

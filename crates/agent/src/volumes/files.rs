@@ -12,40 +12,40 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::payload::File;
+use super::payload::VolumeFile;
 
-const DATA: &str = "..data";
-const DATA_NEXT: &str = "..data_tmp";
+const DATA_LINK: &str = "..data";
+const DATA_LINK_NEXT: &str = "..data_tmp";
 
 /// Mode bits that fsGroup gets on the files of a read-only volume.
-const GROUP_FILE: u32 = 0o440;
+const GROUP_FILE_MODE: u32 = 0o440;
 /// Mode bits that fsGroup gets on the directories of a read-only volume.
-const GROUP_DIR: u32 = 0o2550;
+const GROUP_DIR_MODE: u32 = 0o2550;
 
 /// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:
 /// `AtomicWriter.Write`.
-pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<()> {
-    let current = match fs::read_link(volume.join(DATA)) {
+pub(super) fn write_files(volume: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<()> {
+    let current = match fs::read_link(volume.join(DATA_LINK)) {
         Ok(link) => Some(link),
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
         Err(why) => return Err(why),
     };
     let is_current = match &current {
-        Some(it) => holds(&volume.join(it), files, group)?,
+        Some(it) => has_exactly(&volume.join(it), files, group)?,
         None => false,
     };
-    let current_dir = if is_current { current } else { Some(exchange(volume, files, group)?) };
+    let current_dir = if is_current { current } else { Some(replace_data_dir(volume, files, group)?) };
 
     let visible_names: BTreeSet<&str> = files.keys().map(|it| it.split('/').next().unwrap_or(it)).collect();
     for name in &visible_names {
-        show(volume, name, group)?;
+        link_file(volume, name, group)?;
     }
     for entry in fs::read_dir(volume)? {
         let entry = entry?;
         let (name, path) = (entry.file_name(), entry.path());
         let Some(name) = name.to_str() else { continue };
         if entry.file_type()?.is_symlink() {
-            let is_ours = fs::read_link(&path)?.starts_with(DATA);
+            let is_ours = fs::read_link(&path)?.starts_with(DATA_LINK);
             if is_ours && !visible_names.contains(name) {
                 fs::remove_file(&path)?;
             }
@@ -57,39 +57,39 @@ pub(super) fn write(volume: &Path, files: &BTreeMap<String, File>, group: Option
 }
 
 /// Writes all files into a new directory and points `..data` to it.
-fn exchange(volume: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<PathBuf> {
+fn replace_data_dir(volume: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<PathBuf> {
     let now = Timestamp::now();
     let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
     let name = PathBuf::from(name);
     let dir = volume.join(&name);
     fs::create_dir(&dir)?;
-    own_dir(&dir, group)?;
+    set_dir_owner(&dir, group)?;
     for (path, file) in files {
         let path = dir.join(path);
         let mut missing: Vec<&Path> = path.ancestors().skip(1).take_while(|it| *it != dir).collect();
         missing.reverse();
         for parent in missing {
             match fs::create_dir(parent) {
-                Ok(()) => own_dir(parent, group)?,
+                Ok(()) => set_dir_owner(parent, group)?,
                 Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(why) => return Err(why),
             }
         }
         fs::write(&path, &file.data)?;
         std::os::unix::fs::chown(&path, file.user, group)?;
-        fs::set_permissions(&path, Permissions::from_mode(mode_of(file, group)))?;
+        fs::set_permissions(&path, Permissions::from_mode(file_mode(file, group)))?;
     }
-    match fs::remove_file(volume.join(DATA_NEXT)) {
+    match fs::remove_file(volume.join(DATA_LINK_NEXT)) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
         _ => {}
     }
-    symlink(&name, volume.join(DATA_NEXT))?;
-    fs::rename(volume.join(DATA_NEXT), volume.join(DATA))?;
+    symlink(&name, volume.join(DATA_LINK_NEXT))?;
+    fs::rename(volume.join(DATA_LINK_NEXT), volume.join(DATA_LINK))?;
     Ok(name)
 }
 
 /// Whether a directory has exactly these files.
-fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::Result<bool> {
+fn has_exactly(dir: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<bool> {
     let mut found = 0;
     let mut pending = vec![dir.to_owned()];
     while let Some(at) = pending.pop() {
@@ -106,7 +106,7 @@ fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::
             let name = path.strip_prefix(dir).ok().and_then(Path::to_str);
             let Some(file) = name.and_then(|it| files.get(it)) else { return Ok(false) };
             let found_file = fs::symlink_metadata(&path)?;
-            let is_same = found_file.mode() & 0o777 == mode_of(file, group)
+            let is_same = found_file.mode() & 0o777 == file_mode(file, group)
                 && found_file.uid() == file.user.unwrap_or(0)
                 && found_file.len() == file.data.len() as u64
                 && fs::read(&path)? == file.data;
@@ -120,8 +120,8 @@ fn holds(dir: &Path, files: &BTreeMap<String, File>, group: Option<u32>) -> io::
 }
 
 /// Creates the visible link of a file.
-fn show(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
-    let (link, target) = (volume.join(name), Path::new(DATA).join(name));
+fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
+    let (link, target) = (volume.join(name), Path::new(DATA_LINK).join(name));
     match fs::read_link(&link) {
         Ok(existing) if existing == target => return Ok(()),
         Ok(_) => fs::remove_file(&link)?,
@@ -140,12 +140,12 @@ fn show(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::lchown(&link, None, group)
 }
 
-fn mode_of(file: &File, group: Option<u32>) -> u32 {
-    if group.is_some() { file.mode | GROUP_FILE } else { file.mode }
+fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
+    if group.is_some() { file.mode | GROUP_FILE_MODE } else { file.mode }
 }
 
-fn own_dir(dir: &Path, group: Option<u32>) -> io::Result<()> {
+fn set_dir_owner(dir: &Path, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::chown(dir, None, group)?;
-    let mode = if group.is_some() { 0o755 | GROUP_DIR } else { 0o755 };
+    let mode = if group.is_some() { 0o755 | GROUP_DIR_MODE } else { 0o755 };
     fs::set_permissions(dir, Permissions::from_mode(mode))
 }

@@ -10,38 +10,38 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{VolumeError, blocking, lock};
+use super::{VolumeError, run_blocking, lock};
 
 /// Runs checks of host paths. Any path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
-    turns: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
+pub(super) struct HostPathChecks {
+    path_locks: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Looks {
+impl HostPathChecks {
     /// Rule: a host path that does not respond is reported and blocks nothing else: at most one check of a path
     /// runs at a time, however often it is retried.
-    pub(super) async fn take<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
         check: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         let turn = {
-            let mut turns = lock(&self.turns);
+            let mut turns = lock(&self.path_locks);
             turns.retain(|_, it| 1 < Arc::strong_count(it));
             turns.entry(path.to_owned()).or_default().clone()
         };
         let checking = async {
             let turn = turn.lock_owned().await;
             // The lock is held until the check ends, even if its caller has timed out.
-            blocking(move || {
+            run_blocking(move || {
                 let _turn = turn;
                 check()
             })
             .await
         };
-        timeout(within, checking).await.unwrap_or_else(|_| Err(VolumeError::Silent { path: path.to_owned() }))
+        timeout(within, checking).await.unwrap_or_else(|_| Err(VolumeError::HostPathTimeout { path: path.to_owned() }))
     }
 }
 
@@ -50,20 +50,20 @@ impl Looks {
 /// Upstream: `hostpath.checkType`.
 ///
 /// Without a type nothing is checked, and the runtime creates a missing directory.
-pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
+pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {
     if kind.is_empty() {
         return Ok(());
     }
     let found = match fs::metadata(path) {
         Ok(it) => Some(it.file_type()),
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => return Err(VolumeError::io("inspect", path, source)),
+        Err(source) => return Err(VolumeError::from_io("inspect", path, source)),
     };
     let is = |test: fn(&fs::FileType) -> bool| found.as_ref().is_some_and(test);
     let refuse = |what| Err(VolumeError::HostPath { path: path.to_owned(), what });
     match kind {
-        "DirectoryOrCreate" if found.is_none() => make_dir(path),
-        "FileOrCreate" if found.is_none() => make_file(path),
+        "DirectoryOrCreate" if found.is_none() => create_dir(path),
+        "FileOrCreate" if found.is_none() => create_file(path),
         "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => refuse("a directory"),
         "File" | "FileOrCreate" if !is(fs::FileType::is_file) => refuse("a file"),
         "Socket" if !is(fs::FileType::is_socket) => refuse("a socket file"),
@@ -76,7 +76,7 @@ pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
 }
 
 /// Rule: a hostPath is absolute and has no `..`.
-pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
+pub(super) fn parse_host_path(path: &str) -> Result<&Path, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: path.into(), why });
     let parsed = Path::new(path);
     if parsed.components().any(|it| it == Component::ParentDir) {
@@ -88,13 +88,13 @@ pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
     Ok(parsed)
 }
 
-fn make_dir(path: &Path) -> Result<(), VolumeError> {
+fn create_dir(path: &Path) -> Result<(), VolumeError> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
-        .map_err(|source| VolumeError::io("create the directory", path, source))
+        .map_err(|source| VolumeError::from_io("create the directory", path, source))
 }
 
-fn make_file(path: &Path) -> Result<(), VolumeError> {
+fn create_file(path: &Path) -> Result<(), VolumeError> {
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
-    made.map(drop).map_err(|source| VolumeError::io("create the file", path, source))
+    made.map(drop).map_err(|source| VolumeError::from_io("create the file", path, source))
 }

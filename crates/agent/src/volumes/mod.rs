@@ -8,9 +8,9 @@ mod empty_dir;
 mod files;
 mod host_path;
 mod payload;
-mod remove;
+mod removal;
 mod sub_path;
-pub(crate) mod table;
+pub(crate) mod mount_table;
 #[cfg(test)]
 mod tests;
 
@@ -29,8 +29,8 @@ use muster_api::resources::{self, ResourceQuantities};
 use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
-use self::empty_dir::{EmptyDir, Medium};
-use self::payload::{Payload, Subject};
+use self::empty_dir::{EmptyDir, EmptyDirMedium};
+use self::payload::{VolumePayload, PodContext};
 use crate::config::Config;
 use crate::references::{ReferenceError, References};
 use crate::runtime::v1::{Mount, MountPropagation};
@@ -40,14 +40,14 @@ pub struct Volumes {
     config: Arc<Config>,
     references: References,
     /// One lock for each pod: operations on its volumes are serialized.
-    turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// UIDs of pods whose volumes are set up and cannot change any more.
-    settled: Mutex<BTreeSet<String>>,
-    looks: host_path::Looks,
+    settled_pods: Mutex<BTreeSet<String>>,
+    host_path_checks: host_path::HostPathChecks,
 }
 
 /// Time for a host path to respond.
-const LOOK_MAX: Duration = Duration::from_secs(10);
+const HOST_PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error of a volume, worded as in the kubelet's `FailedMount` events.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum VolumeError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     #[error("{0}")]
-    Untold(#[from] downward_api::Untold),
+    DownwardApi(#[from] downward_api::Untold),
     #[error("references non-existent {kind} key: {key} ({kind} {name:?})")]
     MissingKey { kind: &'static str, name: String, key: String },
     #[error("missing value for {0}")]
@@ -77,14 +77,14 @@ pub enum VolumeError {
     #[error("cannot {what} {path}: {cause}", path = path.display())]
     Io { what: &'static str, path: PathBuf, cause: io::Error },
     #[error("hostPath {path} does not respond: its disk or file server may be gone", path = path.display())]
-    Silent { path: PathBuf },
+    HostPathTimeout { path: PathBuf },
     /// The message reveals nothing about the machine, because the author of the pod can read it.
     #[error("failed to prepare subPath: it does not exist, or leads out of its volume")]
     SubPath,
 }
 
 impl VolumeError {
-    fn io(what: &'static str, path: &Path, cause: io::Error) -> Self {
+    fn from_io(what: &'static str, path: &Path, cause: io::Error) -> Self {
         Self::Io { what, path: path.to_owned(), cause }
     }
 
@@ -102,9 +102,9 @@ impl Volumes {
         Self {
             config,
             references,
-            turns: Mutex::default(),
-            settled: Mutex::default(),
-            looks: host_path::Looks::default(),
+            pod_locks: Mutex::default(),
+            settled_pods: Mutex::default(),
+            host_path_checks: host_path::HostPathChecks::default(),
         }
     }
 
@@ -118,68 +118,68 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let dir = self.pod_dir(uid)?;
-        let turn = self.turn(uid);
+        let turn = self.pod_lock(uid);
         let _turn = turn.lock().await;
-        make_private(&dir).map_err(|why| VolumeError::io("create", &dir, why))?;
+        create_private_dir(&dir).map_err(|why| VolumeError::from_io("create", &dir, why))?;
 
-        let subject = Subject { pod, value: tree, allocatable };
+        let subject = PodContext { pod, pod_json: tree, allocatable };
         let mut may_change = false;
         for volume in pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()) {
-            let made = self.prepare_one(&dir, volume, &subject).await;
+            let made = self.prepare_volume(&dir, volume, &subject).await;
             may_change |= made.map_err(|why| why.in_volume(&volume.name))?;
         }
         if !may_change {
-            lock(&self.settled).insert(uid.to_owned());
+            lock(&self.settled_pods).insert(uid.to_owned());
         }
         Ok(())
     }
 
     /// Whether nothing but the pod's own containers can change its volumes any more.
     pub fn are_settled(&self, uid: &str) -> bool {
-        lock(&self.settled).contains(uid)
+        lock(&self.settled_pods).contains(uid)
     }
 
     /// Path of an emptyDir volume of a pod; `None` if the name is invalid.
     pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
-        Some(own_place(&self.pod_dir(uid).ok()?, "empty-dir", name(volume).ok()?))
+        Some(pod_volume_dir(&self.pod_dir(uid).ok()?, "empty-dir", validate_path_component(volume).ok()?))
     }
 
     /// Sets up one volume. Returns whether its content may change later.
-    async fn prepare_one(
+    async fn prepare_volume(
         &self,
         pod_dir: &Path,
         volume: &Volume,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
     ) -> Result<bool, VolumeError> {
-        let dir = match self.place(pod_dir, volume)? {
-            Place::Host { path, kind } => {
+        let dir = match self.volume_location(pod_dir, volume)? {
+            VolumeLocation::Host { path, kind } => {
                 let (at, kind) = (path.clone(), kind.to_owned());
-                self.looks.take(&path, LOOK_MAX, move || host_path::check(&at, &kind)).await?;
+                self.host_path_checks.run(&path, HOST_PATH_TIMEOUT, move || host_path::check_type(&at, &kind)).await?;
                 return Ok(false);
             }
-            Place::Own(dir) => dir,
+            VolumeLocation::PodDir(dir) => dir,
         };
-        let group = payload::group(subject.pod);
-        let payload = Payload::of(volume, subject, &self.references).await?;
+        let group = payload::fs_group(subject.pod);
+        let payload = VolumePayload::collect(volume, subject, &self.references).await?;
         let medium = match (&volume.empty_dir, &payload) {
-            (Some(source), _) => medium(source, subject)?,
+            (Some(source), _) => empty_dir_medium(source, subject)?,
             // As with the kubelet, files of ConfigMaps are on disk; files that may hold secrets are in memory
             // only.
-            (None, Some(_)) if volume.config_map.is_some() => Medium::Disk,
-            (None, _) => Medium::Memory { bytes_max: None },
+            (None, Some(_)) if volume.config_map.is_some() => EmptyDirMedium::Disk,
+            (None, _) => EmptyDirMedium::Memory { bytes_max: None },
         };
         let is_shared = volume.empty_dir.is_some() && is_bidirectional(subject.pod, &volume.name);
         let empty = EmptyDir { medium, group, is_shared };
         let ready = pod_dir.join("plugins/kubernetes.io~empty-dir").join(&volume.name).join("ready");
-        let nested = nested_points(subject.pod, &volume.name);
+        let nested = nested_mount_points(subject.pod, &volume.name);
         let may_change = payload.as_ref().is_some_and(|it| it.may_change);
-        blocking(move || {
-            empty.make(&dir, &ready).map_err(|why| VolumeError::io("create", &dir, why))?;
+        run_blocking(move || {
+            empty.create(&dir, &ready).map_err(|why| VolumeError::from_io("create", &dir, why))?;
             let Some(payload) = payload else { return Ok(()) };
-            files::write(&dir, &payload.files, group).map_err(|why| VolumeError::io("write", &dir, why))?;
+            files::write_files(&dir, &payload.files, group).map_err(|why| VolumeError::from_io("write", &dir, why))?;
             for point in nested {
-                let made = sub_path::make_dir(&dir, &point, 0o755);
-                made.map_err(|why| VolumeError::io("create a mount point in", &dir, why))?;
+                let made = sub_path::create_dir_in_volume(&dir, &point, 0o755);
+                made.map_err(|why| VolumeError::from_io("create a mount point in", &dir, why))?;
             }
             Ok(())
         })
@@ -189,7 +189,7 @@ impl Volumes {
 
     /// The mounts of a container, resolved at each of its starts. `recursive_read_only` is whether the runtime
     /// supports recursive read-only mounts.
-    pub async fn mounts(
+    pub async fn container_mounts(
         &self,
         pod: &Pod,
         container: &str,
@@ -199,7 +199,7 @@ impl Volumes {
     ) -> Result<Vec<Mount>, VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let pod_dir = self.pod_dir(uid)?;
-        let turn = self.turn(uid);
+        let turn = self.pod_lock(uid);
         let _turn = turn.lock().await;
 
         let mut made = Vec::with_capacity(mounts.len());
@@ -211,67 +211,67 @@ impl Volumes {
             let target = pod_dir
                 .join("volume-subpaths")
                 .join(&volume.name)
-                .join(name(container)?)
+                .join(validate_path_component(container)?)
                 .join(at.to_string());
-            let request = Wish { volume, mount, env, recursive_read_only };
-            let mounted = self.mount_one(&pod_dir, target, request).await;
+            let request = MountRequest { volume, mount, env, recursive_read_only };
+            let mounted = self.resolve_mount(&pod_dir, target, request).await;
             made.extend(mounted.map_err(|why| why.in_mount(&mount.name, container))?);
         }
         Ok(made)
     }
 
-    async fn mount_one(
+    async fn resolve_mount(
         &self,
         pod_dir: &Path,
         target: PathBuf,
-        request: Wish<'_>,
+        request: MountRequest<'_>,
     ) -> Result<Vec<Mount>, VolumeError> {
-        let Wish { volume, mount, env, recursive_read_only } = request;
-        let (place, kind) = match self.place(pod_dir, volume)? {
-            Place::Host { path, kind } => (path, Some(kind.to_owned())),
-            Place::Own(dir) => (dir, None),
+        let MountRequest { volume, mount, env, recursive_read_only } = request;
+        let (place, kind) = match self.volume_location(pod_dir, volume)? {
+            VolumeLocation::Host { path, kind } => (path, Some(kind.to_owned())),
+            VolumeLocation::PodDir(dir) => (dir, None),
         };
         let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
-            (_, Some(text)) if !text.is_empty() => Some(sub_path::parse(&expanded(text, env)?)?),
-            (Some(text), _) if !text.is_empty() => Some(sub_path::parse(text)?),
+            (_, Some(text)) if !text.is_empty() => Some(sub_path::parse_sub_path(&expand_sub_path(text, env)?)?),
+            (Some(text), _) if !text.is_empty() => Some(sub_path::parse_sub_path(text)?),
             _ => None,
         };
         let found = {
             let (place, kind, mode) = (place.clone(), kind.clone(), mount.mount_propagation.clone());
-            let own_paths = self.config.own_paths.clone();
+            let own_paths = self.config.host_path_mappings.clone();
             move || {
                 if let Some(kind) = &kind {
-                    host_path::check(&place, kind)?;
+                    host_path::check_type(&place, kind)?;
                 }
                 let is_whole = sub_path.is_none();
                 let host_path = match sub_path {
                     None => place.clone(),
-                    Some(sub_path) => part(&place, &sub_path, target)?,
+                    Some(sub_path) => mount_sub_path(&place, &sub_path, target)?,
                 };
-                let (propagation, host_path) = propagation(mode.as_deref(), host_path)?;
-                let hidden = if kind.is_some() && is_whole { hidden(&own_paths, &place) } else { Vec::new() };
-                Ok(Found { host_path, propagation, hidden })
+                let (propagation, host_path) = resolve_propagation(mode.as_deref(), host_path)?;
+                let hidden = if kind.is_some() && is_whole { mapped_paths_below(&own_paths, &place) } else { Vec::new() };
+                Ok(ResolvedMount { host_path, propagation, mapped_below: hidden })
             }
         };
         let found = if kind.is_some() {
-            self.looks.take(&place, LOOK_MAX, found).await?
+            self.host_path_checks.run(&place, HOST_PATH_TIMEOUT, found).await?
         } else {
-            blocking(found).await?
+            run_blocking(found).await?
         };
 
-        let container_path = absolute(&mount.mount_path);
+        let container_path = absolute_path(&mount.mount_path);
         let whole = Mount {
             container_path: container_path.clone(),
-            host_path: text(&found.host_path)?,
-            readonly: mount.read_only.unwrap_or(false) || is_files(volume),
+            host_path: path_to_string(&found.host_path)?,
+            readonly: mount.read_only.unwrap_or(false) || is_file_volume(volume),
             propagation: found.propagation.into(),
-            recursive_read_only: is_recursive_read_only(mount, recursive_read_only)?,
+            recursive_read_only: resolve_recursive_read_only(mount, recursive_read_only)?,
             ..Mount::default()
         };
         let mut mounts = vec![whole];
-        for (rest, to) in found.hidden {
-            let container_path = text(&Path::new(&container_path).join(rest))?;
-            mounts.push(Mount { container_path, host_path: text(&to)?, ..mounts[0].clone() });
+        for (rest, to) in found.mapped_below {
+            let container_path = path_to_string(&Path::new(&container_path).join(rest))?;
+            mounts.push(Mount { container_path, host_path: path_to_string(&to)?, ..mounts[0].clone() });
         }
         Ok(mounts)
     }
@@ -280,40 +280,40 @@ impl Volumes {
     /// earlier agent stopped.
     pub async fn clean_up(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid)?;
-        let turn = self.turn(uid);
+        let turn = self.pod_lock(uid);
         let _turn = turn.lock().await;
-        self.references.forget(uid);
-        blocking(move || {
+        self.references.forget_tokens(uid);
+        run_blocking(move || {
             let real = match dir.canonicalize() {
                 Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
-                other => other.map_err(|why| VolumeError::io("inspect", &dir, why))?,
+                other => other.map_err(|why| VolumeError::from_io("inspect", &dir, why))?,
             };
-            table::unmount_below(&real)
-                .map_err(|why| VolumeError::io("unmount everything below", &dir, why))?;
-            remove::remove(&dir).map_err(|why| VolumeError::io("delete", &dir, why))
+            mount_table::unmount_below(&real)
+                .map_err(|why| VolumeError::from_io("unmount everything below", &dir, why))?;
+            removal::remove_pod_dir(&dir).map_err(|why| VolumeError::from_io("delete", &dir, why))
         })
         .await?;
-        lock(&self.turns).remove(uid);
-        lock(&self.settled).remove(uid);
+        lock(&self.pod_locks).remove(uid);
+        lock(&self.settled_pods).remove(uid);
         Ok(())
     }
 
     fn pod_dir(&self, uid: &str) -> Result<PathBuf, VolumeError> {
-        let pods = self.config.root.join("pods");
+        let pods = self.config.root_dir.join("pods");
         // Canonical, as in the mount table: a symbolic link in the path would hide the mounts.
         let pods = pods.canonicalize().unwrap_or(pods);
-        Ok(pods.join(name(uid)?))
+        Ok(pods.join(validate_path_component(uid)?))
     }
 
-    fn turn(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
-        lock(&self.turns).entry(uid.to_owned()).or_default().clone()
+    fn pod_lock(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
+        lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
 
     /// Location of a volume.
-    fn place<'a>(&self, pod_dir: &Path, volume: &'a Volume) -> Result<Place<'a>, VolumeError> {
+    fn volume_location<'a>(&self, pod_dir: &Path, volume: &'a Volume) -> Result<VolumeLocation<'a>, VolumeError> {
         if let Some(source) = &volume.host_path {
-            let path = self.config.host_path(host_path::parse(&source.path)?);
-            return Ok(Place::Host { path, kind: source.type_.as_deref().unwrap_or_default() });
+            let path = self.config.resolve_host_path(host_path::parse_host_path(&source.path)?);
+            return Ok(VolumeLocation::Host { path, kind: source.type_.as_deref().unwrap_or_default() });
         }
         let kind = if volume.empty_dir.is_some() {
             "empty-dir"
@@ -326,9 +326,9 @@ impl Volumes {
         } else if volume.projected.is_some() {
             "projected"
         } else {
-            return Err(unsupported(volume));
+            return Err(unsupported_volume(volume));
         };
-        Ok(Place::Own(own_place(pod_dir, kind, name(&volume.name)?)))
+        Ok(VolumeLocation::PodDir(pod_volume_dir(pod_dir, kind, validate_path_component(&volume.name)?)))
     }
 }
 
@@ -339,29 +339,29 @@ impl fmt::Debug for Volumes {
 }
 
 /// Whether a path is that of an emptyDir volume.
-pub(crate) fn is_empty_dir(path: &Path) -> bool {
+pub(crate) fn is_empty_dir_path(path: &Path) -> bool {
     path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
 }
 
-fn own_place(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
+fn pod_volume_dir(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
 
-enum Place<'a> {
+enum VolumeLocation<'a> {
     Host { path: PathBuf, kind: &'a str },
-    Own(PathBuf),
+    PodDir(PathBuf),
 }
 
 /// A resolved mount.
-struct Found {
+struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
     /// Paths below the mount that are mapped to the node's own directories, and those directories.
-    hidden: Vec<(PathBuf, PathBuf)>,
+    mapped_below: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A volume mount of a container, and the inputs to resolve it.
-struct Wish<'a> {
+struct MountRequest<'a> {
     volume: &'a Volume,
     mount: &'a VolumeMount,
     env: &'a BTreeMap<String, String>,
@@ -370,7 +370,7 @@ struct Wish<'a> {
 
 /// Rule: a name of the spec that becomes a file name is a single path component: no separator, no `.` or `..`, at
 /// most 253 bytes.
-fn name(text: &str) -> Result<&str, VolumeError> {
+fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     let mut parts = Path::new(text).components();
     let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == text);
     if is_one && text.len() <= 253 && !text.contains('\0') {
@@ -380,8 +380,8 @@ fn name(text: &str) -> Result<&str, VolumeError> {
 }
 
 /// Mounts a subPath of a volume at `target`.
-fn part(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
-    let bound = sub_path::open(volume, sub_path).and_then(|it| sub_path::bind(&it, &target));
+fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
+    let bound = sub_path::open_sub_path(volume, sub_path).and_then(|it| sub_path::bind_mount(&it, &target));
     bound.map_err(|why| {
         tracing::warn!(volume = %volume.display(), sub_path = %sub_path.display(), "cannot prepare a subPath: {why}");
         VolumeError::SubPath
@@ -390,7 +390,7 @@ fn part(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, Volu
 }
 
 /// The mapped host paths below a mount, each with the node's own directory that is to be mounted over it.
-fn hidden(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
+fn mapped_paths_below(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let hidden = own_paths.iter().filter_map(|(from, to)| {
         let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
         // A directory can be mounted only over a directory, and a file, such as a socket, only over a file.
@@ -401,12 +401,12 @@ fn hidden(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathB
 }
 
 /// Creates a pod's directory, which other users of the machine cannot read.
-fn make_private(dir: &Path) -> io::Result<()> {
+fn create_private_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
 }
 
-fn unsupported(volume: &Volume) -> VolumeError {
+fn unsupported_volume(volume: &Volume) -> VolumeError {
     let value = serde_json::to_value(volume).unwrap_or_default();
     let kind = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).find(|it| *it != "name");
     VolumeError::Unsupported(format!(
@@ -417,18 +417,18 @@ fn unsupported(volume: &Volume) -> VolumeError {
 }
 
 /// Whether a volume consists of read-only files.
-fn is_files(volume: &Volume) -> bool {
+fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
 
 /// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the
 /// node's allocatable memory.
 /// Upstream: `calculateEmptyDirMemorySize`.
-fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium, VolumeError> {
+fn empty_dir_medium(source: &EmptyDirVolumeSource, subject: &PodContext<'_>) -> Result<EmptyDirMedium, VolumeError> {
     match source.medium.as_deref().unwrap_or_default() {
-        "" => Ok(Medium::Disk),
+        "" => Ok(EmptyDirMedium::Disk),
         "Memory" => {
-            let spec = &subject.value["spec"];
+            let spec = &subject.pod_json["spec"];
             let limits = |of: &Value| {
                 let amount = of["resources"]["limits"].get("memory").map(Quantity::from_json);
                 amount.map(|it| ("memory".to_owned(), it)).into_iter().collect::<ResourceQuantities>()
@@ -442,7 +442,7 @@ fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium
             let stated = source.size_limit.as_ref().and_then(|it| Quantity::parse(&it.0).ok());
             let some = |it: Option<Quantity>| it.filter(|it| !it.is_zero() && !it.is_negative());
             let most = [some(stated), some(of_pod).or(some(of_node))].into_iter().flatten().min();
-            Ok(Medium::Memory { bytes_max: most.and_then(|it| u64::try_from(it.units()).ok()) })
+            Ok(EmptyDirMedium::Memory { bytes_max: most.and_then(|it| u64::try_from(it.units()).ok()) })
         }
         other => Err(VolumeError::Unsupported(format!(
             "emptyDir medium {other:?} is not supported by this node: it supports the disk (\"\") and \"Memory\""
@@ -451,7 +451,7 @@ fn medium(source: &EmptyDirVolumeSource, subject: &Subject<'_>) -> Result<Medium
 }
 
 /// Whether a mount is recursively read-only. Upstream: `resolveRecursiveReadOnly`.
-fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, VolumeError> {
+fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, VolumeError> {
     let refuse = |why: String| {
         Err(VolumeError::Unsupported(format!("requested recursive read-only mode, but it is {why}")))
     };
@@ -480,15 +480,15 @@ fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, Vo
 ///
 /// Also returns the path for the runtime with symbolic links resolved: the runtime checks the mount of the path as
 /// written, and a link may lead to another mount.
-fn propagation(mode: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
+fn resolve_propagation(mode: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
     let mode = mode.unwrap_or("None");
     if mode == "None" {
         return Ok((MountPropagation::PropagationPrivate, path));
     }
-    let real = path.canonicalize().map_err(|why| VolumeError::io("inspect", &path, why))?;
+    let real = path.canonicalize().map_err(|why| VolumeError::from_io("inspect", &path, why))?;
     let mounts =
-        table::read().map_err(|why| VolumeError::io("read", Path::new("/proc/self/mountinfo"), why))?;
-    let under = table::over(&mounts, &real);
+        mount_table::read_mounts().map_err(|why| VolumeError::from_io("read", Path::new("/proc/self/mountinfo"), why))?;
+    let under = mount_table::mount_of_path(&mounts, &real);
     let is_shared = under.is_some_and(|it| it.is_shared);
     match mode {
         "HostToContainer" if is_shared || under.is_some_and(|it| it.is_slave) => {
@@ -497,7 +497,7 @@ fn propagation(mode: Option<&str>, path: PathBuf) -> Result<(MountPropagation, P
         "HostToContainer" => Ok((MountPropagation::PropagationPrivate, real)),
         "Bidirectional" if is_shared => Ok((MountPropagation::PropagationBidirectional, real)),
         "Bidirectional" => {
-            let point = under.map_or(Path::new("/"), |it| &it.point).display();
+            let point = under.map_or(Path::new("/"), |it| &it.mount_point).display();
             Err(VolumeError::Unsupported(format!(
                 "path {} is mounted on {point} but it is not a shared mount: `mount --make-rshared {point}` on the \
                  machine makes it one",
@@ -516,7 +516,7 @@ fn is_bidirectional(pod: &Pod, volume: &str) -> bool {
 
 /// Mount points of other volumes within a read-only volume, where the runtime could not create them. Upstream:
 /// `MakeNestedMountpoints`.
-fn nested_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
+fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     let within = |of_one: &[VolumeMount]| {
         let mut points = Vec::new();
         for own in of_one.iter().filter(|it| it.name == volume) {
@@ -545,7 +545,7 @@ fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     })
 }
 
-fn expanded(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
+fn expand_sub_path(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
     let mut missing = Vec::new();
     let lookup = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
     let expanded = downward_api::expand(text, lookup, &mut |name| missing.push(name.to_owned()));
@@ -554,11 +554,11 @@ fn expanded(text: &str, env: &BTreeMap<String, String>) -> Result<String, Volume
     if missing.is_empty() { Ok(expanded) } else { Err(VolumeError::MissingVariable(missing.join(", "))) }
 }
 
-fn absolute(path: &str) -> String {
+fn absolute_path(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-fn text(path: &Path) -> Result<String, VolumeError> {
+fn path_to_string(path: &Path) -> Result<String, VolumeError> {
     let named = path.to_str().map(str::to_owned);
     named.ok_or_else(|| VolumeError::Path { path: path.display().to_string(), why: "must be UTF-8" })
 }
@@ -568,7 +568,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs blocking work on the blocking thread pool.
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
 ) -> Result<T, VolumeError> {
     match tokio::task::spawn_blocking(work).await {

@@ -15,26 +15,26 @@ use crate::references::{ReferenceError, References};
 
 /// Total size of a volume's files: sixteen full ConfigMaps. They are held in memory that no container is charged
 /// for.
-const BYTES_MAX: usize = 16 << 20;
+const VOLUME_BYTES_MAX: usize = 16 << 20;
 
 /// Longest file name of the kernel, in bytes.
-const NAME_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = 255;
 /// Longest path of the kernel, in bytes.
-const PATH_MAX: usize = 4096;
+const PATH_BYTES_MAX: usize = 4096;
 
-const MODE_DEFAULT: i32 = 0o644;
+const DEFAULT_MODE: i32 = 0o644;
 
 /// The files of one volume, by their paths in it.
 #[derive(Debug, Default)]
-pub(super) struct Payload {
-    pub(super) files: BTreeMap<String, File>,
+pub(super) struct VolumePayload {
+    pub(super) files: BTreeMap<String, VolumeFile>,
     /// Whether the files may be different at the next refresh.
     pub(super) may_change: bool,
     bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct File {
+pub(super) struct VolumeFile {
     pub(super) data: Vec<u8>,
     pub(super) mode: u32,
     /// Owner of the file, if it is not root.
@@ -42,17 +42,17 @@ pub(super) struct File {
 }
 
 /// The pod whose volumes are set up, and the inputs of the downward API.
-pub(super) struct Subject<'a> {
+pub(super) struct PodContext<'a> {
     pub(super) pod: &'a Pod,
-    pub(super) value: &'a Value,
+    pub(super) pod_json: &'a Value,
     pub(super) allocatable: &'a ResourceQuantities,
 }
 
-impl Payload {
+impl VolumePayload {
     /// Collects the files of a volume; `None` for a volume that does not consist of files.
-    pub(super) async fn of(
+    pub(super) async fn collect(
         volume: &Volume,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
         references: &References,
     ) -> Result<Option<Self>, VolumeError> {
         let mut payload = Self::default();
@@ -61,7 +61,7 @@ impl Payload {
         } else if let Some(source) = &volume.secret {
             payload.add_secret(source, source.default_mode, subject, references).await?;
         } else if let Some(source) = &volume.downward_api {
-            payload.add_downward(source.items.iter().flatten(), source.default_mode, subject)?;
+            payload.add_downward_api(source.items.iter().flatten(), source.default_mode, subject)?;
         } else if let Some(source) = &volume.projected {
             for part in source.sources.iter().flatten() {
                 payload.add_projection(part, source.default_mode, subject, references).await?;
@@ -76,7 +76,7 @@ impl Payload {
         &mut self,
         part: &VolumeProjection,
         mode: Option<i32>,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         if let Some(it) = &part.config_map {
@@ -93,15 +93,15 @@ impl Payload {
             };
             self.add_secret(&source, mode, subject, references).await
         } else if let Some(it) = &part.downward_api {
-            self.add_downward(it.items.iter().flatten(), mode, subject)
+            self.add_downward_api(it.items.iter().flatten(), mode, subject)
         } else if let Some(it) = &part.service_account_token {
             let audience = it.audience.as_deref().filter(|it| !it.is_empty());
-            let token = references.token(subject.pod, audience, it.expiration_seconds).await?;
-            let (user, group) = (common_user(subject.pod), group(subject.pod));
+            let token = references.service_account_token(subject.pod, audience, it.expiration_seconds).await?;
+            let (user, group) = (common_user(subject.pod), fs_group(subject.pod));
             // Only its user may read a token; a group gets access by ownership.
             let mode = if user.is_some() || group.is_some() { Some(0o600) } else { mode };
             self.may_change = true;
-            self.add(&it.path, token.as_bytes().to_vec(), mode, user)
+            self.add_file(&it.path, token.as_bytes().to_vec(), mode, user)
         } else {
             let kind = if part.cluster_trust_bundle.is_some() {
                 "clusterTrustBundle"
@@ -118,12 +118,12 @@ impl Payload {
         &mut self,
         source: &ConfigMapVolumeSource,
         mode: Option<i32>,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
-        let found = references.config_map(namespace(subject.pod), &source.name).await;
-        let Some(ConfigMap { data, binary_data, immutable, .. }) = present(found, is_optional)? else {
+        let found = references.config_map(pod_namespace(subject.pod), &source.name).await;
+        let Some(ConfigMap { data, binary_data, immutable, .. }) = found_or_optional(found, is_optional)? else {
             self.may_change = true;
             return Ok(());
         };
@@ -138,13 +138,13 @@ impl Payload {
         &mut self,
         source: &SecretVolumeSource,
         mode: Option<i32>,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
         references: &References,
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let name = source.secret_name.as_deref().unwrap_or_default();
-        let found = references.secret(namespace(subject.pod), name).await;
-        let Some(Secret { data, immutable, .. }) = present(found, is_optional)? else {
+        let found = references.secret(pod_namespace(subject.pod), name).await;
+        let Some(Secret { data, immutable, .. }) = found_or_optional(found, is_optional)? else {
             self.may_change = true;
             return Ok(());
         };
@@ -164,7 +164,7 @@ impl Payload {
     ) -> Result<(), VolumeError> {
         let Some(items) = items.filter(|it| !it.is_empty()) else {
             for (key, bytes) in data {
-                self.add(&key, bytes, mode, None)?;
+                self.add_file(&key, bytes, mode, None)?;
             }
             return Ok(());
         };
@@ -173,7 +173,7 @@ impl Payload {
             let is_used_again = items[at + 1..].iter().any(|it| it.key == item.key);
             let bytes = if is_used_again { data.get(&item.key).cloned() } else { data.remove(&item.key) };
             match bytes {
-                Some(bytes) => self.add(&item.path, bytes, item.mode.or(mode), None)?,
+                Some(bytes) => self.add_file(&item.path, bytes, item.mode.or(mode), None)?,
                 None if is_optional => {}
                 None => {
                     return Err(VolumeError::MissingKey { kind, name: name.into(), key: item.key.clone() });
@@ -183,64 +183,64 @@ impl Payload {
         Ok(())
     }
 
-    fn add_downward<'a>(
+    fn add_downward_api<'a>(
         &mut self,
         items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
         mode: Option<i32>,
-        subject: &Subject<'_>,
+        subject: &PodContext<'_>,
     ) -> Result<(), VolumeError> {
         for item in items {
             let resolved = if let Some(it) = &item.field_ref {
                 self.may_change = true;
-                downward_api::field(subject.value, &it.field_path)
+                downward_api::field(subject.pod_json, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
-                downward_api::resource(subject.value, container, &it.resource, divisor, subject.allocatable)
+                downward_api::resource(subject.pod_json, container, &it.resource, divisor, subject.allocatable)
             } else {
                 Ok(String::new())
             };
-            self.add(&item.path, resolved?.into_bytes(), item.mode.or(mode), None)?;
+            self.add_file(&item.path, resolved?.into_bytes(), item.mode.or(mode), None)?;
         }
         Ok(())
     }
 
-    fn add(
+    fn add_file(
         &mut self,
         path: &str,
         data: Vec<u8>,
         mode: Option<i32>,
         user: Option<u32>,
     ) -> Result<(), VolumeError> {
-        let path = clean(path)?;
+        let path = validate_file_path(path)?;
         self.bytes = self.bytes.saturating_add(data.len());
-        if self.bytes > BYTES_MAX {
-            return Err(VolumeError::TooLarge { bytes_max: BYTES_MAX });
+        if self.bytes > VOLUME_BYTES_MAX {
+            return Err(VolumeError::TooLarge { bytes_max: VOLUME_BYTES_MAX });
         }
-        let mode = u32::try_from(mode.unwrap_or(MODE_DEFAULT)).unwrap_or_default() & 0o777;
-        self.files.insert(path, File { data, mode, user });
+        let mode = u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default() & 0o777;
+        self.files.insert(path, VolumeFile { data, mode, user });
         Ok(())
     }
 }
 
 /// Rule: a file stays within its volume: its path is relative, has no `..`, and does not begin with `..`, which is
 /// reserved for the volume's own names. Upstream: `validatePath` of the atomic writer.
-fn clean(path: &str) -> Result<String, VolumeError> {
-    let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_MAX).collect(), why });
+fn validate_file_path(path: &str) -> Result<String, VolumeError> {
+    let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_BYTES_MAX).collect(), why });
     if path.is_empty() || path.contains('\0') {
         return refuse("must not be empty");
     }
     if path.starts_with('/') {
         return refuse("must be relative path");
     }
-    if path.len() > PATH_MAX {
+    if path.len() > PATH_BYTES_MAX {
         return refuse("must be less than or equal to 4096 characters");
     }
     let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
     if parts.contains(&"..") {
         return refuse("must not contain '..'");
     }
-    if parts.iter().any(|it| it.len() > NAME_MAX) {
+    if parts.iter().any(|it| it.len() > NAME_BYTES_MAX) {
         return refuse("filenames must be less than or equal to 255 characters");
     }
     match parts.first() {
@@ -251,7 +251,7 @@ fn clean(path: &str) -> Result<String, VolumeError> {
 }
 
 /// The pod's fsGroup.
-pub(super) fn group(pod: &Pod) -> Option<u32> {
+pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
 }
@@ -268,13 +268,13 @@ fn common_user(pod: &Pod) -> Option<u32> {
     u32::try_from(first).ok().filter(|_| is_common)
 }
 
-fn namespace(pod: &Pod) -> &str {
+fn pod_namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-fn present<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, ReferenceError> {
+fn found_or_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, ReferenceError> {
     match found {
-        Err(why) if is_optional && why.is_missing() => Ok(None),
+        Err(why) if is_optional && why.is_not_found() => Ok(None),
         other => other.map(Some),
     }
 }

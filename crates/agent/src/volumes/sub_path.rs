@@ -15,13 +15,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::mount_bind;
 
-use super::{VolumeError, table};
+use super::{VolumeError, mount_table};
 
 /// Attempts to resolve a path: the kernel gives up when directories are moved meanwhile.
-const TRIES: u32 = 16;
+const RESOLVE_ATTEMPTS: u32 = 16;
 
 /// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.
-pub(super) fn parse(sub_path: &str) -> Result<PathBuf, VolumeError> {
+pub(super) fn parse_sub_path(sub_path: &str) -> Result<PathBuf, VolumeError> {
     let refuse = |why| Err(VolumeError::Path { path: sub_path.into(), why });
     let path = Path::new(sub_path);
     if path.is_absolute() || sub_path.contains('\0') {
@@ -35,35 +35,35 @@ pub(super) fn parse(sub_path: &str) -> Result<PathBuf, VolumeError> {
 
 /// Rule: a subPath stays in its volume whatever symbolic links a container creates; missing directories are
 /// created with the volume's own mode. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
-pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_sub_path(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if sub_path.as_os_str().is_empty() {
         return Ok(base);
     }
-    match beneath(&base, sub_path, OFlags::PATH) {
+    match open_beneath(&base, sub_path, OFlags::PATH) {
         Err(Errno::NOENT) => {
-            make(&base, sub_path, Mode::from_raw_mode(fstat(&base)?.st_mode & 0o7777))?;
-            Ok(beneath(&base, sub_path, OFlags::PATH)?)
+            create_dirs(&base, sub_path, Mode::from_raw_mode(fstat(&base)?.st_mode & 0o7777))?;
+            Ok(open_beneath(&base, sub_path, OFlags::PATH)?)
         }
         other => Ok(other?),
     }
 }
 
 /// Creates a directory and its parents in a volume.
-pub(super) fn make_dir(volume: &Path, path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn create_dir_in_volume(volume: &Path, path: &Path, mode: u32) -> io::Result<()> {
     let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    match beneath(&base, path, OFlags::PATH) {
-        Err(Errno::NOENT) => make(&base, path, Mode::from_raw_mode(mode)),
+    match open_beneath(&base, path, OFlags::PATH) {
+        Err(Errno::NOENT) => create_dirs(&base, path, Mode::from_raw_mode(mode)),
         other => Ok(other.map(drop)?),
     }
 }
 
-fn make(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
-    let mut parent = beneath(base, Path::new("."), OFlags::PATH)?;
+fn create_dirs(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
+    let mut parent = open_beneath(base, Path::new("."), OFlags::PATH)?;
     let mut done = PathBuf::new();
     for name in path.components() {
         done.push(name);
-        let next = beneath(base, &done, OFlags::PATH | OFlags::DIRECTORY);
+        let next = open_beneath(base, &done, OFlags::PATH | OFlags::DIRECTORY);
         parent = match next {
             Err(Errno::NOENT) => {
                 match mkdirat(&parent, name.as_os_str(), mode) {
@@ -71,7 +71,7 @@ fn make(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
                     Err(why) => return Err(why.into()),
                 }
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-                let made = beneath(&parent, Path::new(&name), flags)?;
+                let made = open_beneath(&parent, Path::new(&name), flags)?;
                 // Independent of the process's umask.
                 fchmod(&made, mode)?;
                 made
@@ -82,13 +82,13 @@ fn make(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
-fn beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open_beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;
     loop {
         tries += 1;
         match openat2(base.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), within) {
-            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {}
+            Err(Errno::AGAIN | Errno::INTR) if tries < RESOLVE_ATTEMPTS => {}
             other => return other,
         }
     }
@@ -96,14 +96,14 @@ fn beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno
 
 /// Bind-mounts an opened file at a path in the pod's directory, which no container can change. An existing mount
 /// of the same file stays.
-pub(super) fn bind(opened: &OwnedFd, target: &Path) -> io::Result<()> {
+pub(super) fn bind_mount(opened: &OwnedFd, target: &Path) -> io::Result<()> {
     let opened_stat = fstat(opened)?;
-    if table::is_mounted(target)? {
+    if mount_table::is_mounted(target)? {
         let existing = statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?;
         if (existing.st_dev, existing.st_ino) == (opened_stat.st_dev, opened_stat.st_ino) {
             return Ok(());
         }
-        table::unmount_one(target)?;
+        mount_table::unmount_point(target)?;
     }
     let is_dir = FileType::from_raw_mode(opened_stat.st_mode) == FileType::Directory;
     match fs::symlink_metadata(target) {

@@ -16,7 +16,7 @@ use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use serde_json::{Value, json};
 
-use super::{Volumes, table};
+use super::{Volumes, mount_table};
 use crate::config::{Config, example};
 use crate::references::References;
 
@@ -65,12 +65,12 @@ impl Bed {
         let var_log = root.join("var-log");
         fs::create_dir_all(&var_log).unwrap();
         let config = Config {
-            root: root.join("node"),
-            own_paths: vec![("/var/log".into(), var_log.clone())],
+            root_dir: root.join("node"),
+            host_path_mappings: vec![("/var/log".into(), var_log.clone())],
             var_log,
             ..example()
         };
-        fs::create_dir_all(config.root.join("pods")).unwrap();
+        fs::create_dir_all(config.root_dir.join("pods")).unwrap();
         let volumes = Volumes::new(Arc::new(config), References::new(client));
         Self { root, volumes, objects, tokens }
     }
@@ -99,7 +99,7 @@ impl Bed {
                 let mut alone: Vec<VolumeMount> = container.volume_mounts.clone().unwrap();
                 alone.truncate(at + 1);
                 alone.drain(..at);
-                match self.volumes.mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false).await
+                match self.volumes.container_mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false).await
                 {
                     Err(why) => writeln!(told, "{}! {why}", one.mount_path).unwrap(),
                     Ok(mounts) => {
@@ -127,8 +127,8 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        table::unmount_below(&self.root).unwrap();
-        super::remove::remove(&self.root).unwrap();
+        mount_table::unmount_below(&self.root).unwrap();
+        super::removal::remove_pod_dir(&self.root).unwrap();
     }
 }
 
@@ -158,7 +158,7 @@ fn look(top: &Path, at: &Path, lines: &mut Vec<String>) {
             text.split('/').map(of).collect::<Vec<_>>().join("/")
         };
         let (kind, what) = if meta.is_dir() {
-            let fs = if table::is_mounted(&path).unwrap() { " mounted" } else { "" };
+            let fs = if mount_table::is_mounted(&path).unwrap() { " mounted" } else { "" };
             ('d', fs.to_owned())
         } else if meta.is_symlink() {
             ('l', format!(" -> {}", plain(fs::read_link(&path).unwrap().to_str().unwrap())))
@@ -791,12 +791,12 @@ async fn a_link_that_comes_and_goes_leads_nowhere() {
     let target = bed.root.join("target");
     let (mut made, mut refused) = (0, 0);
     for _ in 0..100 {
-        let opened = super::sub_path::open(&volume, Path::new("a/b"));
-        match opened.and_then(|it| super::sub_path::bind(&it, &target)) {
+        let opened = super::sub_path::open_sub_path(&volume, Path::new("a/b"));
+        match opened.and_then(|it| super::sub_path::bind_mount(&it, &target)) {
             Ok(()) => {
                 made += 1;
                 assert!(!target.join("secret").exists(), "the link was followed");
-                table::unmount_one(&target).unwrap();
+                mount_table::unmount_point(&target).unwrap();
             }
             Err(_) => refused += 1,
         }
@@ -853,7 +853,7 @@ async fn what_is_left_is_deleted_and_nothing_beside_it() {
 #[tokio::test]
 async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
     use std::time::Duration;
-    let (looks, soon) = (super::host_path::Looks::default(), Duration::from_millis(20));
+    let (looks, soon) = (super::host_path::HostPathChecks::default(), Duration::from_millis(20));
     let begun: Arc<AtomicU32> = Arc::default();
     let (answer, wait) = std::sync::mpsc::channel::<()>();
     let counted = begun.clone();
@@ -862,11 +862,11 @@ async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
         wait.recv().ok();
         Ok(())
     };
-    let told = looks.take(Path::new("/gone"), soon, hangs).await.unwrap_err().to_string();
+    let told = looks.run(Path::new("/gone"), soon, hangs).await.unwrap_err().to_string();
     expect!["hostPath /gone does not respond: its disk or file server may be gone"].assert_eq(&told);
     for _ in 0..10 {
         let counted = begun.clone();
-        let looked = looks.take(Path::new("/gone"), soon, move || {
+        let looked = looks.run(Path::new("/gone"), soon, move || {
             counted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
@@ -874,9 +874,9 @@ async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
     }
     assert_eq!(begun.load(Ordering::Relaxed), 1);
     let long = Duration::from_secs(600);
-    looks.take(Path::new("/here"), long, || Ok(())).await.unwrap();
+    looks.run(Path::new("/here"), long, || Ok(())).await.unwrap();
     answer.send(()).unwrap();
-    looks.take(Path::new("/gone"), long, || Ok(())).await.unwrap();
+    looks.run(Path::new("/gone"), long, || Ok(())).await.unwrap();
 }
 
 #[tokio::test]

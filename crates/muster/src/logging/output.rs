@@ -19,65 +19,65 @@ use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Capacity of the queue in lines, and maximum length of a log line: 8 MiB in total.
-const LINES_MAX: usize = 1024;
+const QUEUED_LINES_MAX: usize = 1024;
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Interval between retries after a failed write, while nothing else is logged.
-const RETRY: Duration = Duration::from_secs(2);
+const WRITE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum wait for queued lines when the process exits, and the interval between attempts to enter a full queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-const FLUSH_RETRY: Duration = Duration::from_millis(10);
+const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The first error of [`print_to_stdout`].
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+static STDERR_QUEUE: OnceLock<StderrQueue> = OnceLock::new();
 
 /// Sender of the queue to the thread that writes standard error.
 #[derive(Debug, Clone)]
-pub(super) struct Output(SyncSender<Message>);
+pub(super) struct StderrQueue(SyncSender<QueueMessage>);
 
 #[derive(Debug)]
-enum Message {
+enum QueueMessage {
     Line(Vec<u8>),
     /// Acknowledged when all earlier lines have been written or dropped.
     Flush(SyncSender<()>),
 }
 
 /// Number of lines that could not be queued.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
-impl Output {
+impl StderrQueue {
     /// Starts the writer thread once. If it cannot be started, lines are dropped.
-    pub(super) fn start() -> Self {
+    pub(super) fn start_writer() -> Self {
         let started = || {
-            let (sender, messages) = sync_channel(LINES_MAX);
-            let write = move || write_all(&messages, &mut stderr(), &DROPPED);
+            let (sender, messages) = sync_channel(QUEUED_LINES_MAX);
+            let write = move || write_queued_lines(&messages, &mut stderr(), &DROPPED_LINES);
             let _ = std::thread::Builder::new().name("log".into()).spawn(write);
             Self(sender)
         };
-        OUTPUT.get_or_init(started).clone()
+        STDERR_QUEUE.get_or_init(started).clone()
     }
 
     fn send(&self, line: Vec<u8>) {
-        if self.0.try_send(Message::Line(line)).is_err() {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
+        if self.0.try_send(QueueMessage::Line(line)).is_err() {
+            DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 /// Waits until all queued lines are written or dropped, at most [`FLUSH_TIMEOUT`].
 pub(crate) fn flush() {
-    let Some(output) = OUTPUT.get() else { return };
+    let Some(output) = STDERR_QUEUE.get() else { return };
     let deadline = Instant::now() + FLUSH_TIMEOUT;
     let (done, flushed) = sync_channel(1);
-    let mut message = Message::Flush(done);
+    let mut message = QueueMessage::Flush(done);
     while let Err(TrySendError::Full(rejected)) = output.0.try_send(message) {
         if deadline <= Instant::now() {
             return;
         }
-        std::thread::sleep(FLUSH_RETRY);
+        std::thread::sleep(FLUSH_RETRY_INTERVAL);
         message = rejected;
     }
     let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -85,9 +85,9 @@ pub(crate) fn flush() {
 
 /// Prints lines to standard output, for commands that exit when their work is done. After the first error, which
 /// [`stdout_result`] returns, nothing more is printed.
-pub(crate) fn print(text: impl Display) {
+pub(crate) fn print_to_stdout(text: impl Display) {
     if STDOUT_ERROR.get().is_none()
-        && let Err(error) = write_stdout(&lines(text))
+        && let Err(error) = write_stdout(&with_newline(text))
     {
         let _ = STDOUT_ERROR.set(error);
     }
@@ -105,8 +105,8 @@ pub(crate) fn stdout_result() -> anyhow::Result<()> {
 
 /// Prints the `ready:` line of a long-running process. Errors are ignored, and a standard output that blocks is waited
 /// for at most [`FLUSH_TIMEOUT`].
-pub(crate) fn announce(line: impl Display) {
-    let line = lines(line);
+pub(crate) fn print_ready_line(line: impl Display) {
+    let line = with_newline(line);
     let (done, written) = sync_channel(1);
     let write = move || {
         let _ = write_stdout(&line);
@@ -118,17 +118,17 @@ pub(crate) fn announce(line: impl Display) {
 }
 
 /// Prints lines to standard error through the log queue. Call [`flush`] before the process exits.
-pub(crate) fn print_error(text: impl Display) {
-    Output::start().send(lines(text).into_bytes());
+pub(crate) fn print_to_stderr(text: impl Display) {
+    StderrQueue::start_writer().send(with_newline(text).into_bytes());
 }
 
 /// Replaces the current line of the terminal on standard error.
-pub(crate) fn overwrite_error(line: impl Display) {
-    Output::start().send(format!("\r{line}\x1b[K").into_bytes());
+pub(crate) fn overwrite_terminal_line(line: impl Display) {
+    StderrQueue::start_writer().send(format!("\r{line}\x1b[K").into_bytes());
 }
 
 /// Appends a newline to a text that does not end with one; an empty text stays empty.
-fn lines(text: impl Display) -> String {
+fn with_newline(text: impl Display) -> String {
     let mut text = text.to_string();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -142,7 +142,7 @@ fn write_stdout(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-impl<'a> MakeWriter<'a> for Output {
+impl<'a> MakeWriter<'a> for StderrQueue {
     type Writer = &'a Self;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -150,12 +150,12 @@ impl<'a> MakeWriter<'a> for Output {
     }
 }
 
-impl Write for &Output {
+impl Write for &StderrQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if line.is_empty() {
             return Ok(0);
         }
-        self.send(if line.len() <= LINE_BYTES_MAX { line.to_vec() } else { cut(line) });
+        self.send(if line.len() <= LINE_BYTES_MAX { line.to_vec() } else { truncate_line(line) });
         Ok(line.len())
     }
 
@@ -165,48 +165,48 @@ impl Write for &Output {
 }
 
 /// Truncates a line to [`LINE_BYTES_MAX`] at a UTF-8 character boundary.
-fn cut(line: &[u8]) -> Vec<u8> {
+fn truncate_line(line: &[u8]) -> Vec<u8> {
     let mut kept = String::from_utf8_lossy(&line[..LINE_BYTES_MAX]).trim_end_matches('\u{fffd}').to_owned();
     kept += "…\n";
     kept.into_bytes()
 }
 
-fn write_all(messages: &Receiver<Message>, out: &mut impl Write, dropped: &AtomicU64) {
-    let mut backlog = Backlog { first: None, dropped };
+fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, dropped: &AtomicU64) {
+    let mut backlog = UnwrittenLines { first: None, dropped };
     loop {
         let next = match backlog.is_empty() {
             true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => messages.recv_timeout(RETRY),
+            false => messages.recv_timeout(WRITE_RETRY_INTERVAL),
         };
         match next {
-            Ok(Message::Line(line)) => {
-                if !backlog.write(out) || out.write_all(&line).is_err() {
-                    backlog.add(line);
+            Ok(QueueMessage::Line(line)) => {
+                if !backlog.write_summary(out) || out.write_all(&line).is_err() {
+                    backlog.add_line(line);
                 }
             }
-            Ok(Message::Flush(done)) => {
-                backlog.write(out);
+            Ok(QueueMessage::Flush(done)) => {
+                backlog.write_summary(out);
                 let _ = done.try_send(());
             }
-            Err(RecvTimeoutError::Timeout) => drop(backlog.write(out)),
+            Err(RecvTimeoutError::Timeout) => drop(backlog.write_summary(out)),
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
 }
 
 /// Lines that could not be written since the last successful write.
-struct Backlog<'a> {
+struct UnwrittenLines<'a> {
     /// The first line that could not be written, which usually names the cause.
     first: Option<Vec<u8>>,
     dropped: &'a AtomicU64,
 }
 
-impl Backlog<'_> {
+impl UnwrittenLines<'_> {
     fn is_empty(&self) -> bool {
         self.first.is_none() && self.dropped.load(Ordering::Relaxed) == 0
     }
 
-    fn add(&mut self, line: Vec<u8>) {
+    fn add_line(&mut self, line: Vec<u8>) {
         if self.first.is_none() {
             self.first = Some(line);
         } else {
@@ -215,7 +215,7 @@ impl Backlog<'_> {
     }
 
     /// Writes the first line and the number of the others. Returns whether all of it was written.
-    fn write(&mut self, out: &mut impl Write) -> bool {
+    fn write_summary(&mut self, out: &mut impl Write) -> bool {
         if let Some(line) = &self.first {
             if out.write_all(line).is_err() {
                 return false;
@@ -260,9 +260,9 @@ mod tests {
         let (mut disk, dropped) = (Disk { is_full: true, written: String::new() }, AtomicU64::new(0));
         let write = |disk: &mut Disk, lines: &[&str]| {
             let (sender, messages) = sync_channel(10);
-            lines.iter().for_each(|it| sender.send(Message::Line(it.as_bytes().to_vec())).unwrap());
+            lines.iter().for_each(|it| sender.send(QueueMessage::Line(it.as_bytes().to_vec())).unwrap());
             drop(sender);
-            write_all(&messages, disk, &dropped);
+            write_queued_lines(&messages, disk, &dropped);
         };
         write(&mut disk, &["one\n", "two\n", "three\n"]);
         disk.is_full = false;
@@ -273,32 +273,32 @@ mod tests {
     #[test]
     fn the_first_line_that_failed_is_written_when_there_is_room() {
         let (mut disk, dropped) = (Disk { is_full: true, written: String::new() }, AtomicU64::new(0));
-        let mut backlog = Backlog { first: None, dropped: &dropped };
-        ["one\n", "two\n", "three\n"].iter().for_each(|it| backlog.add(it.as_bytes().to_vec()));
-        assert!(!backlog.write(&mut disk));
+        let mut backlog = UnwrittenLines { first: None, dropped: &dropped };
+        ["one\n", "two\n", "three\n"].iter().for_each(|it| backlog.add_line(it.as_bytes().to_vec()));
+        assert!(!backlog.write_summary(&mut disk));
         disk.is_full = false;
-        assert!(backlog.write(&mut disk));
-        assert!(backlog.write(&mut disk));
+        assert!(backlog.write_summary(&mut disk));
+        assert!(backlog.write_summary(&mut disk));
         assert_eq!(disk.written, "one\nmuster: 2 log lines could not be written\n");
     }
 
     #[test]
     fn a_full_queue_does_not_block() {
         let (sender, messages) = sync_channel(1);
-        let output = Output(sender);
+        let output = StderrQueue(sender);
         for line in ["one\n", "two\n", "three\n"] {
             assert_eq!((&output).write(line.as_bytes()).unwrap(), line.len());
         }
-        assert!(matches!(messages.try_recv(), Ok(Message::Line(it)) if it == b"one\n"));
+        assert!(matches!(messages.try_recv(), Ok(QueueMessage::Line(it)) if it == b"one\n"));
         assert!(messages.try_recv().is_err());
     }
 
     #[test]
     fn a_line_that_is_too_long_is_cut_between_characters() {
         let long = "ä".repeat(LINE_BYTES_MAX);
-        let kept = String::from_utf8(cut(&long.as_bytes()[..long.len() - 2])).unwrap();
+        let kept = String::from_utf8(truncate_line(&long.as_bytes()[..long.len() - 2])).unwrap();
         assert!(kept.ends_with("ä…\n") && kept.len() <= LINE_BYTES_MAX + "…\n".len());
         let odd = format!("x{long}");
-        assert!(String::from_utf8(cut(odd.as_bytes())).unwrap().ends_with("ä…\n"));
+        assert!(String::from_utf8(truncate_line(odd.as_bytes())).unwrap().ends_with("ä…\n"));
     }
 }

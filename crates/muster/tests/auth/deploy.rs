@@ -75,9 +75,10 @@ impl Cluster {
             let config = Kubeconfig::read_from(path).unwrap();
             let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
             let client = kube::Client::try_from(config.unwrap()).unwrap();
-            let nodes = sim::Fleet::register(client, sim::Options { count: 3, ..sim::Options::default() })
-                .await
-                .unwrap();
+            let nodes =
+                sim::Fleet::register(client, sim::FleetOptions { count: 3, ..sim::FleetOptions::default() })
+                    .await
+                    .unwrap();
             tokio::spawn(nodes.run(CancellationToken::new()));
         });
         let kubectl = kubectls().into_values().next_back().expect("there is one");

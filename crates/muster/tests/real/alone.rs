@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use expect_test::expect;
-use muster_agent::join::is_member;
+use muster_agent::join::has_valid_certificate;
 use muster_agent::local_node::LocalNode;
 use muster_agent::runtime::{Cri, Runtime as _, v1::ContainerState};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ fn a_node_goes_on_alone() {
     let server = serve(&mut running, &at, &SHORT);
     control(&mut running);
     for name in ["client.pem", "serving.pem"] {
-        fs::remove_file(place.root().join("pki").join(name)).unwrap();
+        fs::remove_file(place.agent_root().join("pki").join(name)).unwrap();
     }
     fs::write(&flags.token_file, &how_to_join(&dir)[3]).unwrap();
     let agent = flags.start(&mut running, place);
@@ -93,7 +93,7 @@ fn without_a_server(running: &mut Running, place: &LocalNode, flags: &Flags, age
     }
     kill_in_cgroup(&place.cgroup_parent());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    drop(runtime.block_on(place.containerd()).unwrap());
+    drop(runtime.block_on(place.start_containerd()).unwrap());
     let agent = flags.start(running, place);
     // Of the pod that only the server knows nothing can be done.
     until(running, "what the files say runs", || has(place, &["early 2", "late 2"]));
@@ -109,7 +109,7 @@ fn certificates_are_renewed(
     server: &str,
 ) {
     let dir = running.dir.clone();
-    let kept = |name: &str| fs::read_to_string(place.root().join("pki").join(name)).unwrap_or_default();
+    let kept = |name: &str| fs::read_to_string(place.agent_root().join("pki").join(name)).unwrap_or_default();
     until(running, "it joined again", || !kept("client.pem").is_empty() && !kept("serving.pem").is_empty());
     let before = (kept("client.pem"), kept("serving.pem"));
     fs::remove_file(&flags.token_file).unwrap();
@@ -168,7 +168,7 @@ fn certificates_are_renewed(
 
     // One that was killed while it wrote has what it had.
     running.kill(agent);
-    fs::write(place.root().join("pki").join("client.pem.new"), "-----BEGIN CERT").unwrap();
+    fs::write(place.agent_root().join("pki").join("client.pem.new"), "-----BEGIN CERT").unwrap();
     flags.start(running, place);
     let last = lease();
     until(running, "its lease is renewed", || lease() != last);
@@ -178,15 +178,15 @@ fn certificates_are_renewed(
 fn a_certificate_runs_out(running: &mut Running, place: &LocalNode, flags: &Flags, server: usize, at: &str) {
     let dir = running.dir.clone();
     running.kill(server);
-    let pki = place.root().join("pki");
-    until(running, "its certificate is not good any more", || !is_member(&pki));
+    let pki = place.agent_root().join("pki");
+    until(running, "its certificate is not good any more", || !has_valid_certificate(&pki));
     serve(running, at, &[]);
     let wanted =
         "client.pem has no valid certificate any more: give a --token, which `muster token create` creates";
     until(running, "it says what it needs", || running.log().contains(wanted));
 
     fs::write(&flags.token_file, &how_to_join(&dir)[3]).unwrap();
-    until(running, "it joined by itself", || is_member(&pki));
+    until(running, "it joined by itself", || has_valid_certificate(&pki));
     until(running, "it is Ready", || ready_nodes(&dir) == r#""node-1""#);
     assert!(has(place, &["app 0", "early 2", "late 2"]), "{:?}", containers(place));
 }
@@ -207,7 +207,7 @@ impl Flags {
             join[4].clone(),
             join[5].clone(),
             "--static-pods".to_owned(),
-            text(&place.static_pods()),
+            text(&place.static_pod_dir()),
         ]);
         Self { join: flags, token_file }
     }
@@ -230,13 +230,14 @@ fn write_static_pod(place: &LocalNode, name: &str) {
             "containers": [{"name": name, "image": IMAGE, "command": ["sh", "-c", SCRIPT]}],
         },
     });
-    fs::write(place.static_pods().join(format!("{name}.yaml")), pod.to_string()).unwrap();
+    fs::write(place.static_pod_dir().join(format!("{name}.yaml")), pod.to_string()).unwrap();
 }
 
 /// Those that run, as the runtime has them: name, how often each was begun again, and which it is.
 fn containers(place: &LocalNode) -> Vec<(String, String)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listed = runtime.block_on(async { Cri::connect(&place.socket()).containers(None).await });
+    let listed =
+        runtime.block_on(async { Cri::connect(&place.containerd_socket()).list_containers(None).await });
     let running = ContainerState::ContainerRunning as i32;
     let mut all: Vec<_> = listed
         .unwrap_or_default()

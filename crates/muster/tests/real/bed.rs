@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 
 /// Why there are no real nodes here, unless there must be.
 pub(crate) fn cannot() -> Option<String> {
-    let missing = local_node::missing()?.to_string();
+    let missing = local_node::find_missing_tools()?.to_string();
     let wanted = std::env::var_os("MUSTER_TEST_REAL").is_some_and(|it| it != "0");
     assert!(!wanted, "real nodes were asked for with MUSTER_TEST_REAL, and {missing}");
     println!("real nodes: not tested, for {missing}");
@@ -159,7 +159,7 @@ impl Cluster {
         let up = self.up.take().expect("it runs");
         let status = wait_for(up, PATIENCE);
         assert_eq!(status, Some(0), "{}", self.logs());
-        let left = local_node::leftovers(&self.dir).unwrap();
+        let left = local_node::find_leftovers(&self.dir).unwrap();
         assert_eq!(left.0, Vec::<String>::new(), "it is left after an orderly stop");
     }
 
@@ -179,7 +179,7 @@ impl Cluster {
 
     fn machine(&self) -> LocalCluster {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(LocalCluster::open(&self.dir)).unwrap()
+        runtime.block_on(LocalCluster::open_or_create(&self.dir)).unwrap()
     }
 
     pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {

@@ -300,7 +300,7 @@ fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
     };
     cluster.apply(&set("app", "1", &json!({})));
     let before = cluster.pods_when("the set runs", "app", 2, |_| true);
-    let link = cluster.node(2).link();
+    let link = cluster.node(2).link_name();
     let set_link = |to: &str| {
         assert!(Command::new("ip").args(["link", "set", &link, to]).status().unwrap().success());
     };

@@ -140,7 +140,7 @@ fn what_it_may_do(cluster: &Cluster) {
         let own = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
         said = said.replace(own.to_str().unwrap(), "the machine's");
     }
-    let of_node = fs::metadata(cluster.node(1).netns()).unwrap();
+    let of_node = fs::metadata(cluster.node(1).netns_path()).unwrap();
     let of_node = format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&of_node));
     said = said.replace(&of_node, "the node's");
     let plain = said.lines().map(|it| if it.starts_with("mnt mnt:[") { "mnt its own" } else { it });
@@ -227,7 +227,7 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
 
     // Its token lets it do what its account may, and nothing else.
     let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let volumes = cluster.node(1).root().join("pods").join(uid).join("volumes/kubernetes.io~projected");
+    let volumes = cluster.node(1).agent_root().join("pods").join(uid).join("volumes/kubernetes.io~projected");
     let mut all = fs::read_dir(volumes).unwrap().map(|it| it.unwrap().path());
     let token = all.find(|it| it.to_string_lossy().contains("kube-api-access")).unwrap().join("token");
     let token = fs::read_to_string(token).unwrap();

@@ -99,7 +99,7 @@ fn what_it_says_of_itself(cluster: &Cluster) {
 }
 
 fn a_pod_from_a_file(cluster: &Cluster) {
-    let file = cluster.node(1).static_pods().join("web.yaml");
+    let file = cluster.node(1).static_pod_dir().join("web.yaml");
     let write = |words: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  \
@@ -339,7 +339,7 @@ fn an_image_of_a_registry(cluster: &Cluster) {
 }
 
 fn ctr(cluster: &Cluster, args: &[&str]) -> String {
-    let socket = cluster.node(1).socket();
+    let socket = cluster.node(1).containerd_socket();
     let mut command = Command::new("ctr");
     let output = command.arg("--address").arg(socket).args(["-n", "k8s.io"]).args(args).output().unwrap();
     assert!(output.status.success(), "ctr {}: {output:?}", args.join(" "));
@@ -409,7 +409,7 @@ fn pods_rest_with_their_node(cluster: &mut Cluster) {
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  \
          - {{name: main, image: {IMAGE}, command: [sleep, '100000']}}\n"
     );
-    fs::write(cluster.node(1).static_pods().join("web.yaml"), text).unwrap();
+    fs::write(cluster.node(1).static_pod_dir().join("web.yaml"), text).unwrap();
     cluster.wait("the pods run", || {
         ["rests", "web-node-1"].iter().all(|it| is_ready(&cluster.get(&["pod", it]))).then_some(())
     });

@@ -253,7 +253,7 @@ fn what_is_too_much(cluster: &Cluster) {
 
 /// The first node's own certificate is asked for what is the second's.
 fn an_agent_for_another(cluster: &Cluster) {
-    let pem = cluster.node(1).root().join("pki/client.pem");
+    let pem = cluster.node(1).agent_root().join("pki/client.pem");
     let pem = pem.to_str().unwrap();
     let config = fs::read_to_string(cluster.kubeconfig()).unwrap();
     let server = config.lines().find_map(|it| it.trim().strip_prefix("server: ")).unwrap().to_owned();

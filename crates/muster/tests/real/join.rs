@@ -50,10 +50,10 @@ impl Drop for Running {
             println!("{}", self.log());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let cleared = runtime.block_on(local_node::clear(&self.dir, Duration::ZERO));
+        let cleared = runtime.block_on(local_node::clean_up(&self.dir, Duration::ZERO));
         if !thread::panicking() {
             cleared.unwrap();
-            assert_eq!(local_node::leftovers(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
+            assert_eq!(local_node::find_leftovers(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
             fs::remove_dir_all(&self.dir).unwrap();
         }
     }
@@ -61,11 +61,14 @@ impl Drop for Running {
 
 pub(crate) fn agent(place: &LocalNode, join: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net={}", place.netns().display())).arg(env!("CARGO_BIN_EXE_muster")).arg("agent");
+    command
+        .arg(format!("--net={}", place.netns_path().display()))
+        .arg(env!("CARGO_BIN_EXE_muster"))
+        .arg("agent");
     command.args(join).args(["--node-name", &place.name, "--cgroup-parent", &place.cgroup_parent()]);
-    command.arg("--runtime-endpoint").arg(format!("unix://{}", place.socket().display()));
-    command.arg("--root").arg(place.root()).arg("--var-log").arg(place.var_log());
-    command.arg("--cni-conf-dir").arg(place.cni_conf());
+    command.arg("--runtime-endpoint").arg(format!("unix://{}", place.containerd_socket().display()));
+    command.arg("--root").arg(place.agent_root()).arg("--var-log").arg(place.var_log());
+    command.arg("--cni-conf-dir").arg(place.cni_conf_dir());
     command
 }
 
@@ -114,12 +117,12 @@ pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, LocalCluster,
     let running = Running { dir: dir.clone(), children: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (machine, places) = runtime.block_on(async {
-        let machine = LocalCluster::open(&dir).await.unwrap();
+        let machine = LocalCluster::open_or_create(&dir).await.unwrap();
         let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
         for place in &places {
-            place.make().await.unwrap();
-            let containerd = place.containerd().await.unwrap();
-            image::import(&containerd.runtime, archive(), None).await.unwrap();
+            place.create().await.unwrap();
+            let containerd = place.start_containerd().await.unwrap();
+            image::import_archive(&containerd.runtime, archive(), None).await.unwrap();
         }
         (machine, places)
     });
@@ -161,14 +164,14 @@ fn a_missing_sandbox_image_is_brought_along() {
     let Some((_running, _, places)) = machines("pause", 1) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let containerd = Cri::connect(&places[0].socket());
+        let containerd = Cri::connect(&places[0].containerd_socket());
         let wanted = containerd.sandbox_image().await.unwrap().expect("containerd names its sandbox image");
         containerd.remove_image(&wanted).await.unwrap();
-        assert!(containerd.image(&wanted).await.unwrap().is_none());
+        assert!(containerd.image_status(&wanted).await.unwrap().is_none());
         assert_eq!(image::ensure_sandbox_image(&containerd).await.unwrap(), Some(wanted.clone()));
         let began = Instant::now();
         // containerd shows an image a moment after it was made.
-        while containerd.image(&wanted).await.unwrap().is_none() {
+        while containerd.image_status(&wanted).await.unwrap().is_none() {
             assert!(began.elapsed() < PATIENCE, "{wanted} is not there");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

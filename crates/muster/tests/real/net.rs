@@ -134,7 +134,7 @@ fn daemons_are_found_from_every_node() {
         let on_node = |url: &str| {
             let ask = "for i in $(seq 20); do timeout 9 busybox wget -q -O - $0 2>&1; done | sort -u";
             let mut nsenter = Command::new("nsenter");
-            nsenter.arg(format!("--net={}", place.netns().display())).args(["sh", "-c", ask, url]);
+            nsenter.arg(format!("--net={}", place.netns_path().display())).args(["sh", "-c", ask, url]);
             let heard = String::from_utf8(nsenter.output().unwrap().stdout).unwrap();
             heard.lines().collect::<Vec<_>>().join(" ")
         };
@@ -257,7 +257,7 @@ fn packets_find_their_way(cluster: &Cluster) {
             text = text.replace(&pod.address, &format!("POD-{}", &pod.node[5..]));
             text = text.replace(&pod.host, &format!("HOST-{}", &pod.node[5..]));
             // Where its node is for its pods: as that one comes who would else be answered from elsewhere than it asked.
-            let bridge = cluster.node(number_of(&pod.node)).pods().replace(".0/24", ".1");
+            let bridge = cluster.node(number_of(&pod.node)).pod_cidr().replace(".0/24", ".1");
             text = text.replace(&bridge, &format!("BRIDGE-{}", &pod.node[5..]));
         }
         text.replace(&cluster.address().to_string(), "MACHINE")
@@ -317,7 +317,7 @@ fn packets_find_their_way(cluster: &Cluster) {
 /// busybox knows too little of TLS to ask by itself.
 fn who_am_i(cluster: &Cluster, pod: &Pod) -> String {
     let place = cluster.node(number_of(&pod.node));
-    let held = place.socket().with_file_name("state/io.containerd.grpc.v1.cri/netns");
+    let held = place.containerd_socket().with_file_name("state/io.containerd.grpc.v1.cri/netns");
     let netns: Vec<_> = fs::read_dir(&held).unwrap().map(|it| it.unwrap().path()).collect();
     let [netns] = &netns[..] else { panic!("{}: one pod was to be there, not {netns:?}", held.display()) };
     let of_pod =

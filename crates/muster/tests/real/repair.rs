@@ -13,7 +13,7 @@ use crate::bed::{Cluster, IMAGE, archive, daemon_set, is_ready, items, muster};
 /// Runs it in the node's network namespace. What it prints, on both outputs.
 fn inside(place: &LocalNode, words: &[&str]) -> String {
     let mut command = Command::new("nsenter");
-    let output = command.arg(format!("--net={}", place.netns().display())).args(words).output().unwrap();
+    let output = command.arg(format!("--net={}", place.netns_path().display())).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -139,7 +139,7 @@ fn what_a_removed_data_directory_left_is_cleared() {
         // Mount points in it stay, as with everybody who does this.
         let _ = Command::new("rm").arg("-rf").arg(&dir).stderr(Stdio::null()).status().unwrap();
         assert!(!dir.join("lock").exists());
-        assert!(!local_node::leftovers(&dir).unwrap().0.is_empty(), "something is left");
+        assert!(!local_node::find_leftovers(&dir).unwrap().0.is_empty(), "something is left");
     };
     remove(&mut cluster);
     let output = muster(&["down", "--data-dir"]).arg(&dir).output().unwrap();
@@ -147,7 +147,7 @@ fn what_a_removed_data_directory_left_is_cleared() {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("removed: network namespace"), "{said}");
-    assert_eq!(local_node::leftovers(&dir).unwrap().0, Vec::<String>::new());
+    assert_eq!(local_node::find_leftovers(&dir).unwrap().0, Vec::<String>::new());
 
     // The same, and `muster up` comes first.
     let begin = |cluster: &mut Cluster| {

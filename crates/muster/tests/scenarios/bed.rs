@@ -109,7 +109,8 @@ impl Bed {
             )
         };
         let kubelets = over_line(&simulated, Actor::Kubelet).await;
-        let fleet = muster_agent::sim::Options { count: nodes, ..muster_agent::sim::Options::default() };
+        let fleet =
+            muster_agent::sim::FleetOptions { count: nodes, ..muster_agent::sim::FleetOptions::default() };
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage_collector(

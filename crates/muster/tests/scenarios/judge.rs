@@ -17,10 +17,10 @@ use muster_engine::daemonset::facts::{Kind, Set};
 use muster_engine::daemonset::manifest::{self, Verb};
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_sim::faults::WriteFault;
-use muster_sim::invariants::liveness::Outlook;
-use muster_sim::invariants::oracle::View;
-use muster_sim::invariants::{Checks, Decided, Violation};
-use muster_sim::server::{Actor, Server};
+use muster_sim::invariants::liveness::ConvergenceCheck;
+use muster_sim::invariants::oracle::ClusterView;
+use muster_sim::invariants::{Checks, PlanBasis, Violation};
+use muster_sim::server::{Actor, SimServer};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -95,7 +95,7 @@ impl Run {
         replay.advance(u64::MAX, self.records.last().map_or(Time::default(), |it| it.at));
         let mut told = Checks::default();
         for it in &self.delivered {
-            told.delivered(&replay.server, it.replica, it.kind, it.after, it.revision);
+            told.check_delivered_event(&replay.server, it.replica, it.kind, it.after, it.revision);
         }
         told.violation.or(replay.checks.violation)
     }
@@ -114,17 +114,17 @@ impl Run {
 
 /// The first thing that is not where it should be: L1 to L4, L7, L11.
 pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: Time) -> Option<Violation> {
-    let mut server = Server::default();
+    let mut server = SimServer::default();
     let version =
         |it: &Value| it["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap_or(0_u64);
     let mut sorted: Vec<&(Kind, Value)> = objects.iter().collect();
     sorted.sort_by_key(|(_, it)| version(it));
     for (kind, object) in sorted {
         let json = Bytes::from(object.to_string());
-        server.replay(version(object), *kind, &key_of(object), Some(json), Actor::User, now);
+        server.replay_commit(version(object), *kind, &key_of(object), Some(json), Actor::User, now);
     }
-    let view = View::now(&server);
-    let outlook = Outlook {
+    let view = ClusterView::current(&server);
+    let outlook = ConvergenceCheck {
         view: &view,
         clock: now,
         dead: dead.clone(),
@@ -142,7 +142,7 @@ pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: T
     let of_sets = objects.iter().filter(|(kind, _)| *kind == Kind::Sets);
     view.sets
         .values()
-        .find_map(|set| outlook.unsettled(set))
+        .find_map(|set| outlook.first_set_difference(set))
         .or_else(|| of_sets.map(|(_, it)| it).find_map(unsettled_conditions))
 }
 
@@ -167,13 +167,13 @@ pub(crate) fn key_of(object: &Value) -> ObjectKey {
 
 struct Replay<'a> {
     run: &'a Run,
-    server: Server,
+    server: SimServer,
     checks: Checks,
     actors: Vec<Actor>,
     /// How many changes have been replayed, and up to which revision anybody is known to have seen.
     replayed: usize,
     known: u64,
-    decided: BTreeMap<(usize, ObjectKey), Decided>,
+    decided: BTreeMap<(usize, ObjectKey), PlanBasis>,
     open: Vec<Open>,
     /// Which of `run.sent` have been matched with a call.
     matched: BTreeSet<usize>,
@@ -193,14 +193,14 @@ impl<'a> Replay<'a> {
         let mut checks = Checks::default();
         checks.burst = Settings::default().burst;
         match run.leases {
-            Leases::One => checks.renewed((0, 0)),
+            Leases::One => checks.on_lease_renewed((0, 0)),
             Leases::Held => {}
             // No lease tells them apart.
-            Leases::None => checks.clock_stepped(usize::MAX),
+            Leases::None => checks.on_clock_step(usize::MAX),
         }
         Self {
             run,
-            server: Server::default(),
+            server: SimServer::default(),
             checks,
             actors: actors(run),
             replayed: 0,
@@ -217,9 +217,9 @@ impl<'a> Replay<'a> {
             What::Planned { plan, snapshot, sets } => {
                 self.advance(snapshot.values().copied().max().unwrap_or(0), *at);
                 if let Leases::One = self.run.leases {
-                    self.checks.renewed((*replica, *life));
+                    self.checks.on_lease_renewed((*replica, *life));
                 }
-                let decided = Decided {
+                let decided = PlanBasis {
                     replica: *replica,
                     life: *life,
                     snapshot: snapshot.clone(),
@@ -227,9 +227,9 @@ impl<'a> Replay<'a> {
                     plan: plan.clone(),
                     rechecked: None,
                 };
-                self.checks.planned(&self.server, sets.iter(), &decided);
+                self.checks.check_new_plan(&self.server, sets.iter(), &decided);
                 if !plan.is_idle() {
-                    self.checks.begun(&decided);
+                    self.checks.on_execution_start(&decided);
                     self.decided.insert((*replica, plan.set.key.clone()), decided);
                 }
             }
@@ -237,11 +237,11 @@ impl<'a> Replay<'a> {
             What::Answered { set, call, outcome } => self.answered(*replica, set, call, outcome, *at),
             What::Done { set } => {
                 if let Some(decided) = self.decided.get(&(*replica, set.key.clone())) {
-                    self.checks.finished(&self.server, decided);
+                    self.checks.on_execution_end(&self.server, decided);
                 }
             }
             What::Died => {
-                self.checks.forget_replica(*replica);
+                self.checks.drop_replica_records(*replica);
                 self.open.retain(|it| it.replica != *replica);
             }
         }
@@ -254,7 +254,7 @@ impl<'a> Replay<'a> {
         let reached = sent.map(|it| &self.run.sent[it]).filter(|it| it.fate != Fate::Lost);
         if let (Some(sent), Some(decided)) = (reached, self.decided.get(&(replica, set.key.clone()))) {
             let body = without_binding(call, sent.body.clone());
-            self.checks.before_call(&self.server, decided, set, call, &body, at);
+            self.checks.check_request(&self.server, decided, set, call, &body, at);
         }
     }
 
@@ -308,12 +308,12 @@ impl<'a> Replay<'a> {
             }
             (_, outcome) => {
                 let decided = &self.decided[&(replica, set.key.clone())];
-                return self.checks.answered(decided, call, outcome, None);
+                return self.checks.on_response(decided, call, outcome, None);
             }
         };
         let decided = &self.decided[&(replica, set.key.clone())];
-        self.checks.after_call(&self.server, decided, set, call, &truth, open.before, at);
-        self.checks.answered(decided, call, &truth, fault);
+        self.checks.check_applied_request(&self.server, decided, set, call, &truth, open.before, at);
+        self.checks.on_response(decided, call, &truth, fault);
     }
 
     /// The revision at which what was deleted went, where the answer does not say it.
@@ -380,7 +380,7 @@ impl<'a> Replay<'a> {
                     .as_str()
                     .filter(|_| *change.key.name == *"scenario");
                 if let Some(process) = holder.and_then(process) {
-                    self.checks.renewed(process);
+                    self.checks.on_lease_renewed(process);
                 }
                 continue;
             };
@@ -389,9 +389,9 @@ impl<'a> Replay<'a> {
                 self.checks.check_leader(replica, leads, at);
             }
             let json = (!change.gone).then(|| change.json.clone());
-            self.server.replay(change.revision, kind, &change.key, json, actor, at);
+            self.server.replay_commit(change.revision, kind, &change.key, json, actor, at);
             let commit = self.server.log.last().expect("it was just replayed").clone();
-            self.checks.committed(&self.server, &commit, at);
+            self.checks.on_commit(&self.server, &commit, at);
         }
     }
 }
@@ -418,7 +418,8 @@ fn actors(run: &Run) -> Vec<Actor> {
     let of = |change: &Change| {
         let removed_by = || {
             let Of::Kind(kind) = change.of else { return None };
-            let plural = muster_sim::server::prefix(kind).split(['.', '/']).next().unwrap_or_default();
+            let plural =
+                muster_sim::server::store_key_prefix(kind).split(['.', '/']).next().unwrap_or_default();
             let tail = match kind {
                 Kind::Nodes => format!("/nodes/{}", change.key.name),
                 _ => format!("/{}/{plural}/{}", change.key.namespace, change.key.name),

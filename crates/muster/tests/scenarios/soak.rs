@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_agent::sim::{self, FAIL};
+use muster_agent::sim::{self, FAIL_ANNOTATION};
 use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::facts::Kind;
 use muster_sim::invariants::Checks;
 use muster_sim::rng::Rng;
-use muster_sim::server::{Actor, Server};
+use muster_sim::server::{Actor, SimServer};
 use serde_json::{Value, json};
 
 use crate::bed::{KINDS, Seen, history, items, now, send, set, with};
@@ -116,7 +116,7 @@ struct Soak {
     /// Counts versions of images, and names of sets and nodes.
     serial: u64,
     seen: BTreeMap<Kind, Seen>,
-    server: Server,
+    server: SimServer,
     checks: Checks,
     watch: Watch,
 }
@@ -150,7 +150,7 @@ impl Soak {
             kills: 0,
             serial: 0,
             seen: KINDS.iter().map(|(kind, _)| (*kind, Seen::default())).collect(),
-            server: Server::default(),
+            server: SimServer::default(),
             checks: Checks::default(),
             watch: Watch::default(),
         }
@@ -242,10 +242,16 @@ impl Soak {
             (0, Some(node), _) => {
                 let how = ["not-ready", "memory-pressure", "disk-pressure", "network-unavailable", "silent"];
                 let how = *self.rng.pick(&how).expect("there are some");
-                self.change_node(&node, how, json!({"metadata": {"annotations": {FAIL: how}}})).await;
+                self.change_node(&node, how, json!({"metadata": {"annotations": {FAIL_ANNOTATION: how}}}))
+                    .await;
             }
             (1, Some(node), _) => {
-                self.change_node(&node, "recover", json!({"metadata": {"annotations": {FAIL: null}}})).await;
+                self.change_node(
+                    &node,
+                    "recover",
+                    json!({"metadata": {"annotations": {FAIL_ANNOTATION: null}}}),
+                )
+                .await;
             }
             (2, Some(node), _) if usize::from(NODES) / 2 < nodes.len() => {
                 self.note(&node, "leave");
@@ -329,11 +335,11 @@ impl Soak {
     }
 
     async fn join(&mut self) {
-        let number = sim::free(self.client()).await.unwrap().next().expect("there are numbers");
+        let number = sim::free_numbers(self.client()).await.unwrap().next().expect("there are numbers");
         let name = format!("sim-{number}");
         self.note(&name, "join");
-        let new = sim::New { name, number, fleet: "up".to_owned(), ..sim::New::default() };
-        match sim::add(self.client(), &new).await {
+        let new = sim::NewNode { name, number, fleet: "up".to_owned(), ..sim::NewNode::default() };
+        match sim::add_node(self.client(), &new).await {
             Err(kube::Error::Api(refused)) if refused.code == 409 => {}
             added => added.unwrap(),
         }
@@ -347,10 +353,10 @@ impl Soak {
             let taints: Vec<_> =
                 node["spec"]["taints"].as_array().into_iter().flatten().filter(is_ours).collect();
             let all = node["spec"]["taints"].as_array().map_or(0, Vec::len);
-            let fails = !node["metadata"]["annotations"][FAIL].is_null();
+            let fails = !node["metadata"]["annotations"][FAIL_ANNOTATION].is_null();
             if fails || taints.len() < all || node["spec"]["unschedulable"] == true {
                 let patch = json!({
-                    "metadata": {"annotations": {FAIL: null}, "resourceVersion": node["metadata"]["resourceVersion"]},
+                    "metadata": {"annotations": {FAIL_ANNOTATION: null}, "resourceVersion": node["metadata"]["resourceVersion"]},
                     "spec": {"unschedulable": null, "taints": taints},
                 });
                 // Somebody else may write its taints at the same time: then it is read again.
@@ -421,9 +427,9 @@ impl Soak {
             _ => {}
         }
         let json = (!change.gone).then(|| change.json.clone());
-        self.server.replay(change.revision, kind, &change.key, json, Actor::Kubelet, now());
+        self.server.replay_commit(change.revision, kind, &change.key, json, Actor::Kubelet, now());
         let commit = self.server.log.last().expect("it was just replayed").clone();
-        self.checks.committed(&self.server, &commit, now());
+        self.checks.on_commit(&self.server, &commit, now());
         self.checks.violation.as_ref().map_or(Ok(()), |it| Err(it.to_string()))
     }
 

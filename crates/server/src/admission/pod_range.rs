@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{Change, Revision};
+use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 
 use super::AdmissionChain;
@@ -202,8 +202,8 @@ impl PodCidrAllocations {
         };
         for event in events {
             match &event.change {
-                Change::Put { now, .. } => self.record_node(&unstructured::parse_stored(&now.value)),
-                Change::Delete { before, .. } => {
+                KeyChange::Put { now, .. } => self.record_node(&unstructured::parse_stored(&now.value)),
+                KeyChange::Delete { before, .. } => {
                     let gone = unstructured::parse_stored(&before.value);
                     self.allocated.remove(str_at(&gone, "metadata.name"));
                     self.pending.remove(str_at(&gone, "metadata.name"));

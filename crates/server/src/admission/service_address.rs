@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{Change, Revision};
+use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -376,13 +376,13 @@ impl ServiceAllocations {
         };
         for event in events {
             match &event.change {
-                Change::Put { now, before } => {
+                KeyChange::Put { now, before } => {
                     if let Some(before) = before {
                         self.release_service(&unstructured::parse_stored(&before.value));
                     }
                     self.record_service(&unstructured::parse_stored(&now.value));
                 }
-                Change::Delete { before, .. } => {
+                KeyChange::Delete { before, .. } => {
                     self.release_service(&unstructured::parse_stored(&before.value))
                 }
             }

@@ -23,7 +23,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use hyper::HeaderMap;
 use jiff::Timestamp;
-use muster_store::{Change, Revision};
+use muster_store::{KeyChange, Revision};
 use serde_json::Value;
 
 pub(crate) use self::impersonation::impersonated_user;
@@ -231,8 +231,8 @@ fn sync_roles(storage: &ObjectStorage, (seen, roles): &mut (Option<Revision>, Rb
         let mut key = event.key.splitn(3, '/').skip(1);
         let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
         let object = match &event.change {
-            Change::Put { now, .. } => Some(unstructured::parse_stored(&now.value)),
-            Change::Delete { .. } => None,
+            KeyChange::Put { now, .. } => Some(unstructured::parse_stored(&now.value)),
+            KeyChange::Delete { .. } => None,
         };
         roles.apply(object_type, namespace, name, object.as_ref());
     }

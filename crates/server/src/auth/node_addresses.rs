@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use muster_store::{Change, Revision};
+use muster_store::{KeyChange, Revision};
 use serde_json::Value;
 
 use super::AccessControl;
@@ -53,11 +53,11 @@ impl NodeAddressIndex {
         };
         for event in events {
             match &event.change {
-                Change::Put { now, .. } => {
+                KeyChange::Put { now, .. } => {
                     let node = unstructured::parse_stored(&now.value);
                     self.set_addresses(str_at(&node, "metadata.name"), addresses(&node));
                 }
-                Change::Delete { .. } => {
+                KeyChange::Delete { .. } => {
                     self.set_addresses(event.key.rsplit('/').next().unwrap_or_default(), BTreeSet::new());
                 }
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_store::{Change, Event, Revision};
+use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -141,8 +141,9 @@ pub(crate) async fn run(registry: Arc<Registry>, server: ServerIdentity, stop: C
                 for event in &events {
                     tokens.extend(affected_token_secrets(&registry, event));
                 }
-                let is_own_deletion = |it: &Arc<Event>| {
-                    matches!(it.change, Change::Delete { .. }) && own_keys.iter().any(|own| **own == *it.key)
+                let is_own_deletion = |it: &Arc<CommitEvent>| {
+                    matches!(it.change, KeyChange::Delete { .. })
+                        && own_keys.iter().any(|own| **own == *it.key)
                 };
                 is_service_deleted = events.iter().any(is_own_deletion);
                 (affected_namespaces(&registry, &events, &mut to_count), revision)
@@ -283,7 +284,7 @@ fn has_fields(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
 /// The namespaces that may lack objects after these events. Adds those whose quotas must be recalculated to `to_count`.
 fn affected_namespaces(
     registry: &Registry,
-    events: &[Arc<Event>],
+    events: &[Arc<CommitEvent>],
     to_count: &mut BTreeSet<String>,
 ) -> BTreeSet<String> {
     let mut to_ensure = BTreeSet::new();
@@ -311,17 +312,17 @@ fn affected_namespaces(
 }
 
 /// The Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service account.
-fn affected_token_secrets(registry: &Registry, event: &Event) -> Vec<token_secrets::SecretName> {
+fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
     let (Some(namespace), Some(name)) = (namespace, name) else { return Vec::new() };
     match (resource, &event.change) {
-        (Some("secrets"), Change::Put { now, .. })
+        (Some("secrets"), KeyChange::Put { now, .. })
             if token_secrets::is_token_secret(&unstructured::parse_stored(&now.value)) =>
         {
             vec![(namespace.to_owned(), name.to_owned())]
         }
-        (Some("serviceaccounts"), Change::Delete { .. }) => {
+        (Some("serviceaccounts"), KeyChange::Delete { .. }) => {
             token_secrets::list_token_secrets(registry, Some((namespace, name))).collect()
         }
         _ => Vec::new(),
@@ -329,19 +330,19 @@ fn affected_token_secrets(registry: &Registry, event: &Event) -> Vec<token_secre
 }
 
 /// Whether an event may lower quota usage. Increases were charged at admission.
-fn may_lower_quota_usage(resource: &str, event: &Event) -> bool {
+fn may_lower_quota_usage(resource: &str, event: &CommitEvent) -> bool {
     match &event.change {
-        Change::Delete { .. } => true,
-        Change::Put { now, .. } if resource == "resourcequotas" => {
+        KeyChange::Delete { .. } => true,
+        KeyChange::Put { now, .. } if resource == "resourcequotas" => {
             let quota = unstructured::parse_stored(&now.value);
             quota["spec"]["hard"] != quota["status"]["hard"]
         }
-        Change::Put { now, before: Some(before) } if matches!(resource, "pods" | "services") => {
+        KeyChange::Put { now, before: Some(before) } if matches!(resource, "pods" | "services") => {
             let (now, before) =
                 (unstructured::parse_stored(&now.value), unstructured::parse_stored(&before.value));
             now["status"]["phase"] != before["status"]["phase"] || now["spec"] != before["spec"]
         }
-        Change::Put { .. } => false,
+        KeyChange::Put { .. } => false,
     }
 }
 

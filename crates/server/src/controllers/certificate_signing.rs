@@ -79,7 +79,7 @@ pub(crate) async fn run(
         let requests: Vec<Bytes> = match changes {
             Ok((events, head)) if !is_cleanup => {
                 synced = head;
-                events.iter().map(|it| it.value().clone()).collect()
+                events.iter().map(|it| it.latest_value().clone()).collect()
             }
             _ => {
                 synced = registry.storage.revision();

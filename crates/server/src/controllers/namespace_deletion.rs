@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_store::{Change, Revision};
+use muster_store::{KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -34,10 +34,10 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
                 synced = revision;
                 for event in events {
                     match &event.change {
-                        Change::Put { now, .. } => {
+                        KeyChange::Put { now, .. } => {
                             add_if_terminating(&mut terminating, &unstructured::parse_stored(&now.value))
                         }
-                        Change::Delete { last, .. } => {
+                        KeyChange::Delete { last, .. } => {
                             terminating.remove(str_at(&unstructured::parse_stored(last), "metadata.name"));
                         }
                     }

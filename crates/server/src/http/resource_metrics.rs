@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt as _};
 use http_body_util::Full;
 use hyper::Request;
 use jiff::Timestamp;
-use muster_store::Record;
+use muster_store::StoredObject;
 use serde_json::{Value, json};
 
 use super::Api;
@@ -42,7 +42,7 @@ impl Api {
         let plural = if of == MeteredResource::Nodes { "nodes" } else { "pods" };
         let source = Kind::builtin("", "v1", plural);
         let (records, revision) = self.registry.storage.list_records(source, namespace, selector);
-        let mut by_node: BTreeMap<String, Vec<Arc<Record>>> = BTreeMap::new();
+        let mut by_node: BTreeMap<String, Vec<Arc<StoredObject>>> = BTreeMap::new();
         for record in records {
             let node = match of {
                 MeteredResource::Nodes => record.key.rsplit('/').next(),

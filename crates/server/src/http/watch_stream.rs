@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
-use muster_store::{Change, Compacted, Event, Record, Revision, with_version};
+use muster_store::{CommitEvent, Compacted, KeyChange, Revision, StoredObject, with_resource_version};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -268,7 +268,7 @@ impl WatchStream {
 
     /// Encodes these events. If they exceed the batch size, also returns the revision of the last encoded
     /// event.
-    fn event_frames(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
+    fn event_frames(&self, events: &[Arc<CommitEvent>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
         let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
         for event in events {
@@ -286,27 +286,32 @@ impl WatchStream {
 
     /// Encodes one event. An object that begins to match the selector is `ADDED`; one that stops matching is
     /// `DELETED`.
-    fn event_frame(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
-        let chosen = |record: &Record| self.options.selector.matches(record);
+    fn event_frame(&self, event: &CommitEvent, now: Timestamp) -> Option<Bytes> {
+        let chosen = |record: &StoredObject| self.options.selector.matches(record);
         match &event.change {
-            Change::Put { now: it, before } => match (before.as_ref().filter(|it| chosen(it)), chosen(it)) {
+            KeyChange::Put { now: it, before } => match (before.as_ref().filter(|it| chosen(it)), chosen(it))
+            {
                 (None, true) if before.is_some() => Some(self.object_frame("ADDED", &it.value, now)),
                 (None, true) => Some(self.shared_frame(event, "ADDED", now)),
                 (Some(_), true) => Some(self.shared_frame(event, "MODIFIED", now)),
-                (Some(before), false) => {
-                    Some(self.object_frame("DELETED", &with_version(&before.value, event.revision), now))
-                }
+                (Some(before), false) => Some(self.object_frame(
+                    "DELETED",
+                    &with_resource_version(&before.value, event.revision),
+                    now,
+                )),
                 (None, false) => None,
             },
-            Change::Delete { before, .. } => chosen(before).then(|| self.shared_frame(event, "DELETED", now)),
+            KeyChange::Delete { before, .. } => {
+                chosen(before).then(|| self.shared_frame(event, "DELETED", now))
+            }
         }
     }
 
     /// Returns the frame of a commit that most watches share, encoded by the first of them. A table contains
     /// ages and is encoded each time.
-    fn shared_frame(&self, event: &Event, kind_of_event: &str, now: Timestamp) -> Bytes {
+    fn shared_frame(&self, event: &CommitEvent, kind_of_event: &str, now: Timestamp) -> Bytes {
         let [whole, metadata] = &event.frames;
-        let make = || self.object_frame(kind_of_event, event.value(), now);
+        let make = || self.object_frame(kind_of_event, event.latest_value(), now);
         match self.options.view {
             // A converted version has another encoding.
             _ if self.options.kind.conversion.is_some() => make(),

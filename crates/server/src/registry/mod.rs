@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use muster_store::{Db, Limits, LogError, OnFailure, Options, Window};
+use muster_store::{Db, DbOptions, LogError, OnFailure, StoreLimits, Window};
 use serde_json::Value;
 
 use crate::admission::{AdmissionChain, QuotaAccessor};
@@ -46,9 +46,9 @@ pub(crate) struct Registry {
 impl Registry {
     /// `open` opens the store with its storage backend.
     pub(crate) fn open(
-        open: impl FnOnce(Options) -> Result<Db, LogError>,
+        open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: Window,
-        limits: Limits,
+        limits: StoreLimits,
         on_failure: OnFailure,
         tokens: TokenSigner,
     ) -> Result<Self, LogError> {
@@ -62,12 +62,12 @@ impl Registry {
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = Window { events_max: history_max, bytes_max: usize::MAX };
-        Self::for_test(window, Limits::NONE)
+        Self::for_test(window, StoreLimits::UNLIMITED)
     }
 
     /// An in-memory registry with its own token key.
     #[cfg(test)]
-    pub(crate) fn for_test(window: Window, limits: Limits) -> Self {
+    pub(crate) fn for_test(window: Window, limits: StoreLimits) -> Self {
         let open = |options| Db::open(muster_store::MemoryLog, options);
         let opened = Self::open(open, window, limits, Box::new(|_| ()), TokenSigner::with_generated_key());
         opened.expect("an empty log is opened")

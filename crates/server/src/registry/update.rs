@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_store::{Expect, Record};
+use muster_store::{Expect, StoredObject};
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};
@@ -191,7 +191,7 @@ impl Registry {
         &self,
         context: &RequestContext,
         target: &RequestTarget,
-        record: &Arc<Record>,
+        record: &Arc<StoredObject>,
         change: &(impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync),
     ) -> Result<Option<Bytes>, ApiError> {
         let old = unstructured::parse_stored(&record.value);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_store::{Class, CommitError, Draft, Expect, Revision, Write};
+use muster_store::{CommitError, CommitWrite, Draft, Expect, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -45,7 +45,11 @@ impl ObjectStorage {
         let kind = target.kind.storage_kind();
         let put = |object: &Value, draft: Draft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
-            Write::Put { index: kind.build_index(object), expires_s: kind.ttl_s.map(|it| now_s + it), draft }
+            CommitWrite::Put {
+                index: kind.build_index(object),
+                expires_s: kind.ttl_s.map(|it| now_s + it),
+                draft,
+            }
         };
         let class = usage_class(context, target);
         let (write, within, class) = match commit {
@@ -53,8 +57,10 @@ impl ObjectStorage {
                 (put(object, self.sized_draft(target, object)?), within, class)
             }
             ObjectCommit::Update(object) => (put(object, self.sized_draft(target, object)?), None, class),
-            ObjectCommit::MarkDeleted(object) => (put(object, serialize_draft(object)), None, Class::Removal),
-            ObjectCommit::Delete => (Write::Delete, None, Class::Removal),
+            ObjectCommit::MarkDeleted(object) => {
+                (put(object, serialize_draft(object)), None, WriteClass::Deletion)
+            }
+            ObjectCommit::Delete => (CommitWrite::Delete, None, WriteClass::Deletion),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
@@ -66,7 +72,7 @@ impl ObjectStorage {
         match outcome {
             Ok(Ok(event)) => {
                 self.metrics.record_commit(begun.elapsed());
-                Ok(Some(event.value().clone()))
+                Ok(Some(event.latest_value().clone()))
             }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
             Ok(Err(CommitError::OverLimit(over))) => {
@@ -109,7 +115,7 @@ impl ObjectStorage {
 
 /// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster itself (with the leases
 /// of nodes and leaders), for pod status as nodes report it, and for `system:masters`.
-fn usage_class(context: &RequestContext, target: &RequestTarget) -> Class {
+fn usage_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
     let is_pod_status = || {
@@ -118,9 +124,9 @@ fn usage_class(context: &RequestContext, target: &RequestTarget) -> Class {
             && context.user.node_name().is_some()
     };
     if is_of_cluster || is_pod_status() || context.user.is_in_group(MASTERS_GROUP) {
-        Class::System
+        WriteClass::System
     } else {
-        Class::Ordinary
+        WriteClass::Ordinary
     }
 }
 
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn a_draft_is_the_object_with_its_version() {
         let check = |object: Value| {
-            let stored = serialize_draft(&object).at(17);
+            let stored = serialize_draft(&object).with_revision(17);
             let mut expected = object;
             expected["metadata"]["resourceVersion"] = json!("17");
             assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), expected);
@@ -189,7 +195,7 @@ mod tests {
 
     async fn registry(bytes_max: usize) -> Registry {
         let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
-        let limits = muster_store::Limits::of(bytes_max);
+        let limits = muster_store::StoreLimits::with_total(bytes_max);
         let registry = Registry::for_test(window, limits);
         bootstrap::ensure_test_objects(&registry, NOW).await.unwrap();
         registry
@@ -265,13 +271,16 @@ mod tests {
         old["metadata"]["namespace"] = json!("default");
         old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
         let (done, stored) = oneshot::channel();
-        let write =
-            Write::Put { index: maps().build_index(&old), expires_s: None, draft: serialize_draft(&old) };
+        let write = CommitWrite::Put {
+            index: maps().build_index(&old),
+            expires_s: None,
+            draft: serialize_draft(&old),
+        };
         let commit = muster_store::Commit {
             key: target("older").key(),
             expect: Expect::Absent,
             within: None,
-            class: Class::System,
+            class: WriteClass::System,
             write,
         };
         registry.storage.db.commit(commit, move |it| drop(done.send(it)));
@@ -302,14 +311,14 @@ mod tests {
         let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
         let (leases, team) = ("coordination.k8s.io", Some("team"));
         for (group, plural, namespace, subresource, user, expected) in [
-            ("", "configmaps", team, Subresource::Whole, &tenant, Class::Ordinary),
-            (leases, "leases", team, Subresource::Whole, &tenant, Class::Ordinary),
-            (leases, "leases", Some("kube-node-lease"), Subresource::Whole, &node, Class::System),
-            ("", "nodes", None, Subresource::Status, &node, Class::System),
-            ("", "pods", team, Subresource::Status, &node, Class::System),
-            ("", "pods", team, Subresource::Status, &tenant, Class::Ordinary),
-            ("", "events", team, Subresource::Whole, &node, Class::Ordinary),
-            ("", "events", team, Subresource::Whole, &User::server(), Class::System),
+            ("", "configmaps", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
+            (leases, "leases", team, Subresource::Whole, &tenant, WriteClass::Ordinary),
+            (leases, "leases", Some("kube-node-lease"), Subresource::Whole, &node, WriteClass::System),
+            ("", "nodes", None, Subresource::Status, &node, WriteClass::System),
+            ("", "pods", team, Subresource::Status, &node, WriteClass::System),
+            ("", "pods", team, Subresource::Status, &tenant, WriteClass::Ordinary),
+            ("", "events", team, Subresource::Whole, &node, WriteClass::Ordinary),
+            ("", "events", team, Subresource::Whole, &User::server(), WriteClass::System),
         ] {
             let found = class(group, plural, namespace, subresource, user);
             assert_eq!(found, expected, "{plural} in {namespace:?} by {}", user.name);

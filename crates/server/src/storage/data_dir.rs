@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_store::{Directory, Guard, Keys, Limits, LogError, Opened, Revision, Sqlite};
+use muster_store::{
+    DataFileGuard, Directory, EncryptionKeys, LogError, OpenedLog, Revision, Sqlite, StoreLimits,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +33,7 @@ pub struct StoreOptions {
     /// Most bytes of all objects together.
     pub bytes_max: usize,
     /// Encryption keys for Secrets; the first one encrypts.
-    pub keys: Option<Keys>,
+    pub keys: Option<EncryptionKeys>,
 }
 
 /// Default size limit of the store, which is in memory. Upstream: etcd's `--quota-backend-bytes`.
@@ -44,8 +46,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    pub(crate) fn limits(&self) -> Limits {
-        Limits::of(self.bytes_max)
+    pub(crate) fn limits(&self) -> StoreLimits {
+        StoreLimits::with_total(self.bytes_max)
     }
 }
 
@@ -110,10 +112,15 @@ fn data_directory(data_dir: &Path, new_cluster: bool) -> Directory {
 /// `read` has the keys they are encrypted with. No server may use the directory. Returns the number of Secrets.
 pub fn convert_secrets(
     data_dir: &Path,
-    read: Option<&Keys>,
-    write: Option<&Keys>,
+    read: Option<&EncryptionKeys>,
+    write: Option<&EncryptionKeys>,
 ) -> Result<usize, DataError> {
-    Ok(muster_store::convert(&database_path(data_dir), &data_directory(data_dir, false), read, write)?)
+    Ok(muster_store::convert_secrets(
+        &database_path(data_dir),
+        &data_directory(data_dir, false),
+        read,
+        write,
+    )?)
 }
 
 /// Opens the store of a data directory. This comes before the certificates: a directory that has certificates
@@ -121,8 +128,8 @@ pub fn convert_secrets(
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
-    let Opened { log, is_adopted, clear_secrets } =
-        Sqlite::open_in(&database_path(data_dir), &directory, keys)?;
+    let OpenedLog { log, is_adopted, clear_secrets } =
+        Sqlite::open_in_directory(&database_path(data_dir), &directory, keys)?;
     if 0 < clear_secrets {
         tracing::warn!(
             clear_secrets,
@@ -140,7 +147,7 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
 
 /// Reports an error when a file of the data directory was removed or replaced. Runs until `stop`.
 pub(crate) async fn watch_files(
-    guard: Option<Guard>,
+    guard: Option<DataFileGuard>,
     gone: oneshot::Sender<DataError>,
     stop: CancellationToken,
 ) {
@@ -149,7 +156,7 @@ pub(crate) async fn watch_files(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(FILE_CHECK_EVERY) => {}
         }
-        if let Some(Err(error)) = guard.as_ref().map(Guard::check) {
+        if let Some(Err(error)) = guard.as_ref().map(DataFileGuard::check_files) {
             drop(gone.send(error.into()));
             return stop.cancelled().await;
         }
@@ -164,7 +171,7 @@ pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
 
 /// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision
 /// that it continues from.
-pub fn restore(data_dir: &Path, from: &Path, keys: Option<&Keys>) -> Result<Revision, DataError> {
+pub fn restore(data_dir: &Path, from: &Path, keys: Option<&EncryptionKeys>) -> Result<Revision, DataError> {
     Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)
 }
 

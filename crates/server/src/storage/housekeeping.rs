@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future;
 use jiff::Timestamp;
-use muster_store::{Expect, Record, Revision, Window};
+use muster_store::{Expect, Revision, StoredObject, Window};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +55,7 @@ impl ObjectStorage {
             floor = Some(revision);
         }
         if let Some(floor) = floor {
-            let floor = floor.min(self.read_store().floor_keeping(HISTORY_COMMITS_MIN));
+            let floor = floor.min(self.read_store().floor_that_keeps(HISTORY_COMMITS_MIN));
             self.db.compact(floor);
         }
     }
@@ -80,7 +80,7 @@ impl ObjectStorage {
     }
 }
 
-fn record_target(kinds: &KindRegistry, record: &Record) -> Option<RequestTarget> {
+fn record_target(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
     let kind = kinds.writable().find(|it| it.resource() == resource)?;
@@ -139,7 +139,7 @@ mod tests {
         let head = registry.storage.revision();
         let (events, _) = registry.storage.events_since("events/", 1).unwrap();
         assert_eq!(
-            unstructured::parse_stored(events.last().unwrap().value())["metadata"]["resourceVersion"],
+            unstructured::parse_stored(events.last().unwrap().latest_value())["metadata"]["resourceVersion"],
             head.to_string()
         );
         registry.storage.delete_expired(at("2026-01-01T01:30:00Z")).await;
@@ -158,7 +158,7 @@ mod tests {
                 registry.create(&context, Kind::namespace_kind(), None, object).await.unwrap();
             }
             registry.storage.compact_old_history(&mut marks, start + Duration::from_secs(60 * minute));
-            floors.push(registry.storage.read_store().floor());
+            floors.push(registry.storage.read_store().history_floor());
         }
         // After eleven minutes the commits of the first are too old, and those of the second after twelve.
         assert_eq!(floors, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::{DecodeError, Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
-use muster_store::{Compacted, Record, Revision, Store};
+use muster_store::{Compacted, Revision, Store, StoredObject};
 use serde_json::{Value, json};
 
 use super::ObjectStorage;
@@ -72,7 +72,7 @@ impl ObjectStorage {
         kind: &Kind,
         namespace: Option<&str>,
         selector: &ObjectSelector,
-    ) -> (Vec<Arc<Record>>, Revision) {
+    ) -> (Vec<Arc<StoredObject>>, Revision) {
         let prefix = list_prefix(kind, namespace);
         let store = self.read_store();
         // A selector for one name is a lookup by key.
@@ -95,7 +95,7 @@ impl ObjectStorage {
         (prefix, start): (&str, &str),
         selector: &ObjectSelector,
         (records_max, bytes_max): (usize, usize),
-    ) -> Result<(Vec<Arc<Record>>, Option<String>), Compacted> {
+    ) -> Result<(Vec<Arc<StoredObject>>, Option<String>), Compacted> {
         let store = self.read_store();
         let (mut records, mut bytes) = (Vec::new(), 0);
         for record in records_at_revision(&store, prefix, start, revision)?.filter(|it| selector.matches(it))
@@ -177,12 +177,12 @@ fn records_at_revision<'a>(
     prefix: &'a str,
     start: &str,
     revision: Revision,
-) -> Result<impl Iterator<Item = &'a Arc<Record>>, Compacted> {
-    let mut changed: BTreeMap<&str, Option<&Arc<Record>>> = BTreeMap::new();
+) -> Result<impl Iterator<Item = &'a Arc<StoredObject>>, Compacted> {
+    let mut changed: BTreeMap<&str, Option<&Arc<StoredObject>>> = BTreeMap::new();
     if revision != store.revision() {
-        for event in store.since(prefix, revision)?.filter(|it| start <= &*it.key) {
+        for event in store.commits_since(prefix, revision)?.filter(|it| start <= &*it.key) {
             // The first change after that revision has the record before it.
-            changed.entry(&event.key).or_insert(event.before());
+            changed.entry(&event.key).or_insert(event.previous_object());
         }
     }
     let mut before = changed.values().copied().flatten().collect::<Vec<_>>().into_iter().peekable();

@@ -11,7 +11,8 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    Compacted, Db, Event, Limits, LogError, OnFailure, Options, Record, Revision, Store, Window,
+    CommitEvent, Compacted, Db, DbOptions, LogError, OnFailure, Revision, Store, StoreLimits, StoredObject,
+    Window,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -46,17 +47,17 @@ pub(crate) struct ObjectStorage {
 impl ObjectStorage {
     /// `open` opens the store with its storage backend.
     pub(crate) fn open(
-        open: impl FnOnce(Options) -> Result<Db, LogError>,
+        open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: Window,
-        limits: Limits,
+        limits: StoreLimits,
         on_failure: OnFailure,
         metrics: Arc<ServerMetrics>,
     ) -> Result<Self, LogError> {
         let kinds = KindRegistry::builtin();
         let notifier = Arc::new(WatchNotifier::new(&kinds));
         let commit_notifier = notifier.clone();
-        let on_commit = Box::new(move |batch: &[Arc<Event>]| commit_notifier.notify_commits(batch));
-        let db = open(Options { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
+        let on_commit = Box::new(move |batch: &[Arc<CommitEvent>]| commit_notifier.notify_commits(batch));
+        let db = open(DbOptions { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
         notifier.set_initial_revision(db.read().revision());
         Ok(Self {
             db,
@@ -96,13 +97,18 @@ impl ObjectStorage {
 
     /// Used bytes and capacity of the store.
     pub(crate) fn used_bytes_and_capacity(&self) -> (usize, usize) {
-        (self.read_store().usage().bytes(), self.bytes_max)
+        (self.read_store().usage().total_bytes(), self.bytes_max)
     }
 
     /// The namespaces with the most bytes.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
         let store = self.read_store();
-        store.usage().largest(count).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+        store
+            .usage()
+            .largest_namespaces(count)
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect()
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -145,7 +151,7 @@ impl ObjectStorage {
         &self,
         prefix: &str,
         after: Revision,
-    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
+    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), Compacted> {
         self.some_events_since(prefix, after, usize::MAX)
     }
 
@@ -155,9 +161,9 @@ impl ObjectStorage {
         prefix: &str,
         after: Revision,
         events_max: usize,
-    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
+    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), Compacted> {
         let store = self.read_store();
-        let events: Vec<_> = store.since(prefix, after)?.take(events_max).cloned().collect();
+        let events: Vec<_> = store.commits_since(prefix, after)?.take(events_max).cloned().collect();
         let revision = match events.last() {
             Some(last) if events.len() == events_max => last.revision,
             _ => store.revision(),
@@ -166,7 +172,7 @@ impl ObjectStorage {
     }
 
     /// Returns the record of an object, or `NotFound`.
-    pub(crate) fn record(&self, target: &RequestTarget) -> Result<Arc<Record>, ApiError> {
+    pub(crate) fn record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_store::{Change, Event, Record, Revision};
+use muster_store::{CommitEvent, KeyChange, Revision, StoredObject};
 use tokio::sync::watch;
 
 use crate::kinds::{Kind, KindRegistry};
@@ -107,7 +107,7 @@ impl WatchNotifier {
     }
 
     /// Notifies topics and kinds of a batch of commits. Each kind is woken once, with the last of its commits.
-    pub(super) fn notify_commits(&self, batch: &[Arc<Event>]) {
+    pub(super) fn notify_commits(&self, batch: &[Arc<CommitEvent>]) {
         let Some(last) = batch.last() else { return };
         let mut topics = self.topics();
         if !topics.by_name.is_empty() {
@@ -139,7 +139,7 @@ impl WatchNotifier {
 }
 
 impl Topics {
-    fn notify(&self, event: &Event) {
+    fn notify(&self, event: &CommitEvent) {
         let notify = |name: &str| {
             if let Some(topic) = self.by_name.get(name) {
                 topic.commits.send_modify(|it| it.push(event.revision));
@@ -147,11 +147,12 @@ impl Topics {
         };
         notify(&event.key);
         if resource_of(event) == SHARDED_FIELD.0 {
-            let shard_of = |it: &Record| shard_topic(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
-            let before = event.before().map(|it| shard_of(it));
+            let shard_of =
+                |it: &StoredObject| shard_topic(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
+            let before = event.previous_object().map(|it| shard_of(it));
             let now = match &event.change {
-                Change::Put { now, .. } => Some(shard_of(now)),
-                Change::Delete { .. } => None,
+                KeyChange::Put { now, .. } => Some(shard_of(now)),
+                KeyChange::Delete { .. } => None,
             };
             // An object that moves between shards concerns both.
             before.iter().for_each(|it| notify(it));
@@ -214,7 +215,7 @@ impl Drop for Subscription {
     }
 }
 
-fn resource_of(event: &Event) -> &str {
+fn resource_of(event: &CommitEvent) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 

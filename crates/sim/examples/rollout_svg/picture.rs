@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use muster_sim::actors::users::Deed;
+use muster_sim::actors::users::UserAction;
 use muster_sim::faults::Mix;
 use muster_sim::world::World;
 
@@ -81,10 +81,10 @@ pub(crate) fn rollout() -> String {
 
 /// Each node's state, second by second.
 fn simulate() -> BTreeMap<String, Vec<Cell>> {
-    let mut world = World::new(SEED, 1, Mix::none());
+    let mut world = World::new(SEED, 1, Mix::without_faults());
     let nodes: String = (1..=NODES).map(|it| format!("node n{it:02}\n")).collect();
-    world.add(&format!("{nodes}{SET}\n"));
-    world.start();
+    world.add_scenario_objects(&format!("{nodes}{SET}\n"));
+    world.start_processes();
     act(&mut world, "settle");
     let mut rows: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
     for second in 0..END_S {
@@ -104,8 +104,8 @@ fn simulate() -> BTreeMap<String, Vec<Cell>> {
 }
 
 fn act(world: &mut World, line: &str) {
-    let action = Deed::parse(line).unwrap_or_else(|problem| panic!("{line}: {problem}"));
-    world.does(&action);
+    let action = UserAction::parse(line).unwrap_or_else(|problem| panic!("{line}: {problem}"));
+    world.execute_user_action(&action);
 }
 
 const ROW: usize = 11;

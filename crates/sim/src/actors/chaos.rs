@@ -7,11 +7,11 @@ use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 
 use crate::server::Actor;
-use crate::world::{Task, World};
+use crate::world::{SimTask, World};
 
 impl World {
-    pub fn chaos(&mut self) {
-        self.after(Duration::from_millis(500), Task::Chaos);
+    pub fn inject_faults(&mut self) {
+        self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
         for replica in 0..self.replicas.len() {
             if self.rng.chance(self.mix.crash) {
                 self.crash_replica(replica);
@@ -22,7 +22,7 @@ impl World {
             }
             if self.rng.chance(self.mix.cut_off) {
                 let span = Duration::from_millis(self.rng.between(500, 30_000));
-                self.cut_off(replica, span);
+                self.partition_replica(replica, span);
             }
             if self.rng.chance(self.mix.clock_step) {
                 let seconds = i64::try_from(self.rng.below(7200)).unwrap_or(0) - 3600;
@@ -30,40 +30,40 @@ impl World {
             }
         }
         if self.rng.chance(self.mix.node_trouble) {
-            let Some(node) = self.some_node() else { return };
+            let Some(node) = self.random_node() else { return };
             let dead = self.kubelets.get(&node).is_some_and(|it| !it.alive);
-            if dead { self.revive_node(&node) } else { self.kill_node(&node) }
+            if dead { self.reboot_node(&node) } else { self.crash_node(&node) }
         }
         if self.rng.chance(self.mix.agent_crash)
-            && let Some(node) = self.some_node()
+            && let Some(node) = self.random_node()
         {
-            self.crash_agent(&node);
+            self.restart_kubelet_of(&node);
         }
         if self.rng.chance(self.mix.container_crash)
-            && let Some(node) = self.some_node()
+            && let Some(node) = self.random_node()
         {
-            self.crash_container(&node);
+            self.crash_random_container(&node);
         }
         if self.rng.chance(self.mix.user) && 0 < self.user_budget {
             self.user_budget -= 1;
-            self.user();
+            self.execute_random_user_action();
         }
     }
 
-    fn some_node(&mut self) -> Option<Text> {
+    fn random_node(&mut self) -> Option<Text> {
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         self.rng.pick(&nodes).cloned()
     }
 
     /// Ends all faults: crashed processes and nodes come back, and all images behave well.
-    pub fn heal(&mut self) {
-        self.mix.heal();
+    pub fn end_all_faults(&mut self) {
+        self.mix.turn_off();
         self.user_budget = 0;
-        self.natures.clear();
+        self.image_behaviours.clear();
         self.server.quota = None;
         (self.scheduler_runs, self.garbage_runs) = (true, true);
         for index in 0..self.replicas.len() {
-            self.mend_replica(index);
+            self.end_replica_faults(index);
         }
         let held: Vec<ObjectKey> = self.server.pods.keys().cloned().collect();
         for key in held {
@@ -76,11 +76,11 @@ impl World {
         }
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         for node in nodes {
-            self.revive_node(&node);
+            self.reboot_node(&node);
             if let Some(kubelet) = self.kubelets.get_mut(&node) {
                 kubelet.shutting_down = false;
             }
-            self.wake_kubelet(&node);
+            self.schedule_kubelet_sync(&node);
         }
     }
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::kubelet::Kubelet;
 use crate::server::Actor;
-use crate::world::{Task, World};
+use crate::world::{SimTask, World};
 
 /// Interval of node heartbeats. Three may be missed before a node becomes Ready=Unknown.
-pub const BEAT_EVERY: Duration = Duration::from_secs(3);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 impl World {
     pub fn add_kubelet(&mut self, node: &Text) {
@@ -23,12 +23,12 @@ impl World {
         let stop = Duration::from_millis(self.rng.between(20, 3000));
         let kubelet = Kubelet::new(skew, start, stop);
         self.kubelets.insert(node.clone(), kubelet);
-        self.wake_kubelet(node);
+        self.schedule_kubelet_sync(node);
     }
 
     /// All live nodes renew their Lease and set their Ready condition to True.
-    pub fn beat(&mut self) {
-        self.after(BEAT_EVERY, Task::Beat);
+    pub fn send_heartbeats(&mut self) {
+        self.schedule_after(HEARTBEAT_INTERVAL, SimTask::Heartbeats);
         let clock = self.now.to_rfc3339();
         let alive = self.kubelets.iter().filter(|(_, it)| it.alive).map(|(node, _)| node.clone());
         let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
@@ -37,48 +37,48 @@ impl World {
             let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node.clone()), Actor::Kubelet, ready);
             self.server.leases.insert(node, self.now);
         }
-        self.expect_heartbeats();
+        self.schedule_lease_delivery();
     }
 
-    pub fn kill_node(&mut self, node: &Text) {
+    pub fn crash_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
             (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
-            self.trace.say(self.now, || format!("node {node} dies"));
+            self.trace.add_line(self.now, || format!("node {node} dies"));
         }
     }
 
     /// Reboots a dead node: its containers are stopped, and a new kubelet finds them.
-    pub fn revive_node(&mut self, node: &Text) {
+    pub fn reboot_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
             kubelet.reboot(self.now);
-            self.trace.say(self.now, || format!("node {node} is back"));
-            self.wake_kubelet(node);
+            self.trace.add_line(self.now, || format!("node {node} is back"));
+            self.schedule_kubelet_sync(node);
         }
     }
 
     /// Restarts the kubelet of a node while its containers keep running.
-    pub fn crash_agent(&mut self, node: &Text) {
+    pub fn restart_kubelet_of(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node) {
-            kubelet.begin_anew();
-            self.trace.say(self.now, || format!("the kubelet of {node} restarts"));
-            self.wake_kubelet(node);
+            kubelet.restart_kubelet();
+            self.trace.add_line(self.now, || format!("the kubelet of {node} restarts"));
+            self.schedule_kubelet_sync(node);
         }
     }
 
     /// Crashes a random container, or its sandbox with all its containers.
-    pub fn crash_container(&mut self, node: &Text) {
+    pub fn crash_random_container(&mut self, node: &Text) {
         let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {
-            self.trace.say(self.now, || format!("{what} on {node} dies"));
-            self.wake_kubelet(node);
+            self.trace.add_line(self.now, || format!("{what} on {node} dies"));
+            self.schedule_kubelet_sync(node);
         }
     }
 
     /// Creates the containers of a pod that a scenario declares as running.
-    pub fn settle_in(&mut self, object: &mut Value) {
+    pub fn add_running_containers(&mut self, object: &mut Value) {
         let node = object["spec"]["nodeName"].as_str();
         if let Some(kubelet) = node.and_then(|it| self.kubelets.get_mut(it)) {
-            kubelet.settle_in(object, self.now);
+            kubelet.add_running_pod(object, self.now);
         }
     }
 }

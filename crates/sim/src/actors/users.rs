@@ -8,14 +8,14 @@ use muster_engine::daemonset::facts::{Kind, Rollout};
 use muster_engine::scenario;
 use serde_json::{Value, json};
 
-use super::kubelet::Nature;
+use super::kubelet::ImageBehaviour;
 use crate::faults::WriteFault;
 use crate::server::Actor;
 use crate::world::World;
 
 /// An action of a user or an administrator, an injected failure, or a control step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum UserAction {
     Template {
         set: String,
         number: u64,
@@ -55,31 +55,31 @@ pub enum Deed {
     },
     DeleteSet {
         set: String,
-        how: Propagation,
+        how: SetDeletion,
     },
     /// Adds an object from a line of a scenario: a set, a node, a pod or a revision.
     Add {
         line: String,
     },
     DeletePod {
-        pod: PodRef,
+        pod: ScriptPodRef,
         force: bool,
     },
     OrphanPod {
-        pod: PodRef,
+        pod: ScriptPodRef,
     },
     RelabelPod {
-        pod: PodRef,
+        pod: ScriptPodRef,
     },
     HoldPod {
-        pod: PodRef,
+        pod: ScriptPodRef,
     },
     FreePod {
-        pod: PodRef,
+        pod: ScriptPodRef,
     },
     /// Sets the revision hash label of a pod to another value.
     RehashPod {
-        pod: PodRef,
+        pod: ScriptPodRef,
         hash: String,
     },
     /// Creates a pod without an owner that has a set's labels.
@@ -142,7 +142,7 @@ pub enum Deed {
     },
     Nature {
         image: String,
-        nature: Nature,
+        nature: ImageBehaviour,
     },
     Quota {
         max: Option<usize>,
@@ -187,7 +187,7 @@ pub enum Deed {
 
 /// The propagation policy of a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Propagation {
+pub enum SetDeletion {
     Background,
     Foreground,
     Orphan,
@@ -195,20 +195,20 @@ pub enum Propagation {
 
 /// A pod by its set and node: `d@a`, or by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PodRef {
+pub enum ScriptPodRef {
     Of { set: String, node: String },
     Named(String),
 }
 
-impl Deed {
+impl UserAction {
     /// Parses one line of a script.
     pub fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let own = |it: &str| it.to_owned();
         let number = |it: &str| it.parse::<u64>().map_err(|_| format!("{it:?} is not a number"));
         let pod = |it: &str| match it.split_once('@') {
-            Some((set, node)) => PodRef::Of { set: own(set), node: own(node) },
-            None => PodRef::Named(own(it)),
+            Some((set, node)) => ScriptPodRef::Of { set: own(set), node: own(node) },
+            None => ScriptPodRef::Named(own(it)),
         };
         Ok(match words.as_slice() {
             ["template", set, n] => Self::Template { set: own(set), number: number(n)? },
@@ -225,11 +225,11 @@ impl Deed {
             ["defaulted", set] => Self::Defaulted { set: own(set) },
             ["select-all", set] => Self::SelectAll { set: own(set) },
             ["condition", set] => Self::ForeignCondition { set: own(set) },
-            ["delete-set", set] => Self::DeleteSet { set: own(set), how: Propagation::Background },
+            ["delete-set", set] => Self::DeleteSet { set: own(set), how: SetDeletion::Background },
             ["delete-set", set, "foreground"] => {
-                Self::DeleteSet { set: own(set), how: Propagation::Foreground }
+                Self::DeleteSet { set: own(set), how: SetDeletion::Foreground }
             }
-            ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: Propagation::Orphan },
+            ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: SetDeletion::Orphan },
             ["add", ..] => Self::Add { line: line.trim().trim_start_matches("add").trim().to_owned() },
             ["delete", it] => Self::DeletePod { pod: pod(it), force: false },
             ["force-delete", it] => Self::DeletePod { pod: pod(it), force: true },
@@ -260,7 +260,9 @@ impl Deed {
             ["shut-down", node] => Self::ShutDown { node: own(node) },
             ["crash-agent", node] => Self::CrashAgent { node: own(node) },
             ["slow-stop", node, n] => Self::SlowStop { node: own(node), seconds: number(n)? },
-            ["image", image, nature] => Self::Nature { image: own(image), nature: nature_of(nature)? },
+            ["image", image, nature] => {
+                Self::Nature { image: own(image), nature: parse_image_behaviour(nature)? }
+            }
             ["quota", "none"] => Self::Quota { max: None },
             ["quota", n] => Self::Quota { max: usize::try_from(number(n)?).ok() },
             ["terminate-namespace"] => Self::Terminate { terminating: true },
@@ -272,7 +274,7 @@ impl Deed {
             ["crash"] => Self::Crash,
             ["crash-leader"] => Self::CrashLeader,
             ["freeze", n] => Self::Freeze { seconds: number(n)? },
-            ["stick", kind, n] => Self::Stick { kind: kind_of(kind)?, seconds: number(n)? },
+            ["stick", kind, n] => Self::Stick { kind: parse_kind(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClock { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
             ["resync"] => Self::Resync,
             ["wait", n] => Self::Wait { seconds: number(n)? },
@@ -285,14 +287,14 @@ impl Deed {
     }
 }
 
-fn nature_of(text: &str) -> Result<Nature, String> {
+fn parse_image_behaviour(text: &str) -> Result<ImageBehaviour, String> {
     Ok(match text {
-        "good" => Nature::Good,
-        "never-ready" => Nature::NeverReady,
-        "fails" => Nature::Fails,
-        "ends" => Nature::Ends,
-        "kills-its-node" => Nature::KillsNode,
-        "crashes" => Nature::Crashes,
+        "good" => ImageBehaviour::Good,
+        "never-ready" => ImageBehaviour::NeverReady,
+        "fails" => ImageBehaviour::Fails,
+        "ends" => ImageBehaviour::Ends,
+        "kills-its-node" => ImageBehaviour::KillsNode,
+        "crashes" => ImageBehaviour::Crashes,
         other => {
             return Err(format!(
                 "{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"
@@ -301,7 +303,7 @@ fn nature_of(text: &str) -> Result<Nature, String> {
     })
 }
 
-fn kind_of(text: &str) -> Result<Kind, String> {
+fn parse_kind(text: &str) -> Result<Kind, String> {
     Ok(match text {
         "sets" => Kind::Sets,
         "nodes" => Kind::Nodes,
@@ -312,7 +314,7 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// Parses `NAMESPACE/NAME` or `NAME`, with `default` as the default namespace.
-fn ours(name: &str) -> ObjectKey {
+fn parse_object_key(name: &str) -> ObjectKey {
     match name.split_once('/') {
         Some((namespace, name)) => ObjectKey::new(namespace, name),
         None => ObjectKey::new("default", name),
@@ -321,234 +323,234 @@ fn ours(name: &str) -> ObjectKey {
 
 impl World {
     /// Executes one user action. An action on an object that does not exist has no effect.
-    pub fn does(&mut self, deed: &Deed) {
-        self.trace.say(self.now, || format!("user: {deed:?}"));
+    pub fn execute_user_action(&mut self, deed: &UserAction) {
+        self.trace.add_line(self.now, || format!("user: {deed:?}"));
         match deed {
-            Deed::Template { set, number } => self.edit_set(set, |it| {
+            UserAction::Template { set, number } => self.edit_set(set, |it| {
                 let name = it["metadata"]["name"].as_str().unwrap_or_default();
                 it["spec"]["template"]["spec"]["containers"][0]["image"] = format!("{name}:{number}").into();
             }),
-            Deed::Strategy { set, strategy } => {
+            UserAction::Strategy { set, strategy } => {
                 let strategy = strategy.clone();
-                self.edit_set(set, |it| it["spec"]["updateStrategy"] = strategy_of(&strategy));
+                self.edit_set(set, |it| it["spec"]["updateStrategy"] = parse_strategy(&strategy));
             }
-            Deed::MinReady { set, seconds } => self.edit_set(set, |it| it["spec"]["minReadySeconds"] = (*seconds).into()),
-            Deed::History { set, limit } => self.edit_set(set, |it| it["spec"]["revisionHistoryLimit"] = (*limit).into()),
-            Deed::Tolerate { set, key } => self.edit_set(set, |it| {
+            UserAction::MinReady { set, seconds } => self.edit_set(set, |it| it["spec"]["minReadySeconds"] = (*seconds).into()),
+            UserAction::History { set, limit } => self.edit_set(set, |it| it["spec"]["revisionHistoryLimit"] = (*limit).into()),
+            UserAction::Tolerate { set, key } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["tolerations"] =
                     key.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect();
             }),
-            Deed::NodeSelector { set, label } => self.edit_set(set, |it| {
+            UserAction::NodeSelector { set, label } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["nodeSelector"] =
                     label.as_ref().map_or_else(|| json!({}), |(key, value)| json!({ key: value }));
             }),
-            Deed::Defaulted { set } => self.edit_set(set, |it| {
+            UserAction::Defaulted { set } => self.edit_set(set, |it| {
                 it["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "File".into();
                 it["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
             }),
-            Deed::SelectAll { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
-            Deed::ForeignCondition { set } => self.edit_set(set, |it| {
+            UserAction::SelectAll { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
+            UserAction::ForeignCondition { set } => self.edit_set(set, |it| {
                 let mut conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.retain(|it| it["type"] != "StatusUpdate");
                 conditions.push(json!({"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "set from outside"}));
                 it["status"]["conditions"] = conditions.into();
                 it["status"]["ofANewerCluster"] = "kept".into();
             }),
-            Deed::DeleteSet { set, how } => self.delete_set(&ours(set), *how),
-            Deed::Add { line } => self.add(line),
-            Deed::DeletePod { pod, force } => {
+            UserAction::DeleteSet { set, how } => self.delete_set(&parse_object_key(set), *how),
+            UserAction::Add { line } => self.add_scenario_objects(line),
+            UserAction::DeletePod { pod, force } => {
                 if let Some(key) = self.find_pod(pod) {
                     let _ = self.server.delete(Kind::Pods, &key, None, None, *force, Actor::User);
                 }
             }
-            Deed::OrphanPod { pod } => self.edit_pod(pod, |it| it["metadata"]["ownerReferences"] = json!([])),
-            Deed::RelabelPod { pod } => self.edit_pod(pod, |it| it["metadata"]["labels"]["app"] = "debug".into()),
-            Deed::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
-            Deed::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
-            Deed::RehashPod { pod, hash } => {
+            UserAction::OrphanPod { pod } => self.edit_pod(pod, |it| it["metadata"]["ownerReferences"] = json!([])),
+            UserAction::RelabelPod { pod } => self.edit_pod(pod, |it| it["metadata"]["labels"]["app"] = "debug".into()),
+            UserAction::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
+            UserAction::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
+            UserAction::RehashPod { pod, hash } => {
                 self.edit_pod(pod, |it| it["metadata"]["labels"]["controller-revision-hash"] = hash.as_str().into());
             }
-            Deed::Impostor { set, node } => self.impostor(set, node),
-            Deed::DuplicateRevision { set } => self.duplicate_revision(set),
-            Deed::DeleteRevision { set } => {
+            UserAction::Impostor { set, node } => self.create_lookalike_pod(set, node),
+            UserAction::DuplicateRevision { set } => self.duplicate_revision(set),
+            UserAction::DeleteRevision { set } => {
                 if let Some(key) = self.newest_revision(set) {
                     let _ = self.server.delete(Kind::Revisions, &key, None, None, false, Actor::User);
                 }
             }
-            Deed::OrphanRevision { set } => {
+            UserAction::OrphanRevision { set } => {
                 if let Some(key) = self.newest_revision(set) {
                     let _ = self.server.update(Kind::Revisions, &key, Actor::User, |it| {
                         it["metadata"]["ownerReferences"] = json!([]);
                     });
                 }
             }
-            Deed::RelabelRevision { set } => {
+            UserAction::RelabelRevision { set } => {
                 if let Some(key) = self.newest_revision(set) {
                     let _ = self.server.update(Kind::Revisions, &key, Actor::User, |it| {
                         it["metadata"]["labels"]["app"] = "debug".into();
                     });
                 }
             }
-            Deed::SquatRevision { set, number } => self.squat_revision(set, *number),
-            Deed::Label { node, key, value } => self.edit_node(node, |it| match value {
+            UserAction::SquatRevision { set, number } => self.create_colliding_revision(set, *number),
+            UserAction::Label { node, key, value } => self.edit_node(node, |it| match value {
                 Some(value) => it["metadata"]["labels"][key] = value.as_str().into(),
                 None => drop(it["metadata"]["labels"].as_object_mut().and_then(|it| it.remove(key))),
             }),
-            Deed::Taint { node, key, effect } => self.edit_node(node, |it| {
+            UserAction::Taint { node, key, effect } => self.edit_node(node, |it| {
                 let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
                 taints.retain(|it| it["key"] != **key || it["effect"] != **effect);
                 taints.push(json!({"key": key, "effect": effect}));
                 it["spec"]["taints"] = taints.into();
             }),
-            Deed::Untaint { node, key } => self.edit_node(node, |it| {
+            UserAction::Untaint { node, key } => self.edit_node(node, |it| {
                 let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
                 taints.retain(|it| it["key"] != **key);
                 it["spec"]["taints"] = taints.into();
             }),
-            Deed::RemoveNode { node } => {
+            UserAction::RemoveNode { node } => {
                 let name = Text::from(node.as_str());
                 let _ = self.server.delete(Kind::Nodes, &ObjectKey::new("", name.clone()), None, None, true, Actor::User);
                 self.kubelets.remove(&name);
             }
-            Deed::Kill { node } => self.kill_node(&Text::from(node.as_str())),
-            Deed::Revive { node } => self.revive_node(&Text::from(node.as_str())),
-            Deed::CrashAgent { node } => self.crash_agent(&Text::from(node.as_str())),
-            Deed::ShutDown { node } => {
+            UserAction::Kill { node } => self.crash_node(&Text::from(node.as_str())),
+            UserAction::Revive { node } => self.reboot_node(&Text::from(node.as_str())),
+            UserAction::CrashAgent { node } => self.restart_kubelet_of(&Text::from(node.as_str())),
+            UserAction::ShutDown { node } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
                     kubelet.shutting_down = true;
                 }
-                self.wake_kubelet(&Text::from(node.as_str()));
+                self.schedule_kubelet_sync(&Text::from(node.as_str()));
             }
-            Deed::SlowStop { node, seconds } => {
+            UserAction::SlowStop { node, seconds } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
                     kubelet.stop = Duration::from_secs(*seconds);
                 }
             }
-            Deed::Nature { image, nature } => {
-                self.natures.insert(image.clone(), *nature);
+            UserAction::Nature { image, nature } => {
+                self.image_behaviours.insert(image.clone(), *nature);
                 let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
-                nodes.iter().for_each(|it| self.wake_kubelet(it));
+                nodes.iter().for_each(|it| self.schedule_kubelet_sync(it));
             }
-            Deed::Quota { max } => self.server.quota = *max,
-            Deed::Terminate { terminating } => self.server.namespace_terminating = *terminating,
-            Deed::Scheduler { runs } => self.set_scheduler(*runs),
-            Deed::Garbage { runs } => self.garbage_runs = *runs,
-            Deed::Crash => {
+            UserAction::Quota { max } => self.server.quota = *max,
+            UserAction::Terminate { terminating } => self.server.namespace_terminating = *terminating,
+            UserAction::Scheduler { runs } => self.set_scheduler_enabled(*runs),
+            UserAction::Garbage { runs } => self.garbage_runs = *runs,
+            UserAction::Crash => {
                 for index in 0..self.replicas.len() {
                     self.crash_replica(index);
                 }
             }
-            Deed::CrashLeader => {
-                if let Some(leader) = self.replicas.iter().position(|it| it.leading) {
+            UserAction::CrashLeader => {
+                if let Some(leader) = self.replicas.iter().position(|it| it.is_leader) {
                     self.crash_replica(leader);
                 }
             }
-            Deed::Freeze { seconds } => {
-                let leader = self.replicas.iter().position(|it| it.leading).unwrap_or(0);
+            UserAction::Freeze { seconds } => {
+                let leader = self.replicas.iter().position(|it| it.is_leader).unwrap_or(0);
                 self.freeze_replica(leader, Duration::from_secs(*seconds));
             }
-            Deed::Stick { kind, seconds } => self.stick(*kind, Duration::from_secs(*seconds)),
-            Deed::StepClock { seconds } => {
+            UserAction::Stick { kind, seconds } => self.stall_watches(*kind, Duration::from_secs(*seconds)),
+            UserAction::StepClock { seconds } => {
                 for index in 0..self.replicas.len() {
                     self.step_clock(index, seconds * 1_000_000);
                 }
             }
-            Deed::Resync => self.resync(),
-            Deed::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
-            Deed::Settle => self.settle(),
-            Deed::SettleWithin { seconds } => self.settle_within(Duration::from_secs(*seconds)),
-            Deed::NoAnswer { applied } => {
+            UserAction::Resync => self.enqueue_all_sets(),
+            UserAction::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
+            UserAction::Settle => self.run_until_converged(),
+            UserAction::SettleWithin { seconds } => self.run_until_converged_within(Duration::from_secs(*seconds)),
+            UserAction::NoAnswer { applied } => {
                 let fault = if *applied { WriteFault::LostApplied } else { WriteFault::LostNotApplied };
                 self.next_fault = Some(fault);
             }
         }
-        self.spread_commits();
+        self.process_new_commits();
     }
 
     /// Executes a random user action.
-    pub fn user(&mut self) {
-        let Some(deed) = self.some_deed() else { return };
-        self.does(&deed);
+    pub fn execute_random_user_action(&mut self) {
+        let Some(deed) = self.random_user_action() else { return };
+        self.execute_user_action(&deed);
     }
 
-    fn some_deed(&mut self) -> Option<Deed> {
+    fn random_user_action(&mut self) -> Option<UserAction> {
         let sets: Vec<String> = self.server.sets.keys().map(|it| it.name.to_string()).collect();
         let nodes: Vec<String> = self.server.nodes.keys().map(|it| it.to_string()).collect();
         let pods: Vec<String> = self.server.pods.keys().map(|it| it.name.to_string()).collect();
         let set = self.rng.pick(&sets).cloned();
         let node = self.rng.pick(&nodes).cloned();
-        let pod = self.rng.pick(&pods).cloned().map(PodRef::Named);
+        let pod = self.rng.pick(&pods).cloned().map(ScriptPodRef::Named);
         let taint = || "gpu".to_owned();
         Some(match self.rng.below(35) {
-            0..=5 => Deed::Template { set: set?, number: self.rng.between(1, 4) },
-            6 => Deed::Strategy { set: set?, strategy: self.some_strategy() },
-            7 => Deed::MinReady { set: set?, seconds: self.rng.below(3) * 5 },
-            8 => Deed::History { set: set?, limit: self.rng.below(4) },
+            0..=5 => UserAction::Template { set: set?, number: self.rng.between(1, 4) },
+            6 => UserAction::Strategy { set: set?, strategy: self.random_strategy() },
+            7 => UserAction::MinReady { set: set?, seconds: self.rng.below(3) * 5 },
+            8 => UserAction::History { set: set?, limit: self.rng.below(4) },
             9 => {
                 let key = self.rng.chance(500).then(taint);
-                Deed::Tolerate { set: set?, key }
+                UserAction::Tolerate { set: set?, key }
             }
-            10 => Deed::ForeignCondition { set: set? },
-            11..=13 => Deed::DeletePod { pod: pod?, force: self.rng.chance(300) },
-            14 => Deed::OrphanPod { pod: pod? },
-            15 => Deed::RelabelPod { pod: pod? },
-            16 => Deed::HoldPod { pod: pod? },
-            17 | 18 => Deed::FreePod { pod: pod? },
-            19 => Deed::Impostor { set: set?, node: node? },
-            20 => Deed::DuplicateRevision { set: set? },
-            21 => Deed::DeleteRevision { set: set? },
-            22 => Deed::OrphanRevision { set: set? },
-            23 => Deed::SquatRevision { set: set?, number: self.rng.between(1, 4) },
+            10 => UserAction::ForeignCondition { set: set? },
+            11..=13 => UserAction::DeletePod { pod: pod?, force: self.rng.chance(300) },
+            14 => UserAction::OrphanPod { pod: pod? },
+            15 => UserAction::RelabelPod { pod: pod? },
+            16 => UserAction::HoldPod { pod: pod? },
+            17 | 18 => UserAction::FreePod { pod: pod? },
+            19 => UserAction::Impostor { set: set?, node: node? },
+            20 => UserAction::DuplicateRevision { set: set? },
+            21 => UserAction::DeleteRevision { set: set? },
+            22 => UserAction::OrphanRevision { set: set? },
+            23 => UserAction::SquatRevision { set: set?, number: self.rng.between(1, 4) },
             24 => {
                 let value = self.rng.chance(700).then(|| "a".to_owned());
-                Deed::Label { node: node?, key: "zone".into(), value }
+                UserAction::Label { node: node?, key: "zone".into(), value }
             }
             25 => {
                 let effect = if self.rng.chance(600) { "NoSchedule" } else { "NoExecute" };
-                Deed::Taint { node: node?, key: taint(), effect: effect.into() }
+                UserAction::Taint { node: node?, key: taint(), effect: effect.into() }
             }
-            26 | 27 => Deed::Untaint { node: node?, key: taint() },
-            28 => Deed::RemoveNode { node: node? },
+            26 | 27 => UserAction::Untaint { node: node?, key: taint() },
+            28 => UserAction::RemoveNode { node: node? },
             29 => {
                 let number = self.rng.below(6);
                 let name = format!("n{number}");
                 if nodes.contains(&name) {
                     return None;
                 }
-                Deed::Add { line: format!("node {name} label=zone:a") }
+                UserAction::Add { line: format!("node {name} label=zone:a") }
             }
             30 => {
                 let image = format!("{}:{}", set?, self.rng.between(1, 4));
                 let natures = [
-                    Nature::Good,
-                    Nature::NeverReady,
-                    Nature::Fails,
-                    Nature::Ends,
-                    Nature::KillsNode,
-                    Nature::Crashes,
+                    ImageBehaviour::Good,
+                    ImageBehaviour::NeverReady,
+                    ImageBehaviour::Fails,
+                    ImageBehaviour::Ends,
+                    ImageBehaviour::KillsNode,
+                    ImageBehaviour::Crashes,
                 ];
-                Deed::Nature { image, nature: *self.rng.pick(&natures)? }
+                UserAction::Nature { image, nature: *self.rng.pick(&natures)? }
             }
             31 => {
                 let label = self.rng.chance(500).then(|| ("zone".to_owned(), "a".to_owned()));
-                Deed::NodeSelector { set: set?, label }
+                UserAction::NodeSelector { set: set?, label }
             }
             32 => {
-                let how = [Propagation::Background, Propagation::Foreground, Propagation::Orphan];
-                Deed::DeleteSet { set: set?, how: *self.rng.pick(&how)? }
+                let how = [SetDeletion::Background, SetDeletion::Foreground, SetDeletion::Orphan];
+                UserAction::DeleteSet { set: set?, how: *self.rng.pick(&how)? }
             }
-            33 => Deed::RehashPod { pod: pod?, hash: "edited".into() },
+            33 => UserAction::RehashPod { pod: pod?, hash: "edited".into() },
             _ => {
                 let name = ["d", "e"][usize::try_from(self.rng.below(2)).unwrap_or(0)];
                 if sets.iter().any(|it| it == name) {
                     return None;
                 }
-                Deed::Add { line: format!("set {name} template={}", self.rng.between(1, 4)) }
+                UserAction::Add { line: format!("set {name} template={}", self.rng.between(1, 4)) }
             }
         })
     }
 
-    pub fn some_strategy(&mut self) -> String {
+    pub fn random_strategy(&mut self) -> String {
         let strategies = [
             "max-unavailable=1",
             "max-unavailable=2",
@@ -561,24 +563,26 @@ impl World {
     }
 
     fn edit_set(&mut self, set: &str, change: impl FnOnce(&mut Value)) {
-        let _ = self.server.update(Kind::Sets, &ours(set), Actor::User, change);
+        let _ = self.server.update(Kind::Sets, &parse_object_key(set), Actor::User, change);
     }
 
     fn edit_node(&mut self, node: &str, change: impl FnOnce(&mut Value)) {
         let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node), Actor::User, change);
     }
 
-    fn edit_pod(&mut self, pod: &PodRef, change: impl FnOnce(&mut Value)) {
+    fn edit_pod(&mut self, pod: &ScriptPodRef, change: impl FnOnce(&mut Value)) {
         if let Some(key) = self.find_pod(pod) {
             let _ = self.server.update(Kind::Pods, &key, Actor::User, change);
         }
     }
 
-    fn find_pod(&self, pod: &PodRef) -> Option<ObjectKey> {
+    fn find_pod(&self, pod: &ScriptPodRef) -> Option<ObjectKey> {
         match pod {
-            PodRef::Named(name) => Some(ours(name)).filter(|it| self.server.object(Kind::Pods, it).is_some()),
-            PodRef::Of { set, node } => {
-                let uid = &self.server.sets.get(&ours(set))?.uid;
+            ScriptPodRef::Named(name) => {
+                Some(parse_object_key(name)).filter(|it| self.server.object(Kind::Pods, it).is_some())
+            }
+            ScriptPodRef::Of { set, node } => {
+                let uid = &self.server.sets.get(&parse_object_key(set))?.uid;
                 let mut pods = self.server.pods.values();
                 let found =
                     pods.find(|it| it.owner.as_ref() == Some(uid) && it.target.as_deref() == Some(node));
@@ -587,11 +591,11 @@ impl World {
         }
     }
 
-    fn delete_set(&mut self, key: &ObjectKey, how: Propagation) {
+    fn delete_set(&mut self, key: &ObjectKey, how: SetDeletion) {
         let finalizer = match how {
-            Propagation::Background => None,
-            Propagation::Foreground => Some("foregroundDeletion"),
-            Propagation::Orphan => Some("orphan"),
+            SetDeletion::Background => None,
+            SetDeletion::Foreground => Some("foregroundDeletion"),
+            SetDeletion::Orphan => Some("orphan"),
         };
         if let Some(finalizer) = finalizer {
             let _ = self
@@ -602,13 +606,13 @@ impl World {
     }
 
     /// Adds the objects of scenario lines. The server assigns UIDs and names as usual.
-    pub fn add(&mut self, text: &str) {
+    pub fn add_scenario_objects(&mut self, text: &str) {
         let lines = format!("now {}\n{}", self.now.as_micros() / 1_000_000 - scenario::EPOCH_S, text);
         let world = scenario::parse(&lines).unwrap_or_else(|it| panic!("{it}"));
-        self.load(world);
+        self.load_scenario(world);
     }
 
-    pub fn load(&mut self, world: scenario::World) {
+    pub fn load_scenario(&mut self, world: scenario::World) {
         let fresh = |mut object: Value| {
             if let Some(meta) = object["metadata"].as_object_mut() {
                 meta.remove("resourceVersion");
@@ -636,13 +640,13 @@ impl World {
             let _ = self.server.create(Kind::Revisions, fresh(object), Actor::User);
         }
         for mut object in world.pods {
-            self.settle_in(&mut object);
+            self.add_running_containers(&mut object);
             let _ = self.server.create(Kind::Pods, fresh(object), Actor::User);
         }
     }
 
-    fn impostor(&mut self, set: &str, node: &str) {
-        let Some(object) = self.server.object(Kind::Sets, &ours(set)) else { return };
+    fn create_lookalike_pod(&mut self, set: &str, node: &str) {
+        let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let template = object["spec"]["template"].clone();
         let mut spec = template["spec"].clone();
         spec["nodeName"] = node.into();
@@ -655,7 +659,7 @@ impl World {
     }
 
     fn newest_revision(&self, set: &str) -> Option<ObjectKey> {
-        let uid = &self.server.sets.get(&ours(set))?.uid;
+        let uid = &self.server.sets.get(&parse_object_key(set))?.uid;
         let mine = self.server.revisions.values().filter(|it| it.owner.as_ref() == Some(uid));
         mine.max_by_key(|it| it.number).map(|it| it.key.clone())
     }
@@ -676,8 +680,8 @@ impl World {
         let _ = self.server.create(Kind::Revisions, copy, Actor::User);
     }
 
-    fn squat_revision(&mut self, set: &str, number: u64) {
-        let Some(object) = self.server.object(Kind::Sets, &ours(set)) else { return };
+    fn create_colliding_revision(&mut self, set: &str, number: u64) {
+        let Some(object) = self.server.object(Kind::Sets, &parse_object_key(set)) else { return };
         let mut template = object["spec"]["template"].clone();
         template["spec"]["containers"][0]["image"] = format!("{set}:{number}").into();
         let collisions = object["status"]["collisionCount"].as_i64().and_then(|it| i32::try_from(it).ok());
@@ -695,12 +699,12 @@ impl World {
     }
 
     /// Whether a set rolls out with surge.
-    pub fn is_surge(&self, key: &ObjectKey) -> bool {
+    pub fn rolls_out_with_surge(&self, key: &ObjectKey) -> bool {
         self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, Rollout::Surge(_)))
     }
 }
 
-fn strategy_of(text: &str) -> Value {
+fn parse_strategy(text: &str) -> Value {
     let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.trim_matches('"').into(), Value::from);
     match text.split_once('=') {
         // As stored by clusters before maxSurge existed.

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use muster_sim::case::{Case, trace_case};
 use muster_sim::faults::{WatchFault, WriteFault};
-use muster_sim::run::{Verdict, run};
-use muster_sim::world::Strike;
+use muster_sim::run::{RunResult, run_seed};
+use muster_sim::world::InjectedFault;
 
-const HELP: &str = "\
+const HELP_TEXT: &str = "\
 Runs the controllers in simulated clusters with injected faults, and checks every invariant at every step.
 
 usage: cargo sim SEED                       replay one seed, with its trace
@@ -31,46 +31,46 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<u64>().ok();
     match words.as_slice() {
-        ["--seeds", count] => number(count).map_or_else(usage, |count| many(1, count)),
+        ["--seeds", count] => number(count).map_or_else(exit_with_usage, |count| run_many_seeds(1, count)),
         ["--seeds", count, "--from", first] => match (number(first), number(count)) {
-            (Some(first), Some(count)) => many(first, count),
-            _ => usage(),
+            (Some(first), Some(count)) => run_many_seeds(first, count),
+            _ => exit_with_usage(),
         },
-        ["--case", file] => case(file, Strike::default()),
-        ["--case", file, fault, at] => {
-            number(at).and_then(|at| strike(fault, at)).map_or_else(usage, |strike| case(file, strike))
-        }
+        ["--case", file] => run_case_file(file, InjectedFault::default()),
+        ["--case", file, fault, at] => number(at)
+            .and_then(|at| parse_fault(fault, at))
+            .map_or_else(exit_with_usage, |strike| run_case_file(file, strike)),
         ["--help" | "-h"] => {
-            println!("{HELP}");
+            println!("{HELP_TEXT}");
             ExitCode::SUCCESS
         }
-        [seed] => number(seed).map_or_else(usage, one),
-        _ => usage(),
+        [seed] => number(seed).map_or_else(exit_with_usage, run_one_seed),
+        _ => exit_with_usage(),
     }
 }
 
-fn usage() -> ExitCode {
-    eprintln!("{HELP}");
+fn exit_with_usage() -> ExitCode {
+    eprintln!("{HELP_TEXT}");
     ExitCode::from(2)
 }
 
-fn one(seed: u64) -> ExitCode {
-    let verdict = run(seed, true);
+fn run_one_seed(seed: u64) -> ExitCode {
+    let verdict = run_seed(seed, true);
     for line in &verdict.trace {
         println!("{line}");
     }
-    report(&verdict);
+    print_result(&verdict);
     if verdict.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn strike(fault: &str, at: u64) -> Option<Strike> {
+fn parse_fault(fault: &str, at: u64) -> Option<InjectedFault> {
     let at = usize::try_from(at).ok()?;
     let write = WriteFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
     let watch = WatchFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
-    (write.is_some() || watch.is_some()).then_some(Strike { write, watch })
+    (write.is_some() || watch.is_some()).then_some(InjectedFault { write, watch })
 }
 
-fn case(file: &str, strike: Strike) -> ExitCode {
+fn run_case_file(file: &str, strike: InjectedFault) -> ExitCode {
     let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(file).map_err(|it| format!("{file}: {it}"));
     let case = text.and_then(|text| Case::parse(&name, &text).map_err(|it| it.to_string()));
@@ -98,7 +98,7 @@ fn case(file: &str, strike: Strike) -> ExitCode {
     }
 }
 
-fn report(verdict: &Verdict) {
+fn print_result(verdict: &RunResult) {
     let Some(violation) = &verdict.violation else {
         println!(
             "seed {} passed: {} steps, {} writes, trace {:016x}",
@@ -114,12 +114,12 @@ fn report(verdict: &Verdict) {
     }
 }
 
-fn many(first: u64, count: u64) -> ExitCode {
+fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     let started = Instant::now();
     let next = AtomicU64::new(first);
     let end = first.saturating_add(count);
     let steps = AtomicU64::new(0);
-    let failed: Mutex<BTreeMap<u64, Verdict>> = Mutex::new(BTreeMap::new());
+    let failed: Mutex<BTreeMap<u64, RunResult>> = Mutex::new(BTreeMap::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     // A panic of a seed is reported as a violation; its message is in the report.
     std::panic::set_hook(Box::new(|_| {}));
@@ -131,7 +131,7 @@ fn many(first: u64, count: u64) -> ExitCode {
                     if end <= seed {
                         break;
                     }
-                    let verdict = run(seed, false);
+                    let verdict = run_seed(seed, false);
                     steps.fetch_add(verdict.steps, Ordering::Relaxed);
                     if verdict.violation.is_some() {
                         failed.lock().expect("no panic while it is held").insert(seed, verdict);
@@ -148,7 +148,7 @@ fn many(first: u64, count: u64) -> ExitCode {
         }
     }
     if let Some(verdict) = failed.values().next() {
-        report(verdict);
+        print_result(verdict);
     }
     for (invariant, seeds) in &by_invariant {
         println!("{invariant}: {} seeds, the first {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);

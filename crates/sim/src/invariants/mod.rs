@@ -3,9 +3,9 @@
 
 pub mod liveness;
 pub mod oracle;
-mod plans;
-mod states;
-mod writes;
+mod plan_checks;
+mod state_checks;
+mod write_checks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::plan::Plan;
 
 use crate::faults::WriteFault;
-use crate::server::{Actor, Commit, Server};
+use crate::server::{Actor, SimCommit, SimServer};
 
 /// A violated invariant, with the details.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl std::fmt::Display for Violation {
 
 /// The basis of a controller's write: its plan, and the state from which the plan was made.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub struct PlanBasis {
     pub replica: usize,
     pub life: u64,
     pub snapshot: BTreeMap<Kind, u64>,
@@ -48,13 +48,13 @@ pub struct Decided {
 }
 
 /// Time within which a free Lease must be acquired: one retry period of two seconds, and network latency.
-const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time within which the effects of a write without the Lease must be repaired.
-const HEALED_WITHIN: Duration = Duration::from_secs(90);
+const ROGUE_WRITE_REPAIR_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Minimum delay before a failed write is retried.
-const RETRIED_AFTER: Duration = Duration::from_millis(100);
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// The checks of all invariants, with the state that they need.
 #[derive(Debug, Default)]
@@ -70,19 +70,19 @@ pub struct Checks {
     excused: BTreeSet<(Text, Text)>,
     /// Available pods that a rollout deleted, by set and node, until a pod is available there again; the value is the
     /// revision that was being rolled out.
-    taken: BTreeMap<(Text, Text), Text>,
+    taken_down: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by replica and set.
-    acknowledged: BTreeMap<(usize, Text), Acknowledged>,
+    acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Time and number of deletes of finished pods, by replica, process, set, generation and node.
-    failures: BTreeMap<Failing, (Time, u32)>,
+    failures: BTreeMap<FailedPodKey, (Time, u32)>,
     /// Progress of plans in execution, by replica and set.
-    batches: BTreeMap<(usize, ObjectKey), Batches>,
+    batches: BTreeMap<(usize, ObjectKey), ExecutionProgress>,
     /// Time since which the Lease has been free while a replica could have acquired it.
     lease_free_since: Option<Time>,
     /// A replica's clock was stepped: from then on the Lease cannot prevent two leaders.
     clock_was_set: bool,
     /// The run is without faults.
-    pub calm: bool,
+    pub is_fault_free: bool,
     /// Time of the last failed write and the set's generation then, by replica, process and set.
     failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
     /// Maximum number of creates, and of deletes, of one plan.
@@ -94,18 +94,18 @@ pub struct Checks {
 }
 
 /// Replica, process, the set's UID and generation, and the node.
-type Failing = (usize, u64, Text, i64, Text);
+type FailedPodKey = (usize, u64, Text, i64, Text);
 
 /// The acknowledged writes of one replica to one set.
 #[derive(Debug, Default)]
-struct Acknowledged {
+struct AcknowledgedWrites {
     wrote: BTreeMap<Kind, u64>,
     deleted: BTreeMap<Text, ObjectKey>,
 }
 
 /// The progress of one plan in execution, for the checks of slow start and status writes.
 #[derive(Debug, Default)]
-struct Batches {
+struct ExecutionProgress {
     in_flight: usize,
     batch: usize,
     sent_in_batch: usize,
@@ -115,7 +115,7 @@ struct Batches {
 }
 
 impl Checks {
-    pub fn fail(&mut self, invariant: &'static str, detail: impl FnOnce() -> String) {
+    pub fn report_violation(&mut self, invariant: &'static str, detail: impl FnOnce() -> String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { invariant, detail: detail() });
         }
@@ -126,19 +126,19 @@ impl Checks {
     }
 
     /// Drops the records of a replica whose process has crashed.
-    pub fn forget_replica(&mut self, replica: usize) {
+    pub fn drop_replica_records(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
     /// A replica's clock was stepped: earlier backoffs cannot be checked any more, and the Lease cannot prevent two
     /// leaders.
-    pub fn clock_stepped(&mut self, replica: usize) {
+    pub fn on_clock_step(&mut self, replica: usize) {
         self.clock_was_set = true;
         self.failures.retain(|(it, ..), _| *it != replica);
     }
 
-    pub fn renewed(&mut self, by: (usize, u64)) {
+    pub fn on_lease_renewed(&mut self, by: (usize, u64)) {
         self.holder = Some(by);
     }
 
@@ -149,9 +149,11 @@ impl Checks {
         }
         if !self.clock_was_set {
             let holder = self.holder;
-            self.fail("W12", || format!("replica {replica} writes while {holder:?} holds the Lease"));
+            self.report_violation("W12", || {
+                format!("replica {replica} writes while {holder:?} holds the Lease")
+            });
         }
-        self.rogue_until = Some(now + HEALED_WITHIN);
+        self.rogue_until = Some(now + ROGUE_WRITE_REPAIR_TIMEOUT);
     }
 
     /// Whether a replica holds the Lease on the server.
@@ -166,43 +168,45 @@ impl Checks {
             return;
         }
         let since = *self.lease_free_since.get_or_insert(now);
-        if since + LEASE_TAKEN_WITHIN < now {
-            self.fail("L10", || {
+        if since + LEASE_ACQUIRE_TIMEOUT < now {
+            self.report_violation("L10", || {
                 format!("the Lease has been free since {since:?}, and no replica acquires it")
             });
         }
     }
 
-    pub fn committed(&mut self, server: &Server, commit: &Commit, now: Time) {
-        self.note_up_again(server, commit, now);
-        self.note_strangers(server, commit);
+    pub fn on_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
+        self.clear_recovered_node(server, commit, now);
+        self.excuse_foreign_changes(server, commit);
         self.check_commit(server, commit, now);
     }
 
-    pub fn begun(&mut self, decided: &Decided) {
-        self.check_retry(decided);
+    pub fn on_execution_start(&mut self, decided: &PlanBasis) {
+        self.check_retry_delay(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
-        self.batches.insert(key, Batches { batch: 1, ..Batches::default() });
+        self.batches.insert(key, ExecutionProgress { batch: 1, ..ExecutionProgress::default() });
     }
 
-    pub fn finished(&mut self, server: &Server, decided: &Decided) {
+    pub fn on_execution_end(&mut self, server: &SimServer, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
         // L2: a status write that failed with a conflict is repeated in the same reconcile.
         let lives = server.sets.get(&set.key).is_some_and(|it| it.uid == set.uid && !it.deleting);
-        if self.calm && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
-            self.fail("L2", || format!("{}: a status write with a conflict was not repeated", set.key));
+        if self.is_fault_free && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
+            self.report_violation("L2", || {
+                format!("{}: a status write with a conflict was not repeated", set.key)
+            });
         }
     }
 
     /// Checks a new plan. `cached` are the sets in the replica's cache.
-    pub fn planned<'a>(
+    pub fn check_new_plan<'a>(
         &mut self,
-        server: &Server,
+        server: &SimServer,
         cached: impl Iterator<Item = &'a Arc<Set>>,
-        decided: &Decided,
+        decided: &PlanBasis,
     ) {
-        self.check_gate(server, decided.replica, &decided.plan, &decided.snapshot);
+        self.check_expectations(server, decided.replica, &decided.plan, &decided.snapshot);
         self.check_cache(server, cached, &decided.snapshot);
         if !decided.plan.is_idle() {
             self.check_plan(server, &decided.plan, &decided.snapshot, decided.clock);
@@ -210,7 +214,13 @@ impl Checks {
     }
 
     /// Records the server's response to a request.
-    pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
+    pub fn on_response(
+        &mut self,
+        decided: &PlanBasis,
+        call: &Call,
+        outcome: &Outcome,
+        fault: Option<WriteFault>,
+    ) {
         let lost = matches!(
             fault,
             Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied)
@@ -238,7 +248,7 @@ impl Checks {
                 entry.deleted.insert(pod.uid.clone(), pod.key.clone());
             }
             (_, Outcome::Wrote { resource_version, .. }) => {
-                let kind = kind_of(call);
+                let kind = written_kind(call);
                 let highest = entry.wrote.entry(kind).or_default();
                 *highest = (*highest).max(*resource_version);
             }
@@ -248,8 +258,10 @@ impl Checks {
 
     /// Clears [`Checks::taken_down`] for a node whose pod was available before this commit, or that a user or the
     /// garbage collector has changed.
-    fn note_up_again(&mut self, server: &Server, commit: &Commit, now: Time) {
-        let Some(Watched::Pod(before)) = server.at(Kind::Pods, &commit.key, commit.revision - 1) else {
+    fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
+        let Some(Watched::Pod(before)) =
+            server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
+        else {
             return;
         };
         let (Some(owner), Some(node)) = (before.owner.clone(), before.target.clone()) else { return };
@@ -257,26 +269,26 @@ impl Checks {
             return;
         }
         let set = server.sets.values().find(|it| it.uid == owner);
-        let was_up = set.is_some_and(|set| oracle::available(set, before, now));
+        let was_up = set.is_some_and(|set| oracle::is_available(set, before, now));
         if was_up || matches!(commit.actor, Actor::User | Actor::Garbage) {
-            self.taken.remove(&(owner, node));
+            self.taken_down.remove(&(owner, node));
         }
     }
 
     /// W14: after a failed write, the next reconcile of the set waits.
-    fn check_retry(&mut self, decided: &Decided) {
+    fn check_retry_delay(&mut self, decided: &PlanBasis) {
         let set = &decided.plan.set;
         let id = (decided.replica, decided.life, set.uid.clone());
         let Some((at, generation)) = self.failed_at.remove(&id) else { return };
         let waited = decided.clock.since(at);
-        if waited < RETRIED_AFTER && generation == set.generation && !self.clock_was_set {
-            self.fail("W14", || format!("{} is retried after {waited:?}", set.key));
+        if waited < RETRY_DELAY_MIN && generation == set.generation && !self.clock_was_set {
+            self.report_violation("W14", || format!("{} is retried after {waited:?}", set.key));
         }
     }
 
     /// Excuses a node on which a set adopts a pod: the set deletes surplus pods next.
-    fn note_adoption(&mut self, server: &Server, commit: &Commit) {
-        let before = server.at(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
+    fn excuse_adoption(&mut self, server: &SimServer, commit: &SimCommit) {
+        let before = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
         let (Some(Watched::Pod(before)), Some(Watched::Pod(now))) = (before, &commit.fact) else { return };
         if let (None, Some(owner), Some(node)) = (&before.owner, &now.owner, &now.target) {
             self.excused.insert((owner.clone(), node.clone()));
@@ -284,10 +296,10 @@ impl Checks {
     }
 
     /// Records sets and nodes whose pods were changed by users or the garbage collector.
-    fn note_strangers(&mut self, server: &Server, commit: &Commit) {
+    fn excuse_foreign_changes(&mut self, server: &SimServer, commit: &SimCommit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;
-            self.note_adoption(server, commit);
+            self.excuse_adoption(server, commit);
             return;
         }
         if !matches!(commit.actor, Actor::User | Actor::Garbage) {
@@ -303,7 +315,8 @@ impl Checks {
             }
             Kind::Sets => {
                 let Some(set) = server.sets.get(&commit.key) else { return };
-                let before = server.at(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
+                let before =
+                    server.fact_at_revision(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
                 let same = match before {
                     Some(Watched::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
                     _ => true,
@@ -320,7 +333,7 @@ impl Checks {
     }
 }
 
-fn kind_of(call: &Call) -> Kind {
+fn written_kind(call: &Call) -> Kind {
     use muster_engine::daemonset::plan::Claim;
     match call {
         Call::Step(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
@@ -330,14 +343,14 @@ fn kind_of(call: &Call) -> Kind {
     }
 }
 
-fn is_refused(outcome: &Outcome) -> bool {
+fn is_rejected(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Refused(_))
 }
 
-fn is_wait(refusal: &Refusal) -> bool {
+fn is_namespace_terminating(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NamespaceTerminating)
 }
 
-fn describe(set: &Set) -> String {
+fn set_label(set: &Set) -> String {
     set.key.to_string()
 }

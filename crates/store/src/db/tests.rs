@@ -8,18 +8,18 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Change, Class, Compaction, Conflict, Draft, Expect, Index, Limits, MemoryLog, OnRow, Record, Row, Window,
-    Write,
+    CommitConflict, CommitWrite, Compaction, Draft, Expect, KeyChange, LogRow, MemoryLog, OnRow,
+    SelectorIndex, StoreLimits, StoredObject, Window, WriteClass,
 };
 
-type Outcome = Result<Arc<Event>, CommitError>;
+type Outcome = Result<Arc<CommitEvent>, CommitError>;
 
 const WIDE: Window = Window { events_max: usize::MAX, bytes_max: usize::MAX };
 
-fn options(window: Window) -> Options {
-    Options {
+fn options(window: Window) -> DbOptions {
+    DbOptions {
         window,
-        limits: Limits::NONE,
+        limits: StoreLimits::UNLIMITED,
         queue_max: 100,
         on_commit: Box::new(|_| ()),
         on_failure: Box::new(|_| ()),
@@ -27,18 +27,18 @@ fn options(window: Window) -> Options {
 }
 
 fn put(key: &str, expect: Expect) -> Commit {
-    let index = Index::new([("key", key)], []);
+    let index = SelectorIndex::new([("key", key)], []);
     Commit {
         key: key.into(),
         expect,
         within: None,
-        class: Class::default(),
-        write: Write::Put { index, expires_s: None, draft: object(key) },
+        class: WriteClass::default(),
+        write: CommitWrite::Put { index, expires_s: None, draft: object(key) },
     }
 }
 
 fn delete(key: &str, expect: Expect) -> Commit {
-    Commit { key: key.into(), expect, within: None, class: Class::default(), write: Write::Delete }
+    Commit { key: key.into(), expect, within: None, class: WriteClass::default(), write: CommitWrite::Delete }
 }
 
 /// An object named `name`.
@@ -67,10 +67,13 @@ fn commit(db: &Db, one: Commit) -> Outcome {
 }
 
 /// Revision, state and the history after `from`, so that two stores can be compared.
-pub(crate) fn everything(store: &Store, from: Revision) -> (Revision, Vec<Record>, Vec<String>) {
-    let records = store.list("").map(|it| Record::clone(it)).collect();
-    let history =
-        store.since("", from).expect("the history reaches back").map(|it| format!("{it:?}")).collect();
+pub(crate) fn everything(store: &Store, from: Revision) -> (Revision, Vec<StoredObject>, Vec<String>) {
+    let records = store.list("").map(|it| StoredObject::clone(it)).collect();
+    let history = store
+        .commits_since("", from)
+        .expect("the history reaches back")
+        .map(|it| format!("{it:?}"))
+        .collect();
     (store.revision(), records, history)
 }
 
@@ -80,7 +83,7 @@ struct Disk(Arc<Mutex<OnDisk>>);
 
 #[derive(Default)]
 struct OnDisk {
-    rows: BTreeMap<Revision, Row>,
+    rows: BTreeMap<Revision, LogRow>,
     floor: Revision,
     appends: usize,
     fault: Option<(usize, Fault)>,
@@ -100,7 +103,7 @@ enum Fault {
 impl Disk {
     fn new(fault: Option<(usize, Fault)>) -> Self {
         let disk = Self::default();
-        disk.0.lock().unwrap().floor = Store::FIRST;
+        disk.0.lock().unwrap().floor = Store::FIRST_REVISION;
         disk.0.lock().unwrap().fault = fault;
         disk
     }
@@ -114,17 +117,21 @@ impl Disk {
 }
 
 impl Log for Disk {
-    fn floor(&mut self) -> Result<Revision, LogError> {
+    fn history_floor(&mut self) -> Result<Revision, LogError> {
         Ok(self.0.lock().unwrap().floor)
     }
 
     fn load(&mut self, each: OnRow<'_>) -> Result<(), LogError> {
-        let rows: Vec<Row> = self.0.lock().unwrap().rows.values().cloned().collect();
+        let rows: Vec<LogRow> = self.0.lock().unwrap().rows.values().cloned().collect();
         let damaged = |why| LogError::Damaged { path: "disk".into(), why };
         rows.into_iter().try_for_each(|it| each(it).map_err(damaged))
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError> {
+    fn append(
+        &mut self,
+        batch: &[Arc<CommitEvent>],
+        compaction: Option<&Compaction>,
+    ) -> Result<(), LogError> {
         let gate = self.0.lock().unwrap().gate.take();
         if let Some((come, going)) = gate {
             come.send(()).unwrap();
@@ -151,19 +158,19 @@ impl Log for Disk {
     }
 }
 
-fn row(event: &Event) -> Row {
+fn row(event: &CommitEvent) -> LogRow {
     let record = match &event.change {
-        Change::Put { now, .. } => now,
-        Change::Delete { before, .. } => before,
+        KeyChange::Put { now, .. } => now,
+        KeyChange::Delete { before, .. } => before,
     };
-    Row {
+    LogRow {
         revision: event.revision,
         key: event.key.clone(),
-        is_delete: matches!(event.change, Change::Delete { .. }),
+        is_delete: matches!(event.change, KeyChange::Delete { .. }),
         created: record.created,
         expires_s: record.expires_s,
         index: record.index.clone(),
-        value: event.value().clone(),
+        value: event.latest_value().clone(),
     }
 }
 
@@ -220,14 +227,14 @@ fn commits_of_one_batch_see_each_other() {
 fn a_commit_within_another_key_needs_its_revision() {
     let db = Db::open(Disk::new(None), options(WIDE)).unwrap();
     let within = |at| Commit { within: Some(("n".into(), at)), ..put("n/a", Expect::Absent) };
-    assert_eq!(commit(&db, within(2)), Err(Conflict::Missing.into()));
+    assert_eq!(commit(&db, within(2)), Err(CommitConflict::Missing.into()));
     commit(&db, put("n", Expect::Absent)).unwrap();
     commit(&db, put("n", Expect::At(2))).unwrap();
-    assert_eq!(commit(&db, within(2)), Err(Conflict::Modified { at: 3 }.into()));
+    assert_eq!(commit(&db, within(2)), Err(CommitConflict::Modified { at: 3 }.into()));
     // The same in one batch: a deleted key is missing for later commits.
     let outcomes = commit_all(&db, vec![delete("n", Expect::Any), within(3)]);
     assert!(outcomes.recv().unwrap().is_ok());
-    assert_eq!(outcomes.recv().unwrap().map(drop), Err(Conflict::Missing.into()));
+    assert_eq!(outcomes.recv().unwrap().map(drop), Err(CommitConflict::Missing.into()));
     assert_eq!(db.read().get("n/a"), None);
 }
 
@@ -235,8 +242,8 @@ fn a_commit_within_another_key_needs_its_revision() {
 fn no_commit_is_visible_before_it_is_durable() {
     let (told, events) = mpsc::channel();
     let disk = Disk::new(None);
-    let on_commit = Box::new(move |batch: &[Arc<Event>]| told.send(batch.len()).unwrap());
-    let db = Db::open(disk.clone(), Options { on_commit, ..options(WIDE) }).unwrap();
+    let on_commit = Box::new(move |batch: &[Arc<CommitEvent>]| told.send(batch.len()).unwrap());
+    let db = Db::open(disk.clone(), DbOptions { on_commit, ..options(WIDE) }).unwrap();
     let (came, go) = disk.gate();
     let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
     came.recv().unwrap();
@@ -267,7 +274,7 @@ fn the_state_of_a_single_server_is_always_fresh() {
 #[test]
 fn a_full_queue_refuses_and_queued_commits_are_written() {
     let disk = Disk::new(None);
-    let db = Db::open(disk.clone(), Options { queue_max: 1, ..options(WIDE) }).unwrap();
+    let db = Db::open(disk.clone(), DbOptions { queue_max: 1, ..options(WIDE) }).unwrap();
     let (came, go) = disk.gate();
     let first = commit_all(&db, vec![put("a", Expect::Any)]);
     came.recv().unwrap();
@@ -293,7 +300,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 fn a_failed_write_stops_the_store() {
     let (told, failure) = mpsc::channel();
     let on_failure = Box::new(move |error: &LogError| told.send(error.to_string()).unwrap());
-    let db = Db::open(Disk::new(Some((1, Fault::Kept))), Options { on_failure, ..options(WIDE) }).unwrap();
+    let db = Db::open(Disk::new(Some((1, Fault::Kept))), DbOptions { on_failure, ..options(WIDE) }).unwrap();
     let refused = Err(CommitError::Failed { why: "disk: no sync".into() });
     assert_eq!(commit(&db, put("a", Expect::Absent)), refused);
     assert_eq!(failure.recv().unwrap(), "disk: no sync");
@@ -315,7 +322,7 @@ fn closing_writes_queued_commits_and_refuses_later_ones() {
 #[test]
 fn a_panic_of_the_writer_ends_every_wait() {
     let on_commit = Box::new(|_: &[_]| panic!("on purpose"));
-    let db = Db::open(MemoryLog, Options { on_commit, ..options(WIDE) }).unwrap();
+    let db = Db::open(MemoryLog, DbOptions { on_commit, ..options(WIDE) }).unwrap();
     let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
     assert!(outcome.recv().is_err());
     db.close();
@@ -327,10 +334,16 @@ fn a_panic_of_the_writer_ends_every_wait() {
 fn records_expire_in_order_and_an_update_renews_them() {
     let db = Db::open(MemoryLog, options(WIDE)).unwrap();
     let with = |key: &str, expires_s| {
-        let write = Write::Put { index: Index::default(), expires_s, draft: object(key) };
+        let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s, draft: object(key) };
         commit(
             &db,
-            Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write },
+            Commit {
+                key: key.into(),
+                expect: Expect::Any,
+                within: None,
+                class: WriteClass::default(),
+                write,
+            },
         )
         .unwrap();
     };
@@ -395,7 +408,7 @@ proptest! {
                 match told {
                     Ok(event) => replay(&mut model, &event),
                     Err(CommitError::Conflict(it)) => {
-                        prop_assert_eq!(it, Conflict::Missing);
+                        prop_assert_eq!(it, CommitConflict::Missing);
                         prop_assert!(!step.is_put);
                     }
                     Err(CommitError::DiskFull) => prop_assert!(matches!(fault, Some((_, Fault::Full)))),
@@ -409,7 +422,7 @@ proptest! {
                 db.close();
                 let reopened = Db::open(disk.clone(), options(WIDE)).unwrap();
                 // No acknowledged commit is missing, and unacknowledged ones come after all of them.
-                for event in reopened.read().since("", model.revision()).unwrap() {
+                for event in reopened.read().commits_since("", model.revision()).unwrap() {
                     prop_assert!(matches!(fault, Some((_, Fault::Kept))));
                     replay(&mut model, event);
                 }
@@ -423,15 +436,15 @@ proptest! {
         drop(db);
         let reopened = Db::open(disk, options(WIDE)).unwrap();
         let reopened = reopened.read();
-        prop_assert_eq!(everything(&reopened, reopened.floor()), everything(&model, reopened.floor()));
-        prop_assert_eq!(reopened.since("k1/", reopened.floor()).unwrap().count(), model.since("k1/", reopened.floor()).unwrap().count());
+        prop_assert_eq!(everything(&reopened, reopened.history_floor()), everything(&model, reopened.history_floor()));
+        prop_assert_eq!(reopened.commits_since("k1/", reopened.history_floor()).unwrap().count(), model.commits_since("k1/", reopened.history_floor()).unwrap().count());
     }
 }
 
 /// Applies the same commit to another store.
-pub(crate) fn replay(model: &mut Store, event: &Arc<Event>) {
-    assert_eq!(event.before(), model.get(&event.key), "each commit follows the one before");
-    model.apply(event.clone());
+pub(crate) fn replay(model: &mut Store, event: &Arc<CommitEvent>) {
+    assert_eq!(event.previous_object(), model.get(&event.key), "each commit follows the one before");
+    model.apply_commit(event.clone());
 }
 
 /// A disk with room for so many commits, and a reserve for so many more.
@@ -439,15 +452,15 @@ pub(crate) fn replay(model: &mut Store, event: &Arc<Event>) {
 struct Small(Arc<Mutex<(usize, usize)>>);
 
 impl Log for Small {
-    fn floor(&mut self) -> Result<Revision, LogError> {
-        Ok(Store::FIRST)
+    fn history_floor(&mut self) -> Result<Revision, LogError> {
+        Ok(Store::FIRST_REVISION)
     }
 
     fn load(&mut self, _: OnRow<'_>) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], _: Option<&Compaction>) -> Result<(), LogError> {
+    fn append(&mut self, batch: &[Arc<CommitEvent>], _: Option<&Compaction>) -> Result<(), LogError> {
         let mut room = self.0.lock().unwrap();
         room.0 = room.0.checked_sub(batch.len()).ok_or(LogError::DiskFull)?;
         Ok(())
@@ -475,7 +488,7 @@ fn on_a_full_disk_deletes_work_and_only_they_use_the_reserve() {
         commit(&db, put(key, Expect::Absent)).unwrap();
     }
     assert_eq!(commit(&db, put("k/d", Expect::Absent)).unwrap_err(), CommitError::DiskFull);
-    let marked = Commit { class: Class::Removal, ..put("k/b", Expect::Any) };
+    let marked = Commit { class: WriteClass::Deletion, ..put("k/b", Expect::Any) };
     let outcomes = commit_all(&db, vec![put("k/d", Expect::Absent), delete("k/a", Expect::Any), marked]);
     let said: Vec<_> = outcomes.iter().take(3).map(|it| it.map(|it| it.revision)).collect();
     // In one batch or in several.
@@ -496,35 +509,38 @@ fn on_a_full_disk_deletes_work_and_only_they_use_the_reserve() {
 
 #[test]
 fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
-    let of = |key: &str, bytes: usize, class: Class| {
-        let write = Write::Put { index: Index::default(), expires_s: None, draft: bytes_of(bytes) };
+    let of = |key: &str, bytes: usize, class: WriteClass| {
+        let write =
+            CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
         Commit { key: key.into(), expect: Expect::Any, within: None, class, write }
     };
-    let limits = Limits::of(1000);
-    let db = Db::open(MemoryLog, Options { limits, ..options(WIDE) }).unwrap();
+    let limits = StoreLimits::with_total(1000);
+    let db = Db::open(MemoryLog, DbOptions { limits, ..options(WIDE) }).unwrap();
     let over = |it: Outcome| match it {
         Err(CommitError::OverLimit(it)) => it.to_string(),
         other => panic!("{other:?}"),
     };
-    commit(&db, of("maps/a/1", 400, Class::Ordinary)).unwrap();
+    commit(&db, of("maps/a/1", 400, WriteClass::Ordinary)).unwrap();
     // One namespace may use a half, and all together nine tenths.
     expect!["exceeded store limit of namespace a: 408 of 500 bytes are used: delete objects first"]
-        .assert_eq(&over(commit(&db, of("maps/a/2", 85, Class::Ordinary))));
-    commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
+        .assert_eq(&over(commit(&db, of("maps/a/2", 85, WriteClass::Ordinary))));
+    commit(&db, of("maps/b/1", 450, WriteClass::Ordinary)).unwrap();
     expect!["exceeded store limit: 866 of 900 bytes are used: delete objects first"]
-        .assert_eq(&over(commit(&db, of("maps/c/1", 40, Class::Ordinary))));
+        .assert_eq(&over(commit(&db, of("maps/c/1", 40, WriteClass::Ordinary))));
     // The last tenth is for the cluster itself.
-    commit(&db, of("nodes//n", 100, Class::System)).unwrap();
-    over(commit(&db, of("nodes//m", 100, Class::System)));
+    commit(&db, of("nodes//n", 100, WriteClass::System)).unwrap();
+    over(commit(&db, of("nodes//m", 100, WriteClass::System)));
     // Writes that do not grow a record, deletes and deletion marks are never refused.
-    commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
-    commit(&db, of("maps/b/1", 460, Class::Removal)).unwrap();
-    over(commit(&db, of("maps/b/1", 461, Class::Ordinary)));
-    commit(&db, of("maps/b/1", 10, Class::Ordinary)).unwrap();
+    commit(&db, of("maps/b/1", 450, WriteClass::Ordinary)).unwrap();
+    commit(&db, of("maps/b/1", 460, WriteClass::Deletion)).unwrap();
+    over(commit(&db, of("maps/b/1", 461, WriteClass::Ordinary)));
+    commit(&db, of("maps/b/1", 10, WriteClass::Ordinary)).unwrap();
     commit(&db, delete("maps/a/1", Expect::Any)).unwrap();
     // Two commits of one batch count together.
-    let both =
-        commit_all(&db, vec![of("maps/d/1", 400, Class::Ordinary), of("maps/d/2", 100, Class::Ordinary)]);
+    let both = commit_all(
+        &db,
+        vec![of("maps/d/1", 400, WriteClass::Ordinary), of("maps/d/2", 100, WriteClass::Ordinary)],
+    );
     let both: Vec<bool> = both.iter().take(2).map(|it| it.is_ok()).collect();
     assert_eq!(both, [true, false]);
 }
@@ -534,13 +550,13 @@ proptest! {
     fn usage_equals_a_recount(
         steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..50_usize, prop::bool::weighted(0.7)), 1..60),
     ) {
-        let db = Db::open(MemoryLog, Options { limits: Limits::of(600), ..options(WIDE) }).unwrap();
+        let db = Db::open(MemoryLog, DbOptions { limits: StoreLimits::with_total(600), ..options(WIDE) }).unwrap();
         let mut commits = Vec::new();
         for (name, namespace, bytes, is_put) in steps {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
-                let write = Write::Put { index: Index::default(), expires_s: None, draft: bytes_of(bytes) };
-                Commit { key, expect: Expect::Any, within: None, class: Class::Ordinary, write }
+                let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
+                Commit { key, expect: Expect::Any, within: None, class: WriteClass::Ordinary, write }
             } else {
                 delete(&key, Expect::Any)
             });
@@ -548,9 +564,9 @@ proptest! {
         let count = commits.len();
         commit_all(&db, commits).iter().take(count).for_each(drop);
         let store = db.read();
-        let mut recounted = crate::Usage::default();
-        store.list("").for_each(|it| recounted.add(it));
+        let mut recounted = crate::StoreUsage::default();
+        store.list("").for_each(|it| recounted.add_object(it));
         prop_assert_eq!(store.usage(), &recounted);
-        prop_assert!(store.usage().bytes() <= 540);
+        prop_assert!(store.usage().total_bytes() <= 540);
     }
 }

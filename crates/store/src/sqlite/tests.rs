@@ -5,7 +5,10 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Class, Commit, CommitError, Db, Draft, Expect, Limits, Options, Record, Window, Write};
+use crate::{
+    Commit, CommitError, CommitWrite, Db, DbOptions, Draft, Expect, StoreLimits, StoredObject, Window,
+    WriteClass,
+};
 
 /// A directory for one test, removed when the test has passed.
 struct Folder(PathBuf);
@@ -40,16 +43,16 @@ fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     Db::open(
         Sqlite::open(path)?,
-        Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure },
+        DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure },
     )
 }
 
 fn put(key: &str, value: String) -> Commit {
-    let index = Index::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
+    let index = SelectorIndex::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
     let tail = format!(r#""}},"value":{value:?}}}"#).into_bytes();
     let draft = Draft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
-    let write = Write::Put { index, expires_s: Some(value_len(key)), draft };
-    Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write }
+    let write = CommitWrite::Put { index, expires_s: Some(value_len(key)), draft };
+    Commit { key: key.into(), expect: Expect::Any, within: None, class: WriteClass::default(), write }
 }
 
 fn value_len(key: &str) -> u64 {
@@ -61,12 +64,12 @@ fn delete(key: &str) -> Commit {
         key: key.into(),
         expect: Expect::Any,
         within: None,
-        class: Class::default(),
-        write: Write::Delete,
+        class: WriteClass::default(),
+        write: CommitWrite::Delete,
     }
 }
 
-fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<Event>, CommitError>> {
+fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<CommitEvent>, CommitError>> {
     let (said, outcomes) = mpsc::channel();
     for commit in commits {
         let said = said.clone();
@@ -76,19 +79,23 @@ fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<Event>, CommitError>>
     outcomes.iter().collect()
 }
 
-type Everything = (Revision, Vec<Record>, Vec<String>);
+type Everything = (Revision, Vec<StoredObject>, Vec<String>);
 
 fn everything(db: &Db, from: Revision) -> Everything {
     let store = db.read();
-    let records = store.list("").map(|it| Record::clone(it)).collect();
-    let history = store.since("", from.max(store.floor())).unwrap().map(|it| format!("{it:?}")).collect();
+    let records = store.list("").map(|it| StoredObject::clone(it)).collect();
+    let history = store
+        .commits_since("", from.max(store.history_floor()))
+        .unwrap()
+        .map(|it| format!("{it:?}"))
+        .collect();
     (store.revision(), records, history)
 }
 
 /// Copies the files while the writer has them open, as a crash leaves them.
 fn crash(path: &Path, to: &Path) {
     for end in ["", "-wal"] {
-        fs::copy(sibling(path, end), sibling(to, end)).unwrap();
+        fs::copy(with_suffix(path, end), with_suffix(to, end)).unwrap();
     }
 }
 
@@ -202,8 +209,8 @@ fn the_file_is_compacted_with_the_history() {
     let after = everything(&db, before.0 - 10);
     assert_eq!(after, before);
     // A watch cannot start before the floor, and resumes from the last revision.
-    assert!(db.read().since("leases/", 5).is_err());
-    assert_eq!(db.read().since("leases/", 301).unwrap().count(), 0);
+    assert!(db.read().commits_since("leases/", 5).is_err());
+    assert_eq!(db.read().commits_since("leases/", 301).unwrap().count(), 0);
 }
 
 #[test]
@@ -215,7 +222,7 @@ fn the_write_ahead_log_is_checkpointed_and_reused() {
     }
     // Some 38 MB were written.
     let len = fs::metadata(folder.file("a-wal")).unwrap().len();
-    assert!(len < 2 * WAL_BYTES_MAX as u64, "it holds {len} bytes");
+    assert!(len < 2 * CHECKPOINT_WAL_BYTES as u64, "it holds {len} bytes");
 }
 
 /// A database of at most so many pages.
@@ -224,7 +231,11 @@ fn open_small(path: &Path, pages: i64) -> Db {
     log.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
     let window = Window { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure }).unwrap()
+    Db::open(
+        log,
+        DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -237,7 +248,7 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
         let mut keys = Vec::new();
         loop {
             let key = format!("k/{}-{}", db.read().revision(), keys.len());
-            match commit(db, vec![large(&key, Class::default())]).remove(0) {
+            match commit(db, vec![large(&key, WriteClass::default())]).remove(0) {
                 Ok(_) => keys.push(key),
                 Err(error) => break assert_eq!(error, CommitError::DiskFull),
             }
@@ -254,27 +265,27 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
             crash(&path, &folder.file("crashed"));
             assert_eq!(everything(&open_small(&folder.file("crashed"), 1000), u64::MAX >> 1), told);
             // Watches continue until the restart.
-            assert_eq!(db.read().since("k/", watched).unwrap().count(), 2 * at);
+            assert_eq!(db.read().commits_since("k/", watched).unwrap().count(), 2 * at);
             db.close();
             db = open_small(&path, 1000);
             assert_eq!(everything(&db, u64::MAX >> 1), told);
-            assert!(db.read().since("k/", watched).is_err(), "a watch from before must list again");
+            assert!(db.read().commits_since("k/", watched).is_err(), "a watch from before must list again");
         }
         let before = db.read().revision();
-        let marked = commit(&db, vec![large(key, Class::Removal)]).remove(0).unwrap();
+        let marked = commit(&db, vec![large(key, WriteClass::Deletion)]).remove(0).unwrap();
         let deleted = commit(&db, vec![delete(key)]).remove(0).unwrap();
         assert_eq!((marked.revision, deleted.revision), (before + 1, before + 2));
-        assert!(100_000 < deleted.value().len(), "watches get the last value");
+        assert!(100_000 < deleted.latest_value().len(), "watches get the last value");
     }
     assert_eq!(db.read().list("").count(), 0);
     // One batch in which a key is marked and deleted, on a full database.
     let keys = fill(&db);
     assert!(30 < keys.len(), "{} again", keys.len());
     let batch = vec![
-        large(&keys[0], Class::Removal),
+        large(&keys[0], WriteClass::Deletion),
         delete(&keys[0]),
         delete(&keys[1]),
-        large(&keys[2], Class::Removal),
+        large(&keys[2], WriteClass::Deletion),
     ];
     for outcome in commit(&db, batch) {
         outcome.unwrap();
@@ -335,17 +346,18 @@ fn the_row_of_a_deletion_by_an_earlier_version_is_read_as_it_is() {
                 .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 3")
                 .unwrap();
             let mut rows = select.query([]).unwrap();
-            let mut stored = Stored::read(rows.next().unwrap().unwrap()).unwrap();
+            let mut stored = StoredRow::from_sql_row(rows.next().unwrap().unwrap()).unwrap();
             assert_eq!(stored.value, br#"{"metadata":{"resourceVersion":"3"},"value":"1"}"#);
             stored.value = last;
-            stored.sum()
+            stored.checksum()
         };
         file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 3", params![&last[..], sum])
             .unwrap();
     }
     let db = open(&folder.file("a"), 10).unwrap();
     let store = db.read();
-    let values: Vec<_> = store.since("pods/", 1).unwrap().map(|it| it.value().clone()).collect();
+    let values: Vec<_> =
+        store.commits_since("pods/", 1).unwrap().map(|it| it.latest_value().clone()).collect();
     assert_eq!(values, [&br#"{"metadata":{"resourceVersion":"2"},"value":"1"}"#[..], last]);
 }
 
@@ -374,9 +386,9 @@ fn a_backup_during_writes_is_the_state_at_one_revision() {
         let at_that_time: Vec<_> = {
             let store = db.read();
             let mut state = std::collections::BTreeMap::new();
-            for event in store.since("", 1).unwrap().take_while(|it| it.revision <= revision) {
-                if let Change::Put { now, .. } = &event.change {
-                    state.insert(now.key.clone(), Record::clone(now));
+            for event in store.commits_since("", 1).unwrap().take_while(|it| it.revision <= revision) {
+                if let KeyChange::Put { now, .. } = &event.change {
+                    state.insert(now.key.clone(), StoredObject::clone(now));
                 }
             }
             state.into_values().collect()
@@ -409,9 +421,9 @@ fn clients_of_a_restored_store_must_list_again() {
     assert!(!folder.file("a-journal").exists() && !folder.file("a.partial-journal").exists());
     let db = open(&folder.file("a"), 1000).unwrap();
     let (revision, records, _) = everything(&db, 0);
-    assert_eq!((revision, &records), (newest + RESTORED_AHEAD, &told));
+    assert_eq!((revision, &records), (newest + RESTORE_REVISION_GAP, &told));
     // A client that saw the lost commit would wait for ever if its watch were accepted.
-    assert_eq!(db.read().since("k/", newest).err().map(|it| it.floor), Some(revision));
+    assert_eq!(db.read().commits_since("k/", newest).err().map(|it| it.floor), Some(revision));
     assert_eq!(commit(&db, vec![put("k/3", "new".into())])[0].as_ref().unwrap().revision, revision + 1);
     db.close();
     // The replaced database is kept.
@@ -420,7 +432,7 @@ fn clients_of_a_restored_store_must_list_again() {
 
     // A second restore of the same backup does not reuse revisions given out after the first.
     let again = restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-    assert_eq!(again, revision + 1 + RESTORED_AHEAD);
+    assert_eq!(again, revision + 1 + RESTORE_REVISION_GAP);
 
     fs::write(folder.file("cut"), &fs::read(folder.file("backup")).unwrap()[..5000]).unwrap();
     let refused = restore(&folder.file("cut"), &folder.file("a"), &folder.file("cluster"), None).unwrap_err();
@@ -438,8 +450,11 @@ fn directory(folder: &Folder) -> Directory {
 fn open_in(folder: &Folder, directory: &Directory) -> Result<Db, LogError> {
     let window = Window { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    let Opened { log, .. } = Sqlite::open_in(&folder.file("a"), directory, None)?;
-    Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure })
+    let OpenedLog { log, .. } = Sqlite::open_in_directory(&folder.file("a"), directory, None)?;
+    Db::open(
+        log,
+        DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure },
+    )
 }
 
 /// A directory as `kill -9` leaves it: a database, its write-ahead log and its marker. Returns the content of the database too.
@@ -458,14 +473,14 @@ fn killed(commits: usize) -> (Folder, Everything) {
 #[test]
 fn a_killed_server_reopens_its_cluster() {
     let (folder, told) = killed(20);
-    let Opened { log, is_adopted, .. } =
-        Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap();
+    let OpenedLog { log, is_adopted, .. } =
+        Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap();
     let uid = log.cluster_uid().unwrap();
     assert!(uid.is_some() && !is_adopted);
     drop(log);
     assert_eq!(everything(&open_in(&folder, &directory(&folder)).unwrap(), 1), told);
     let other = killed(1).0;
-    let other = Sqlite::open_in(&other.file("a"), &directory(&other), None).unwrap().log;
+    let other = Sqlite::open_in_directory(&other.file("a"), &directory(&other), None).unwrap().log;
     assert_ne!(other.cluster_uid().unwrap(), uid, "another cluster has another UID");
 }
 
@@ -555,7 +570,7 @@ fn loss_of_the_last_commit_is_detected() {
     restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
     let db = open_in(&folder, &directory(&folder)).unwrap();
     assert_eq!(db.read().list("").count(), 2);
-    assert!(RESTORED_AHEAD < db.read().revision());
+    assert!(RESTORE_REVISION_GAP < db.read().revision());
 }
 
 #[test]
@@ -568,11 +583,13 @@ fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
     let db = open(&folder.file("a"), 10).unwrap();
     commit(&db, vec![put("k/1", String::new())]);
     db.close();
-    let Opened { log, is_adopted, .. } = Sqlite::open_in(&folder.file("a"), &had_cluster, None).unwrap();
+    let OpenedLog { log, is_adopted, .. } =
+        Sqlite::open_in_directory(&folder.file("a"), &had_cluster, None).unwrap();
     let uid = log.cluster_uid().unwrap();
     assert!(is_adopted && uid.is_some());
     drop(log);
-    let Opened { log, is_adopted, .. } = Sqlite::open_in(&folder.file("a"), &had_cluster, None).unwrap();
+    let OpenedLog { log, is_adopted, .. } =
+        Sqlite::open_in_directory(&folder.file("a"), &had_cluster, None).unwrap();
     assert!(!is_adopted && log.cluster_uid().unwrap() == uid);
 }
 
@@ -582,8 +599,8 @@ fn only_a_restore_accepts_a_backup_of_another_cluster() {
     let (other, _) = killed(5);
     backup(&other.file("a"), &folder.file("backup")).unwrap();
     restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-    let log = Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap().log;
-    let theirs = Sqlite::open_in(&other.file("a"), &directory(&other), None).unwrap().log;
+    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap().log;
+    let theirs = Sqlite::open_in_directory(&other.file("a"), &directory(&other), None).unwrap().log;
     assert_eq!(log.cluster_uid().unwrap(), theirs.cluster_uid().unwrap(), "the UID is in the backup");
     drop(log);
     assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 5);
@@ -597,24 +614,30 @@ fn only_a_restore_accepts_a_backup_of_another_cluster() {
 fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_writes() {
     for is_replaced in [false, true] {
         let folder = Folder::new();
-        let log = Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap().log;
+        let log = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap().log;
         let guard = log.guard().unwrap();
         let window = Window { events_max: 10, bytes_max: usize::MAX };
         let (said, failed) = mpsc::channel();
         let on_failure = Box::new(move |error: &LogError| said.send(error.clone()).unwrap());
         let db = Db::open(
             log,
-            Options { window, limits: Limits::NONE, queue_max: 10, on_commit: Box::new(|_| ()), on_failure },
+            DbOptions {
+                window,
+                limits: StoreLimits::UNLIMITED,
+                queue_max: 10,
+                on_commit: Box::new(|_| ()),
+                on_failure,
+            },
         )
         .unwrap();
         commit(&db, vec![put("k/1", String::new())]);
-        assert_eq!(guard.check(), Ok(()));
+        assert_eq!(guard.check_files(), Ok(()));
         fs::rename(folder.file("a"), folder.file("moved")).unwrap();
         if is_replaced {
             fs::copy(folder.file("moved"), folder.file("a")).unwrap();
         }
         let gone = LogError::Replaced { path: folder.file("a") };
-        assert_eq!(guard.check(), Err(gone.clone()));
+        assert_eq!(guard.check_files(), Err(gone.clone()));
         let refused = commit(&db, vec![put("k/2", String::new())]).remove(0);
         assert!(matches!(refused, Err(CommitError::Failed { .. })), "{refused:?}");
         assert_eq!(failed.recv().unwrap(), gone);
@@ -622,11 +645,12 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
 }
 
 /// Creates a database with Secrets in various states, and returns its content.
-fn with_secrets(folder: &Folder, keys: Option<&Keys>) -> Everything {
-    let log = Sqlite::open_in(&folder.file("a"), &directory(folder), keys).unwrap().log;
+fn with_secrets(folder: &Folder, keys: Option<&EncryptionKeys>) -> Everything {
+    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys).unwrap().log;
     let window = Window { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    let options = Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure };
+    let options =
+        DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure };
     let db = Db::open(log, options).unwrap();
     for it in 0..30 {
         let value = format!("{{\"password\":\"hunter-{it}-{}\"}}", "x".repeat(it * 300));
@@ -652,11 +676,14 @@ fn is_found(folder: &Folder, text: &str, but: &str) -> bool {
     })
 }
 
-fn read_all(folder: &Folder, keys: Option<&Keys>) -> Result<Everything, LogError> {
-    let log = Sqlite::open_in(&folder.file("a"), &directory(folder), keys)?.log;
+fn read_all(folder: &Folder, keys: Option<&EncryptionKeys>) -> Result<Everything, LogError> {
+    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys)?.log;
     let window = Window { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    let db = Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure })?;
+    let db = Db::open(
+        log,
+        DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure },
+    )?;
     let told = everything(&db, 1);
     db.close();
     Ok(told)
@@ -665,15 +692,15 @@ fn read_all(folder: &Folder, keys: Option<&Keys>) -> Result<Everything, LogError
 #[test]
 fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
     let folder = Folder::new();
-    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
     let told = with_secrets(&folder, Some(&keys));
     assert!(!is_found(&folder, "hunter", ""), "no Secret is in clear text");
     assert!(is_found(&folder, "in clear text", ""), "other objects are");
     assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
 
     let refused = read_all(&folder, None).unwrap_err();
-    assert_eq!(refused, LogError::NoKey { path: folder.file("a"), id: keys.id().to_owned() });
-    let others = Keys::add_to(None, &folder.file("others")).unwrap();
+    assert_eq!(refused, LogError::NoKey { path: folder.file("a"), id: keys.active_key_id().to_owned() });
+    let others = EncryptionKeys::add_key_to_file(None, &folder.file("others")).unwrap();
     assert_eq!(read_all(&folder, Some(&others)).unwrap_err(), refused);
 
     // A backup needs no key; a restore does.
@@ -691,7 +718,7 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
 #[test]
 fn a_sealed_secret_cannot_replace_another() {
     let folder = Folder::new();
-    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
     with_secrets(&folder, Some(&keys));
     let file = Connection::open(folder.file("a")).unwrap();
     let value = |at: i64| {
@@ -704,9 +731,9 @@ fn a_sealed_secret_cannot_replace_another() {
         let mut select = log.connection.prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 4").unwrap();
         let mut rows = select.query([]).unwrap();
         let row = rows.next().unwrap().unwrap();
-        let mut stored = Stored::read(row).unwrap();
+        let mut stored = StoredRow::from_sql_row(row).unwrap();
         stored.value = &theirs;
-        stored.sum()
+        stored.checksum()
     };
     file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 4", params![theirs, changed])
         .unwrap();
@@ -722,37 +749,37 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     assert!(is_found(&folder, "hunter", ""));
     let uid = |folder: &Folder| Sqlite::open_existing(folder.file("a")).unwrap().cluster_uid().unwrap();
     let before = uid(&folder);
-    let first = Keys::add_to(None, &folder.file("keys")).unwrap();
-    let change = |read: Option<&Keys>, write: Option<&Keys>| {
-        convert(&folder.file("a"), &directory(&folder), read, write).unwrap()
+    let first = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
+    let change = |read: Option<&EncryptionKeys>, write: Option<&EncryptionKeys>| {
+        convert_secrets(&folder.file("a"), &directory(&folder), read, write).unwrap()
     };
     assert!(0 < change(None, Some(&first)));
     assert!(!is_found(&folder, "hunter", ""), "no row, page or log has clear text");
     assert_eq!(read_all(&folder, Some(&first)).unwrap(), told);
 
-    let both = Keys::add_to(Some(&first), &folder.file("keys")).unwrap();
+    let both = EncryptionKeys::add_key_to_file(Some(&first), &folder.file("keys")).unwrap();
     change(Some(&both), Some(&both));
     assert_eq!(read_all(&folder, Some(&both)).unwrap(), told);
     assert!(matches!(read_all(&folder, Some(&first)), Err(LogError::NoKey { .. })));
-    assert!(!is_found(&folder, first.id(), "keys"), "nothing is left that the old key opens");
+    assert!(!is_found(&folder, first.active_key_id(), "keys"), "nothing is left that the old key opens");
 
     change(Some(&both), None);
     assert_eq!(read_all(&folder, None).unwrap(), told);
     assert_eq!(uid(&folder), before);
     let log = Sqlite::open_existing(folder.file("a")).unwrap();
-    assert_eq!(log.number("user_version").unwrap(), FORMAT, "older versions read it again");
+    assert_eq!(log.pragma_number("user_version").unwrap(), FORMAT_VERSION, "older versions read it again");
 }
 
 #[test]
 fn with_keys_secrets_in_clear_text_are_read_and_counted() {
     let folder = Folder::new();
     let told = with_secrets(&folder, None);
-    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
-    let opened = Sqlite::open_in(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap();
+    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
+    let opened = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap();
     assert_eq!(opened.clear_secrets, 31, "30 writes, and the last value of a deleted Secret");
     assert_eq!(
-        opened.log.number("user_version").unwrap(),
-        FORMAT_SEALED,
+        opened.log.pragma_number("user_version").unwrap(),
+        FORMAT_VERSION_ENCRYPTED,
         "older versions refuse it from now on"
     );
     drop(opened);
@@ -762,10 +789,11 @@ fn with_keys_secrets_in_clear_text_are_read_and_counted() {
 #[test]
 fn a_secret_in_clear_text_is_counted_whatever_its_first_byte() {
     let folder = Folder::new();
-    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
     with_secrets(&folder, Some(&keys));
-    let count =
-        || Sqlite::open_in(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap().clear_secrets;
+    let count = || {
+        Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap().clear_secrets
+    };
     assert_eq!(count(), 0);
     let file = Connection::open(folder.file("a")).unwrap();
     for (at, value) in [(2, "{}"), (4, " {}"), (6, "\n{}")] {

@@ -7,10 +7,10 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 /// Magic numbers of the log header, one for each byte order of the checksums.
-const SUMS_LITTLE: u32 = 0x377f_0682;
-const SUMS_BIG: u32 = 0x377f_0683;
+const WAL_MAGIC_LITTLE_ENDIAN: u32 = 0x377f_0682;
+const WAL_MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
 
-const HEADER_BYTES: usize = 32;
+const WAL_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
 /// Largest page size of SQLite.
@@ -25,27 +25,27 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
         file => file?,
     };
     let mut file = BufReader::with_capacity(1 << 20, file);
-    let mut header = [0; HEADER_BYTES];
-    if !fill(&mut file, &mut header)? {
+    let mut header = [0; WAL_HEADER_BYTES];
+    if !read_exact_or_end(&mut file, &mut header)? {
         return Ok(false);
     }
-    let Some(mut sum) = Sum::of_header(&header) else {
+    let Some(mut sum) = WalChecksum::from_header(&header) else {
         // The header is synced before any frame, so a file without a header has no commits.
         let mut rest = Vec::new();
         file.take(PAGE_BYTES_MAX as u64).read_to_end(&mut rest)?;
-        return Ok(header != [0; HEADER_BYTES] && rest.iter().any(|it| *it != 0));
+        return Ok(header != [0; WAL_HEADER_BYTES] && rest.iter().any(|it| *it != 0));
     };
-    let page_bytes = usize::try_from(word(&header, 8)).unwrap_or(usize::MAX);
+    let page_bytes = usize::try_from(read_u32(&header, 8)).unwrap_or(usize::MAX);
     if PAGE_BYTES_MAX < page_bytes {
         return Ok(true);
     }
     let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let (mut is_whole, mut lost) = (true, 0);
-    while fill(&mut file, &mut frame)? {
+    while read_exact_or_end(&mut file, &mut frame)? {
         // Frames of earlier log generations remain after the end until they are overwritten.
         let is_current = frame[8..16] == header[16..24];
-        is_whole = is_whole && is_current && sum.holds(&frame);
-        let ends_transaction = word(&frame, 4) != 0;
+        is_whole = is_whole && is_current && sum.matches_frame(&frame);
+        let ends_transaction = read_u32(&frame, 4) != 0;
         if !is_whole && is_current && ends_transaction {
             lost += 1;
         }
@@ -54,31 +54,31 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
 }
 
 /// The running checksum of the log, starting with the header.
-struct Sum {
+struct WalChecksum {
     is_big: bool,
     sum: [u32; 2],
 }
 
-impl Sum {
+impl WalChecksum {
     /// The checksum after the header; `None` if the header is damaged.
-    fn of_header(header: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let is_big = match word(header, 0) {
-            SUMS_LITTLE => false,
-            SUMS_BIG => true,
+    fn from_header(header: &[u8; WAL_HEADER_BYTES]) -> Option<Self> {
+        let is_big = match read_u32(header, 0) {
+            WAL_MAGIC_LITTLE_ENDIAN => false,
+            WAL_MAGIC_BIG_ENDIAN => true,
             _ => return None,
         };
         let mut sum = Self { is_big, sum: [0, 0] };
-        sum.add(&header[..24]);
-        (sum.sum == [word(header, 24), word(header, 28)]).then_some(sum)
+        sum.add_bytes(&header[..24]);
+        (sum.sum == [read_u32(header, 24), read_u32(header, 28)]).then_some(sum)
     }
 
-    fn holds(&mut self, frame: &[u8]) -> bool {
-        self.add(&frame[..8]);
-        self.add(&frame[FRAME_HEADER_BYTES..]);
-        self.sum == [word(frame, 16), word(frame, 20)]
+    fn matches_frame(&mut self, frame: &[u8]) -> bool {
+        self.add_bytes(&frame[..8]);
+        self.add_bytes(&frame[FRAME_HEADER_BYTES..]);
+        self.sum == [read_u32(frame, 16), read_u32(frame, 20)]
     }
 
-    fn add(&mut self, bytes: &[u8]) {
+    fn add_bytes(&mut self, bytes: &[u8]) {
         let [mut one, mut two] = self.sum;
         let read = |it: [u8; 4]| if self.is_big { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) };
         for pair in bytes.as_chunks::<8>().0 {
@@ -90,12 +90,12 @@ impl Sum {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }
 
 /// Fills `bytes` from the file; returns `false` at the end of the file.
-fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+fn read_exact_or_end(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| true),

@@ -33,25 +33,25 @@ fn show(store: &Store) -> String {
     for it in store.list("") {
         writeln!(out, "  {} = {} ({}..{})", it.key, text(&it.value), it.created, it.modified).unwrap();
     }
-    for event in store.since("", store.floor).unwrap() {
+    for event in store.commits_since("", store.floor).unwrap() {
         out.push_str(&show_event(event));
     }
     out
 }
 
-fn show_event(event: &Event) -> String {
+fn show_event(event: &CommitEvent) -> String {
     match &event.change {
-        Change::Put { now, before: None } => {
+        KeyChange::Put { now, before: None } => {
             format!("  {} put {} = {}\n", event.revision, event.key, text(&now.value))
         }
-        Change::Put { now, before: Some(before) } => format!(
+        KeyChange::Put { now, before: Some(before) } => format!(
             "  {} put {} = {}, was {}\n",
             event.revision,
             event.key,
             text(&now.value),
             text(&before.value)
         ),
-        Change::Delete { before, last } => {
+        KeyChange::Delete { before, last } => {
             format!(
                 "  {} delete {} = {}, was {}\n",
                 event.revision,
@@ -151,12 +151,12 @@ fn commits_outside_the_window_are_compacted() {
               6 put e = e@6
         "#]],
     );
-    assert_eq!(store.since("", 2).err(), Some(Compacted { floor: 3 }));
+    assert_eq!(store.commits_since("", 2).err(), Some(Compacted { floor: 3 }));
 
     store.compact(5);
     store.compact(4);
-    assert_eq!(store.since("", 4).err(), Some(Compacted { floor: 5 }));
-    assert_eq!(store.since("", 5).unwrap().count(), 1);
+    assert_eq!(store.commits_since("", 4).err(), Some(Compacted { floor: 5 }));
+    assert_eq!(store.commits_since("", 5).unwrap().count(), 1);
 
     // A floor in the future must not hide the commits still to come.
     store.compact(100);
@@ -174,26 +174,29 @@ fn commits_outside_the_window_are_compacted() {
               7 put f = f@7
         "#]],
     );
-    assert_eq!(store.since("", 100).unwrap().count(), 0);
+    assert_eq!(store.commits_since("", 100).unwrap().count(), 0);
 }
 
 #[test]
 fn revisions_may_have_gaps() {
     let mut store = Store::new(100);
     for (key, at) in [("a", 10), ("b", 20), ("a", 30), ("c", 128)] {
-        store.skip_to(at - 1);
+        store.skip_to_revision(at - 1);
         store.put(key, Expect::Any, &object(key)).unwrap();
     }
-    store.skip_to(200);
+    store.skip_to_revision(200);
     let since = |store: &Store, after| {
-        store.since("", after).map(|it| it.map(|it| it.revision).collect::<Vec<_>>()).map_err(|it| it.floor)
+        store
+            .commits_since("", after)
+            .map(|it| it.map(|it| it.revision).collect::<Vec<_>>())
+            .map_err(|it| it.floor)
     };
     assert_eq!(since(&store, 15), Ok(vec![20, 30, 128]));
     assert_eq!(since(&store, 128), Ok(vec![]));
-    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_keeping(it)), [128, 30, 10, 1, 1]);
+    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_that_keeps(it)), [128, 30, 10, 1, 1]);
     // Between two commits: the one after it stays, and a watch may start where the last compacted commit was.
     store.compact(25);
-    assert_eq!(store.floor(), 20);
+    assert_eq!(store.history_floor(), 20);
     assert_eq!([19, 20, 25].map(|it| since(&store, it)), [Err(20), Ok(vec![30, 128]), Ok(vec![30, 128])]);
     check(
         &store,
@@ -222,7 +225,7 @@ proptest! {
         let mut lists = vec![(store.revision(), state(&store))];
         for (key, put, gap) in steps {
             let key = format!("k/{key}");
-            store.skip_to(store.revision() + gap);
+            store.skip_to_revision(store.revision() + gap);
             let before = store.revision();
             let committed = if put {
                 store.put(&key, Expect::Any, &object(&key)).is_ok()
@@ -234,7 +237,7 @@ proptest! {
             lists.push((store.revision(), state(&store)));
         }
         for (listed_at, mut replica) in lists {
-            let Ok(events) = store.since("k/", listed_at) else {
+            let Ok(events) = store.commits_since("k/", listed_at) else {
                 prop_assert!(history_max < commits.iter().filter(|it| listed_at < **it).count());
                 continue;
             };
@@ -242,10 +245,10 @@ proptest! {
             for event in events {
                 seen.push(event.revision);
                 match &event.change {
-                    Change::Put { now, before } => {
+                    KeyChange::Put { now, before } => {
                         prop_assert_eq!(&replica.insert(event.key.clone(), now.clone()), before);
                     }
-                    Change::Delete { before, .. } => {
+                    KeyChange::Delete { before, .. } => {
                         prop_assert_eq!(replica.remove(&event.key), Some(before.clone()));
                     }
                 }

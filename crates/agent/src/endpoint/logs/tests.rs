@@ -30,8 +30,8 @@ impl Dir {
         self.0.join("pod/c/0.log")
     }
 
-    fn place(&self) -> Place {
-        place(&self.0, &self.0.join("pod"), "c", 0).unwrap()
+    fn place(&self) -> LogFile {
+        log_file(&self.0, &self.0.join("pod"), "c", 0).unwrap()
     }
 }
 
@@ -41,11 +41,11 @@ impl Drop for Dir {
     }
 }
 
-async fn shown(log: &str, wanted: Wanted) -> String {
+async fn shown(log: &str, wanted: LogOptions) -> String {
     let dir = Dir::new();
     fs::write(dir.log(), log).unwrap();
     let (to, mut from) = mpsc::channel(4);
-    tokio::spawn(send(dir.place(), wanted, || async { false }, to));
+    tokio::spawn(send_log(dir.place(), wanted, || async { false }, to));
     let mut all = Vec::new();
     while let Some(chunk) = from.recv().await {
         match chunk {
@@ -58,22 +58,22 @@ async fn shown(log: &str, wanted: Wanted) -> String {
 
 #[tokio::test]
 async fn lines_are_shown_as_they_were_said() {
-    let check = async |wanted: Wanted, expected: &str| assert_eq!(shown(LOG, wanted).await, expected);
-    let plain = Wanted::default();
+    let check = async |wanted: LogOptions, expected: &str| assert_eq!(shown(LOG, wanted).await, expected);
+    let plain = LogOptions::default();
     check(plain.clone(), "one\ntwo\n\nthree\n").await;
-    check(Wanted { stream: Some("stderr"), ..plain.clone() }, "two\n").await;
-    check(Wanted { bytes_max: Some(6), ..plain.clone() }, "one\ntw").await;
-    check(Wanted { since: "2026-01-02T03:04:08Z".parse().ok(), ..plain.clone() }, "\nthree\n").await;
+    check(LogOptions { stream: Some("stderr"), ..plain.clone() }, "two\n").await;
+    check(LogOptions { bytes_max: Some(6), ..plain.clone() }, "one\ntw").await;
+    check(LogOptions { since: "2026-01-02T03:04:08Z".parse().ok(), ..plain.clone() }, "\nthree\n").await;
     // Even a container that has ended may be followed: to the end.
-    check(Wanted { follow: true, ..plain.clone() }, "one\ntwo\n\nthree\n").await;
+    check(LogOptions { follow: true, ..plain.clone() }, "one\ntwo\n\nthree\n").await;
     let times = "2026-01-02T03:04:05.000000000Z one\n2026-01-02T03:04:06.000000000Z two\n2026-01-02T03:04:08.000000000Z \n\
                  2026-01-02T03:04:09.000000000Z three\n";
-    check(Wanted { timestamps: true, ..plain }, times).await;
+    check(LogOptions { timestamps: true, ..plain }, times).await;
 }
 
 #[test]
 fn times_have_nine_digits_after_the_point() {
-    let shown = |time: &str| String::from_utf8(with_nanoseconds(time.as_bytes())).unwrap();
+    let shown = |time: &str| String::from_utf8(pad_nanoseconds(time.as_bytes())).unwrap();
     assert_eq!(shown("2026-01-02T03:04:05.12Z"), "2026-01-02T03:04:05.120000000Z");
     assert_eq!(shown("2026-01-02T03:04:05.123456789+01:00"), "2026-01-02T03:04:05.123456789+01:00");
     assert_eq!(shown("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05.000000000Z");
@@ -86,19 +86,19 @@ async fn the_last_lines_are_found_from_the_end() {
     let long: String = (0..5_000).map(line).collect();
     assert!(3 * CHUNK_BYTES < long.len());
     for (count, expected) in [(0, String::new()), (1, "4999\n".into()), (2, "4998\n4999\n".into())] {
-        assert_eq!(shown(&long, Wanted { tail_lines: Some(count), ..Wanted::default() }).await, expected);
+        assert_eq!(shown(&long, LogOptions { tail_lines: Some(count), ..LogOptions::default() }).await, expected);
     }
-    let many = shown(&long, Wanted { tail_lines: Some(2_000), ..Wanted::default() }).await;
+    let many = shown(&long, LogOptions { tail_lines: Some(2_000), ..LogOptions::default() }).await;
     assert_eq!((many.lines().next(), many.lines().count()), (Some("3000"), 2_000));
-    let all = shown(&long, Wanted { tail_lines: Some(9_000), ..Wanted::default() }).await;
+    let all = shown(&long, LogOptions { tail_lines: Some(9_000), ..LogOptions::default() }).await;
     assert_eq!(all.lines().count(), 5_000);
-    assert_eq!(shown("", Wanted { tail_lines: Some(3), ..Wanted::default() }).await, "");
+    assert_eq!(shown("", LogOptions { tail_lines: Some(3), ..LogOptions::default() }).await, "");
 }
 
 #[tokio::test]
 async fn a_line_without_end_takes_no_memory() {
     let long = "x".repeat(LINE_BYTES_MAX + 1);
-    assert_eq!(shown(&long, Wanted::default()).await, "error: a line of the log is too long");
+    assert_eq!(shown(&long, LogOptions::default()).await, "error: a line of the log is too long");
 }
 
 #[tokio::test]
@@ -111,8 +111,8 @@ async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
     say(&dir.log(), "one");
     let is_running: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(true)));
     let (to, mut from) = mpsc::channel(4);
-    let wanted = Wanted { follow: true, ..Wanted::default() };
-    let sending = tokio::spawn(send(dir.place(), wanted, || async { is_running.load(Ordering::SeqCst) }, to));
+    let wanted = LogOptions { follow: true, ..LogOptions::default() };
+    let sending = tokio::spawn(send_log(dir.place(), wanted, || async { is_running.load(Ordering::SeqCst) }, to));
     let mut next = async || from.recv().await.map(|it| String::from_utf8_lossy(&it.unwrap()).into_owned());
     assert_eq!(next().await.as_deref(), Some("one\n"));
     say(&dir.log(), "two");
@@ -151,9 +151,9 @@ fn no_link_leads_out_of_the_logs() {
     assert!(opened().is_err(), "a directory is no log");
 
     for name in ["..", ".", "", "a/b", "../../etc"] {
-        assert!(place(&dir.0, &dir.0.join("pod"), name, 0).is_none(), "{name}");
+        assert!(log_file(&dir.0, &dir.0.join("pod"), name, 0).is_none(), "{name}");
     }
-    assert!(place(&dir.0, Path::new("/etc"), "c", 0).is_none());
-    let above = Place { root: dir.0.join("pod"), path: "../secret".into() };
+    assert!(log_file(&dir.0, Path::new("/etc"), "c", 0).is_none());
+    let above = LogFile { root: dir.0.join("pod"), path: "../secret".into() };
     assert!(above.open().is_err());
 }

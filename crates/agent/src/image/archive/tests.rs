@@ -43,9 +43,9 @@ fn say(read: Result<Archive, ImageError>) -> String {
     };
     let short = |it: &str| it.chars().take(13).collect::<String>();
     let images = archive.images.iter().map(|it| format!("{:?} is {}", it.names, short(&it.target.digest)));
-    let made = archive.made.iter().map(|it| format!("made {} {}", short(&it.digest), labels(it)));
+    let made = archive.generated.iter().map(|it| format!("made {} {}", short(&it.digest), labels(it)));
     let mut wanted: Vec<_> = archive
-        .wanted
+        .blobs_by_file
         .iter()
         .map(|(file, it)| {
             let file =
@@ -74,22 +74,22 @@ fn labels(blob: &Blob) -> String {
 }
 
 fn blob_name(content: &[u8]) -> String {
-    format!("blobs/sha256/{}", digest(content).trim_start_matches("sha256:"))
+    format!("blobs/sha256/{}", sha256_digest(content).trim_start_matches("sha256:"))
 }
 
 fn descriptor(media_type: &str, content: &[u8]) -> Value {
-    json!({"mediaType": media_type, "digest": digest(content), "size": content.len()})
+    json!({"mediaType": media_type, "digest": sha256_digest(content), "size": content.len()})
 }
 
 #[test]
 fn layouts() {
     let layer = b"a layer".as_slice();
-    let config = json!({"rootfs": {"diff_ids": [digest(layer)]}}).to_string();
+    let config = json!({"rootfs": {"diff_ids": [sha256_digest(layer)]}}).to_string();
     let manifest =
-        json!({"config": descriptor(CONFIG, config.as_bytes()), "layers": [descriptor(LAYER, layer)]})
+        json!({"config": descriptor(CONFIG_MEDIA_TYPE, config.as_bytes()), "layers": [descriptor(LAYER_MEDIA_TYPE, layer)]})
             .to_string();
     let ours = json!({"os": "linux", "architecture": architecture()});
-    let mut named = descriptor(MANIFEST, manifest.as_bytes());
+    let mut named = descriptor(MANIFEST_MEDIA_TYPE, manifest.as_bytes());
     named["annotations"] = json!({"org.opencontainers.image.ref.name": "tool:1"});
     let blobs = [layer, config.as_bytes(), manifest.as_bytes()];
     let names = blobs.map(blob_name);
@@ -108,12 +108,12 @@ fn layouts() {
     );
 
     // One that is for many platforms, of which the archive has ours.
-    let mut of_ours = descriptor(MANIFEST, manifest.as_bytes());
+    let mut of_ours = descriptor(MANIFEST_MEDIA_TYPE, manifest.as_bytes());
     of_ours["platform"] = ours;
-    let mut foreign = descriptor(MANIFEST, b"not there");
+    let mut foreign = descriptor(MANIFEST_MEDIA_TYPE, b"not there");
     foreign["platform"] = json!({"os": "linux", "architecture": "s390x"});
     let inner = json!({"manifests": [foreign, of_ours]}).to_string();
-    let outer = json!({"manifests": [descriptor(INDEXES[0], inner.as_bytes())]}).to_string();
+    let outer = json!({"manifests": [descriptor(INDEX_MEDIA_TYPES[0], inner.as_bytes())]}).to_string();
     let inner_name = blob_name(inner.as_bytes());
     files.pop();
     files.push(("index.json", outer.as_bytes()));
@@ -141,8 +141,8 @@ fn layouts() {
 #[test]
 fn images_for_another_machine() {
     let config = json!({"os": "linux", "architecture": "pdp11", "rootfs": {"diff_ids": []}}).to_string();
-    let manifest = json!({"config": descriptor(CONFIG, config.as_bytes()), "layers": []}).to_string();
-    let index = json!({"manifests": [descriptor(MANIFEST, manifest.as_bytes())]}).to_string();
+    let manifest = json!({"config": descriptor(CONFIG_MEDIA_TYPE, config.as_bytes()), "layers": []}).to_string();
+    let index = json!({"manifests": [descriptor(MANIFEST_MEDIA_TYPE, manifest.as_bytes())]}).to_string();
     let names = [config.as_bytes(), manifest.as_bytes()].map(blob_name);
     let refused =
         expect!["ARCHIVE is for linux/pdp11, but this machine is linux/OURS: use an image for this platform"];
@@ -183,7 +183,7 @@ fn an_archive_that_is_cut_off() {
 #[test]
 fn docker_archives() {
     let layer = b"a layer".as_slice();
-    let config = json!({"rootfs": {"diff_ids": [digest(layer), digest(layer)]}}).to_string();
+    let config = json!({"rootfs": {"diff_ids": [sha256_digest(layer), sha256_digest(layer)]}}).to_string();
     let manifest =
         json!([{"Config": "c.json", "RepoTags": ["a:1", "b:2"], "Layers": ["1/layer.tar", "2/layer.tar"]}]);
     let manifest = manifest.to_string();

@@ -8,17 +8,17 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use muster_engine::service_proxy::{self as decide, Answer, Asked, Picture, Question};
 
 /// TTL of records in seconds: short, because endpoints change. Upstream: CoreDNS' `ttl`.
-const TTL_S: u32 = 5;
+const RECORD_TTL_S: u32 = 5;
 
 /// Largest response over UDP, whatever the client advertises. Responses stay on this machine, so fragmentation is
 /// no concern.
-const UDP_MAX: u16 = 4_096;
+const UDP_RESPONSE_BYTES_MAX: u16 = 4_096;
 
 /// Longest chain of CNAMEs; a longer one is a loop.
-const ALIASES_MAX: usize = 8;
+const CNAME_DEPTH_MAX: usize = 8;
 
 /// The data that queries are answered from.
-pub(super) struct Known<'a> {
+pub(super) struct ZoneData<'a> {
     /// The Services and endpoints of the cluster. `None` until the cache is synced: an unknown name may still
     /// exist.
     pub(super) picture: Option<&'a Picture>,
@@ -27,29 +27,29 @@ pub(super) struct Known<'a> {
 
 /// How a request is answered.
 #[derive(Debug, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum DnsReply {
     /// Not a query: no response.
-    Nothing,
+    Ignore,
     /// Respond immediately with these bytes.
-    Now(Vec<u8>),
+    Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
     /// A CNAME leads outside the cluster: its target must be resolved upstream and added to the response.
-    Complete(Box<Half>),
+    CompleteAlias(Box<PartialResponse>),
 }
 
 /// A response that lacks the records of its last CNAME's target.
 #[derive(Debug, PartialEq)]
-pub(super) struct Half {
+pub(super) struct PartialResponse {
     response: Message,
     max: usize,
     /// The query for the target, to be resolved upstream.
-    pub(super) ask: Query,
+    pub(super) query: Query,
 }
 
 /// Rule: a query in the cluster domain is answered from the service cache; every other query is forwarded to the
 /// node's own resolvers. `turn` rotates the order of records.
-pub(super) fn answer(zone: &Known<'_>, request: &[u8], is_udp: bool, turn: usize) -> Reply {
+pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, turn: usize) -> DnsReply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
         // A response needs the ID of the request.
@@ -57,16 +57,16 @@ pub(super) fn answer(zone: &Known<'_>, request: &[u8], is_udp: bool, turn: usize
             [a, b, flags, ..] if flags & 0x80 == 0 => {
                 let id = u16::from_be_bytes([*a, *b]);
                 let refusal = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
-                return Reply::Now(refusal.to_vec().unwrap_or_default());
+                return DnsReply::Respond(refusal.to_vec().unwrap_or_default());
             }
-            _ => return Reply::Nothing,
+            _ => return DnsReply::Ignore,
         },
     };
     if message.metadata.message_type != MessageType::Query {
-        return Reply::Nothing;
+        return DnsReply::Ignore;
     }
-    let mut response = begin(&message);
-    let max = if is_udp { usize::from(message.max_payload().min(UDP_MAX)) } else { usize::from(u16::MAX) };
+    let mut response = new_response(&message);
+    let max = if is_udp { usize::from(message.max_payload().min(UDP_RESPONSE_BYTES_MAX)) } else { usize::from(u16::MAX) };
     let code = match (&message.queries[..], message.metadata.op_code) {
         (_, op_code) if op_code != OpCode::Query => ResponseCode::NotImp,
         _ if message.version() != 0 => ResponseCode::BADVERS,
@@ -74,25 +74,25 @@ pub(super) fn answer(zone: &Known<'_>, request: &[u8], is_udp: bool, turn: usize
         ([query], _) if matches!(query.query_type, RecordType::AXFR | RecordType::IXFR) => {
             ResponseCode::Refused
         }
-        ([query], _) => return resolve(zone, query, response, max, turn),
+        ([query], _) => return resolve_query(zone, query, response, max, turn),
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
-    Reply::Now(fit(response, max))
+    DnsReply::Respond(encode_within(response, max))
 }
 
 /// A SERVFAIL response, for when no upstream resolver responds.
-pub(super) fn failure(request: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
     let message = Message::from_vec(request).ok()?;
-    let mut response = begin(&message);
+    let mut response = new_response(&message);
     response.metadata.response_code = ResponseCode::ServFail;
     response.to_vec().ok()
 }
 
-impl Half {
+impl PartialResponse {
     /// Completes the response with the records that upstream returned; `None`: upstream did not respond.
     pub(super) fn complete(self, rest: Option<&[u8]>) -> Vec<u8> {
-        let Self { mut response, max, ask } = self;
+        let Self { mut response, max, query: ask } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&ask)) {
             Some(rest) => {
                 response.metadata.response_code = rest.metadata.response_code;
@@ -101,11 +101,11 @@ impl Half {
             }
             None => response.metadata.response_code = ResponseCode::ServFail,
         }
-        fit(response, max)
+        encode_within(response, max)
     }
 }
 
-fn begin(request: &Message) -> Message {
+fn new_response(request: &Message) -> Message {
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
     response.metadata.recursion_available = true;
@@ -113,55 +113,55 @@ fn begin(request: &Message) -> Message {
     response.add_queries(request.queries.iter().take(1).cloned());
     if request.edns.is_some() {
         let mut edns = Edns::new();
-        edns.set_max_payload(UDP_MAX);
+        edns.set_max_payload(UDP_RESPONSE_BYTES_MAX);
         response.set_edns(edns);
     }
     response
 }
 
-fn resolve(zone: &Known<'_>, query: &Query, mut response: Message, max: usize, turn: usize) -> Reply {
+fn resolve_query(zone: &ZoneData<'_>, query: &Query, mut response: Message, max: usize, turn: usize) -> DnsReply {
     let mut name = query.name.clone();
-    for _ in 0..ALIASES_MAX {
+    for _ in 0..CNAME_DEPTH_MAX {
         let labels: Vec<String> =
             name.iter().map(|it| String::from_utf8_lossy(it).to_ascii_lowercase()).collect();
-        let question = Question { labels: &labels, asked: asked(query.query_type) };
+        let question = Question { labels: &labels, asked: record_type(query.query_type) };
         // Whether a name is in the cluster domain does not depend on the cache.
         let nothing = Picture::default();
         let answer = decide::resolve(zone.picture.unwrap_or(&nothing), zone.domain, question);
         match answer {
-            Answer::NotOurs if response.answers.is_empty() => return Reply::Forward,
+            Answer::NotOurs if response.answers.is_empty() => return DnsReply::Forward,
             Answer::NotOurs => {
                 let mut ask = query.clone();
                 ask.name = name;
-                return Reply::Complete(Box::new(Half { response, max, ask }));
+                return DnsReply::CompleteAlias(Box::new(PartialResponse { response, max, query: ask }));
             }
             _ if zone.picture.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
-                return Reply::Now(fit(response, max));
+                return DnsReply::Respond(encode_within(response, max));
             }
             Answer::NoName => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
-                response.authorities.extend(authority(zone.domain));
-                return Reply::Now(fit(response, max));
+                response.authorities.extend(soa_record(zone.domain));
+                return DnsReply::Respond(encode_within(response, max));
             }
             Answer::Records(records) => {
                 response.metadata.authoritative = true;
                 if records.is_empty() {
-                    response.authorities.extend(authority(zone.domain));
+                    response.authorities.extend(soa_record(zone.domain));
                 }
                 let count = records.len();
                 for at in 0..count {
-                    add(&mut response, &name, zone.domain, &records[(turn + at) % count]);
+                    add_record(&mut response, &name, zone.domain, &records[(turn + at) % count]);
                 }
-                return Reply::Now(fit(response, max));
+                return DnsReply::Respond(encode_within(response, max));
             }
             Answer::Alias(target) => {
                 response.metadata.authoritative = true;
-                let Some(target) = absolute(&target) else { break };
-                response.add_answer(Record::from_rdata(name, TTL_S, RData::CNAME(CNAME(target.clone()))));
+                let Some(target) = absolute_name(&target) else { break };
+                response.add_answer(Record::from_rdata(name, RECORD_TTL_S, RData::CNAME(CNAME(target.clone()))));
                 if query.query_type == RecordType::CNAME {
-                    return Reply::Now(fit(response, max));
+                    return DnsReply::Respond(encode_within(response, max));
                 }
                 name = target;
             }
@@ -169,10 +169,10 @@ fn resolve(zone: &Known<'_>, query: &Query, mut response: Message, max: usize, t
     }
     response.answers.clear();
     response.metadata.response_code = ResponseCode::ServFail;
-    Reply::Now(fit(response, max))
+    DnsReply::Respond(encode_within(response, max))
 }
 
-fn asked(kind: RecordType) -> Asked {
+fn record_type(kind: RecordType) -> Asked {
     match kind {
         RecordType::A => Asked::A,
         RecordType::AAAA => Asked::Aaaa,
@@ -185,26 +185,26 @@ fn asked(kind: RecordType) -> Asked {
     }
 }
 
-fn add(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
+fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
     let data = match record {
-        decide::Record::Address(address) => Some(of_address(*address)),
-        decide::Record::Port { number, target, addresses } => absolute(target).map(|target| {
+        decide::Record::Address(address) => Some(address_data(*address)),
+        decide::Record::Port { number, target, addresses } => absolute_name(target).map(|target| {
             for address in addresses {
-                response.add_additional(Record::from_rdata(target.clone(), TTL_S, of_address(*address)));
+                response.add_additional(Record::from_rdata(target.clone(), RECORD_TTL_S, address_data(*address)));
             }
             RData::SRV(SRV::new(0, 100, *number, target))
         }),
-        decide::Record::Pointer(target) => absolute(target).map(|it| RData::PTR(PTR(it))),
+        decide::Record::Pointer(target) => absolute_name(target).map(|it| RData::PTR(PTR(it))),
         decide::Record::Text(text) => Some(RData::TXT(TXT::new(vec![(*text).to_owned()]))),
-        decide::Record::Authority => authority(domain).map(|it| it.data),
-        decide::Record::NameServer => absolute(&format!("ns.dns.{domain}")).map(|it| RData::NS(NS(it))),
+        decide::Record::Authority => soa_record(domain).map(|it| it.data),
+        decide::Record::NameServer => absolute_name(&format!("ns.dns.{domain}")).map(|it| RData::NS(NS(it))),
     };
     if let Some(data) = data {
-        response.add_answer(Record::from_rdata(name.clone(), TTL_S, data));
+        response.add_answer(Record::from_rdata(name.clone(), RECORD_TTL_S, data));
     }
 }
 
-fn of_address(address: IpAddr) -> RData {
+fn address_data(address: IpAddr) -> RData {
     match address {
         IpAddr::V4(it) => RData::A(A(it)),
         IpAddr::V6(it) => RData::AAAA(AAAA(it)),
@@ -212,20 +212,20 @@ fn of_address(address: IpAddr) -> RData {
 }
 
 /// The SOA record, from which clients take the TTL of negative responses.
-fn authority(domain: &str) -> Option<Record> {
-    let (server, mail) = (absolute(&format!("ns.dns.{domain}"))?, absolute(&format!("hostmaster.{domain}"))?);
-    let soa = SOA::new(server, mail, 1, 7_200, 1_800, 86_400, TTL_S);
-    Some(Record::from_rdata(absolute(domain)?, TTL_S, RData::SOA(soa)))
+fn soa_record(domain: &str) -> Option<Record> {
+    let (server, mail) = (absolute_name(&format!("ns.dns.{domain}"))?, absolute_name(&format!("hostmaster.{domain}"))?);
+    let soa = SOA::new(server, mail, 1, 7_200, 1_800, 86_400, RECORD_TTL_S);
+    Some(Record::from_rdata(absolute_name(domain)?, RECORD_TTL_S, RData::SOA(soa)))
 }
 
-fn absolute(name: &str) -> Option<Name> {
+fn absolute_name(name: &str) -> Option<Name> {
     let mut name = Name::from_ascii(name).ok()?;
     name.set_fqdn(true);
     Some(name)
 }
 
 /// Encodes the response in at most `max` bytes. A larger one is truncated and marked so; clients retry over TCP.
-fn fit(mut response: Message, max: usize) -> Vec<u8> {
+fn encode_within(mut response: Message, max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();
         if bytes.len() <= max || (response.answers.is_empty() && response.authorities.is_empty()) {

@@ -1,7 +1,7 @@
 //! Cluster DNS: each node answers the queries of its own pods.
 
 mod answer;
-mod forward;
+mod forwarder;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use self::answer::{Known, Reply};
-use self::forward::{Forward, chance};
+use self::answer::{ZoneData, DnsReply};
+use self::forwarder::{Forwarder, random_u16};
 use super::service_cache::ServiceCache;
 use crate::config::Config;
-use crate::shares::Shares;
+use crate::address_limits::AddressLimits;
 
-const PORT: u16 = 53;
+const DNS_PORT: u16 = 53;
 
 /// Concurrent TCP connections; UDP queries are limited where they are forwarded.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Concurrent TCP connections from one client.
-const CONNECTIONS_OF_CLIENT_MAX: usize = 8;
+const CONNECTIONS_PER_CLIENT_MAX: usize = 8;
 
 /// Idle timeout of a TCP connection.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest request that is read over UDP; no name needs more.
-const REQUEST_MAX: usize = 4_096;
+const UDP_REQUEST_BYTES_MAX: usize = 4_096;
 
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves DNS on UDP and TCP at the cluster DNS address; never returns. Without a cluster DNS address it returns
 /// immediately.
 pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
-    let names = Arc::new(Names {
+    let names = Arc::new(DnsServer {
         cache: cache.clone(),
         domain: config.cluster_domain.trim_matches('.').to_ascii_lowercase(),
-        forward: Forward::new(&config.resolv_conf, address),
+        forward: Forwarder::new(&config.resolv_conf, address),
     });
     tokio::join!(
-        again(address, "UDP", || over_udp(address, &names)),
-        again(address, "TCP", || over_tcp(address, &names)),
+        serve_with_retry(address, "UDP", || serve_udp(address, &names)),
+        serve_with_retry(address, "TCP", || serve_tcp(address, &names)),
     );
 }
 
 /// Serves again after each failure: the address is added later, and other programs may remove it.
-async fn again<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &str, serve: impl Fn() -> F) {
+async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &str, serve: impl Fn() -> F) {
     let mut has_failed = false;
     loop {
         if let Err(error) = serve().await
@@ -59,62 +59,62 @@ async fn again<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &
         {
             tracing::warn!(%address, over, %error, "cannot serve DNS, retrying");
         }
-        sleep(RETRY).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
 /// The DNS server of a node.
-struct Names {
+struct DnsServer {
     cache: Arc<ServiceCache>,
     domain: String,
-    forward: Forward,
+    forward: Forwarder,
 }
 
-impl Names {
-    fn answer(&self, request: &[u8], is_udp: bool) -> Reply {
+impl DnsServer {
+    fn build_reply(&self, request: &[u8], is_udp: bool) -> DnsReply {
         let is_synced = self.cache.is_synced();
-        let picture = self.cache.picture();
-        let zone = Known { picture: is_synced.then_some(&*picture), domain: &self.domain };
-        answer::answer(&zone, request, is_udp, usize::from(chance()))
+        let picture = self.cache.state();
+        let zone = ZoneData { picture: is_synced.then_some(&*picture), domain: &self.domain };
+        answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
     /// Completes a reply, upstream if necessary. `None`: no response is sent.
-    async fn ask_others(
+    async fn complete_reply(
         &self,
         client: IpAddr,
         request: &[u8],
-        reply: Reply,
+        reply: DnsReply,
         is_udp: bool,
     ) -> Option<Vec<u8>> {
         match reply {
-            Reply::Nothing => None,
-            Reply::Now(answer) => Some(answer),
-            Reply::Forward => match self.forward.ask(client, request, is_udp).await {
+            DnsReply::Ignore => None,
+            DnsReply::Respond(answer) => Some(answer),
+            DnsReply::Forward => match self.forward.forward(client, request, is_udp).await {
                 Some(answer) => Some(answer),
-                None => answer::failure(request),
+                None => answer::server_failure(request),
             },
-            Reply::Complete(half) => {
-                let rest = self.forward.ask_for(client, &half.ask).await;
+            DnsReply::CompleteAlias(half) => {
+                let rest = self.forward.resolve(client, &half.query).await;
                 Some(half.complete(rest.as_deref()))
             }
         }
     }
 }
 
-async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
-    let socket = Arc::new(UdpSocket::bind(SocketAddr::new(address, PORT)).await?);
-    let mut buffer = vec![0; REQUEST_MAX];
+async fn serve_udp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
+    let socket = Arc::new(UdpSocket::bind(SocketAddr::new(address, DNS_PORT)).await?);
+    let mut buffer = vec![0; UDP_REQUEST_BYTES_MAX];
     loop {
         let (length, client) = socket.recv_from(&mut buffer).await?;
         let request = &buffer[..length];
-        match names.answer(request, true) {
-            Reply::Nothing => {}
+        match names.build_reply(request, true) {
+            DnsReply::Ignore => {}
             // A send error concerns this client only.
-            Reply::Now(answer) => drop(socket.send_to(&answer, client).await),
+            DnsReply::Respond(answer) => drop(socket.send_to(&answer, client).await),
             reply => {
                 let (names, socket, request) = (names.clone(), socket.clone(), request.to_vec());
                 tokio::spawn(async move {
-                    if let Some(answer) = names.ask_others(client.ip(), &request, reply, true).await {
+                    if let Some(answer) = names.complete_reply(client.ip(), &request, reply, true).await {
                         drop(socket.send_to(&answer, client).await);
                     }
                 });
@@ -123,24 +123,24 @@ async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
     }
 }
 
-async fn over_tcp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
-    let listener = TcpListener::bind(SocketAddr::new(address, PORT)).await?;
+async fn serve_tcp(address: IpAddr, names: &Arc<DnsServer>) -> std::io::Result<()> {
+    let listener = TcpListener::bind(SocketAddr::new(address, DNS_PORT)).await?;
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let shares = Shares::new(CONNECTIONS_OF_CLIENT_MAX);
+    let shares = AddressLimits::new(CONNECTIONS_PER_CLIENT_MAX);
     loop {
         let (stream, client) = listener.accept().await?;
-        let Some(share) = shares.take(client.ip()) else { continue };
+        let Some(share) = shares.acquire(client.ip()) else { continue };
         let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
         let names = names.clone();
         tokio::spawn(async move {
             // A connection error concerns this client only.
-            let _ = converse(stream, client.ip(), &names).await;
+            let _ = serve_connection(stream, client.ip(), &names).await;
             drop((permit, share));
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, client: IpAddr, names: &Names) -> std::io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, client: IpAddr, names: &DnsServer) -> std::io::Result<()> {
     loop {
         let read = async {
             let length = stream.read_u16().await?;
@@ -148,11 +148,11 @@ async fn converse(mut stream: TcpStream, client: IpAddr, names: &Names) -> std::
             stream.read_exact(&mut request).await?;
             std::io::Result::Ok(request)
         };
-        let request = timeout(SILENCE_MAX, read).await??;
-        let reply = names.answer(&request, false);
-        let Some(answer) = names.ask_others(client, &request, reply, false).await else { return Ok(()) };
+        let request = timeout(IDLE_TIMEOUT, read).await??;
+        let reply = names.build_reply(&request, false);
+        let Some(answer) = names.complete_reply(client, &request, reply, false).await else { return Ok(()) };
         let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
-        timeout(SILENCE_MAX, stream.write_all(&framed)).await??;
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await??;
     }
 }

@@ -21,21 +21,21 @@ use muster_engine::kubelet::pod::Ending;
 use muster_engine::kubelet::static_pod;
 use tokio::time::{Instant, sleep};
 
-use super::limits::Looks;
-use super::measure::{self, Disk};
+use super::ephemeral_storage::StorageLimitChecks;
+use super::measure::{self, FilesystemUsage};
 use super::stats::{ContainerStats, PodStats};
-use super::{logs, node_reference};
+use super::{log_rotation, node_reference};
 use crate::clock::now;
 use crate::node::{Node, cgroup};
-use crate::pod::ParsedPod;
+use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// Interval of image garbage collection.
-const COLLECT_EVERY: Duration = Duration::from_secs(60);
+const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time to wait for an evicted pod to end before another is evicted. Upstream: `podCleanupTimeout`.
-const GOING_MAX: Duration = Duration::from_secs(30);
-const GOING_EVERY: Duration = Duration::from_secs(1);
+const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
+const POD_CLEANUP_POLL: Duration = Duration::from_secs(1);
 
 /// Runs the eviction manager; never returns. It needs no API server.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
@@ -49,60 +49,60 @@ struct EvictionManager<'a, R> {
 impl<R: Runtime> EvictionManager<'_, R> {
     async fn run(&self) {
         let config = &self.node.config.reclaim;
-        let mut watcher = Watcher::new(config.thresholds.clone(), config.pressure_min);
+        let mut watcher = Watcher::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
         let mut garbage = Garbage::default();
-        let mut looks = Looks::default();
+        let mut looks = StorageLimitChecks::default();
         // The image filesystem is unknown until the runtime reports it.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
         loop {
-            if collected.is_none_or(|it| COLLECT_EVERY.min(config.look_every * 6) <= it.elapsed()) {
+            if collected.is_none_or(|it| IMAGE_GC_INTERVAL.min(config.check_interval * 6) <= it.elapsed()) {
                 collected = Some(Instant::now());
                 images = self.image_dir().await.or(images);
                 if let Some(images) = &images {
-                    self.collect(&mut garbage, Want::Room(images)).await;
+                    self.collect_images(&mut garbage, ImageGcGoal::LowerDiskUsage(images)).await;
                 }
             }
             if images.is_none() {
                 images = self.image_dir().await;
             }
             let images = images.as_deref();
-            let (pressures, shortage) = watcher.see(&self.measures(images), now());
-            self.node.standing.set_pressures(pressures);
-            self.share_out();
+            let (pressures, shortage) = watcher.see(&self.measure(images), now());
+            self.node.state.set_pressures(pressures);
+            self.set_qos_cpu_shares();
             // A pod that is evicted for its own limit may free what is missing.
-            let has_evicted = self.hold_to_limits(&mut looks).await;
+            let has_evicted = self.evict_over_limits(&mut looks).await;
             if let Some(shortage) = shortage.filter(|_| !has_evicted) {
-                self.reclaim(shortage, &watcher, &mut garbage, images).await;
+                self.reclaim_resource(shortage, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
-            logs::rotate(&*self.node.runtime, &log_dir, config.log_bytes_max, config.logs_max).await;
-            sleep(config.look_every).await;
+            log_rotation::rotate_logs(&*self.node.runtime, &log_dir, config.log_bytes_max, config.log_files_max).await;
+            sleep(config.check_interval).await;
         }
     }
 
-    fn measures(&self, images: Option<&Path>) -> eviction::Measures {
-        measure::measures(&self.node.config.root, images)
+    fn measure(&self, images: Option<&Path>) -> eviction::Measures {
+        measure::measure_signals(&self.node.config.root_dir, images)
     }
 
     async fn image_dir(&self) -> Option<PathBuf> {
-        let found = self.node.runtime.image_fs().await.ok()?;
+        let found = self.node.runtime.image_fs_info().await.ok()?;
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
     }
 
     /// Updates the CPU shares of the QoS classes.
-    fn share_out(&self) {
-        let Some(pods) = self.pods() else { return };
+    fn set_qos_cpu_shares(&self) {
+        let Some(pods) = self.active_pods() else { return };
         let specs = pods.iter().filter_map(|it| it.spec.as_ref());
-        if let Err(error) = cgroup::share_out(&self.node.config.cgroup_parent, specs) {
+        if let Err(error) = cgroup::set_qos_cpu_shares(&self.node.config.cgroup_parent, specs) {
             tracing::debug!(node = self.node.config.name, %error, "cannot set the CPU shares of the QoS classes");
         }
     }
 
     /// Evicts pods, daemon pods included, that exceed their own ephemeral storage limits. Returns whether one was
     /// evicted.
-    async fn hold_to_limits(&self, looks: &mut Looks) -> bool {
-        let Some(pods) = self.pods() else { return false };
+    async fn evict_over_limits(&self, looks: &mut StorageLimitChecks) -> bool {
+        let Some(pods) = self.active_pods() else { return false };
         let may_go = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
             it.metadata.deletion_timestamp.is_none()
@@ -110,9 +110,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 && priority < CRITICAL
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
-        let over = looks.over(self.node, &pods, self.node.config.reclaim.look_every).await;
+        let over = looks.pods_over_limit(self.node, &pods, self.node.config.reclaim.check_interval).await;
         for (pod, limit, message) in &over {
-            self.evict(pod, limit.name(), message, eviction::GRACE_MIN, false);
+            self.evict_pod(pod, limit.name(), message, eviction::GRACE_MIN, false);
         }
         for (pod, ..) in &over {
             self.wait_until_gone(&pod.uid().unwrap_or_default()).await;
@@ -121,7 +121,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Removes unused images first, then evicts one pod.
-    async fn reclaim(
+    async fn reclaim_resource(
         &self,
         shortage: Shortage,
         watcher: &Watcher,
@@ -137,11 +137,11 @@ impl<R: Runtime> EvictionManager<'_, R> {
             "an eviction threshold is met: the node is short of {resource}"
         );
         let message = format!("Attempting to reclaim {resource}");
-        self.tell(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
+        self.record_event(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
         if resource.is_of_disks() {
-            self.collect(garbage, Want::All).await;
+            self.collect_images(garbage, ImageGcGoal::AllUnused).await;
             let mut again = watcher.clone();
-            if again.see(&self.measures(images), now()).1.is_none() {
+            if again.see(&self.measure(images), now()).1.is_none() {
                 tracing::info!(
                     node = self.node.config.name,
                     "removing unused images freed enough disk space"
@@ -149,9 +149,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 return;
             }
         }
-        let Some(pods) = self.pods() else { return };
+        let Some(pods) = self.active_pods() else { return };
         // Pods without stats rank first, so without a response of the runtime no pod is chosen.
-        let summary = match self.node.figures.summary().await {
+        let summary = match self.node.stats.summary().await {
             Ok(summary) => summary,
             Err(error) => {
                 tracing::warn!(node = self.node.config.name, %error, "cannot rank pods for eviction");
@@ -164,7 +164,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let candidates: Vec<Candidate> = pods
             .iter()
             .filter(|it| it.metadata.deletion_timestamp.is_none())
-            .map(|pod| candidate(pod, stats(pod), resource))
+            .map(|pod| eviction_candidate(pod, stats(pod), resource))
             .collect();
         let Some(pod) = eviction::first_to_go(shortage, &candidates) else {
             tracing::warn!(node = self.node.config.name, "no pod can be evicted");
@@ -174,12 +174,12 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
-        let grace = shortage.grace(own, self.node.config.reclaim.grace_max);
-        self.evict(object, shortage.signal.name(), &message, grace, true);
+        let grace = shortage.grace(own, self.node.config.reclaim.eviction_grace_max);
+        self.evict_pod(object, shortage.signal.name(), &message, grace, true);
         self.wait_until_gone(&pod.uid).await;
     }
 
-    fn evict(
+    fn evict_pod(
         &self,
         pod: &core::Pod,
         signal: &'static str,
@@ -187,11 +187,11 @@ impl<R: Runtime> EvictionManager<'_, R> {
         grace: Duration,
         is_disruption: bool,
     ) {
-        self.node.metrics.evicted(signal);
+        self.node.metrics.count_eviction(signal);
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), signal, message, "evicting a pod");
-        self.tell(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
+        self.record_event(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
         let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
-        entry.end(Ending {
+        entry.terminate(Ending {
             reason: eviction::REASON.into(),
             message: message.into(),
             grace: Some(grace),
@@ -202,9 +202,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
 
     async fn wait_until_gone(&self, uid: &str) {
         let since = Instant::now();
-        while since.elapsed() < GOING_MAX {
-            sleep(GOING_EVERY).await;
-            let runs = match self.node.runtime.sandboxes(Some(uid)).await {
+        while since.elapsed() < POD_CLEANUP_TIMEOUT {
+            sleep(POD_CLEANUP_POLL).await;
+            let runs = match self.node.runtime.list_sandboxes(Some(uid)).await {
                 Ok(sandboxes) => sandboxes.iter().any(|it| it.state == 0),
                 Err(_) => true,
             };
@@ -215,9 +215,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Removes unused images.
-    async fn collect(&self, garbage: &mut Garbage, want: Want<'_>) {
+    async fn collect_images(&self, garbage: &mut Garbage, want: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
-            (self.node.runtime.images().await, self.node.runtime.containers(None).await)
+            (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
         else {
             return;
         };
@@ -245,13 +245,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
         garbage.see(&images, &used, at);
         let config = &self.node.config.reclaim;
         let limits =
-            Limits { high: config.images_high, low: config.images_low, age_min: config.image_age_min };
+            Limits { high: config.image_gc_high_percent, low: config.image_gc_low_percent, age_min: config.image_age_min };
         let unused: Vec<Text> = match want {
-            Want::All => {
+            ImageGcGoal::AllUnused => {
                 garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
-            Want::Room(dir) => match Disk::of(dir) {
-                Ok(Disk { bytes, used: used_bytes, .. }) => {
+            ImageGcGoal::LowerDiskUsage(dir) => match FilesystemUsage::read(dir) {
+                Ok(FilesystemUsage { bytes, used: used_bytes, .. }) => {
                     let disk = image_gc::Disk { bytes, used: used_bytes };
                     garbage.for_room(&images, &used, disk, limits, at)
                 }
@@ -268,29 +268,29 @@ impl<R: Runtime> EvictionManager<'_, R> {
 
     /// The admitted pods that have not ended: the eviction of a pod that is about to be rejected would free
     /// nothing. `None` until all pods are known.
-    fn pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
-        self.node.pods.mirrors()?;
+    fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
+        self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.
         let was_over = |it: &core::Pod| {
             let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
             matches!(phase, Some("Failed" | "Succeeded"))
         };
         let admitted = self.node.pods.all().into_iter().filter(|it| it.is_admitted());
-        let snapshots = admitted.map(|it| it.shown());
+        let snapshots = admitted.map(|it| it.snapshot());
         Some(snapshots.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
-    fn tell(&self, about: ObjectReference, event: Event) {
+    fn record_event(&self, about: ObjectReference, event: Event) {
         self.node.recorder.record(EventRecord { about, event });
     }
 }
 
 #[derive(Clone, Copy)]
-enum Want<'a> {
+enum ImageGcGoal<'a> {
     /// Reduce the disk usage of the image filesystem to the low threshold.
-    Room(&'a Path),
+    LowerDiskUsage(&'a Path),
     /// Remove all unused images: the node is short of disk space.
-    All,
+    AllUnused,
 }
 
 fn pod_reference(pod: &core::Pod) -> ObjectReference {
@@ -303,14 +303,14 @@ fn pod_reference(pod: &core::Pod) -> ObjectReference {
     }
 }
 
-fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> Candidate {
+fn eviction_candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> Candidate {
     let spec = pod.spec.as_ref();
     let name = match resource {
         Resource::Memory => "memory",
         Resource::EphemeralStorage => "ephemeral-storage",
         Resource::Inodes | Resource::Pids => "",
     };
-    let of_container = |it: &core::Container| requests(it.resources.as_ref());
+    let of_container = |it: &core::Container| container_requests(it.resources.as_ref());
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
     let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
@@ -318,7 +318,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
         containers.iter().map(of_container),
         init.iter().map(|it| (sidecar(it), of_container(it))),
     );
-    let pod_requests: ResourceQuantities = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
+    let pod_requests: ResourceQuantities = spec.map(|it| container_requests(it.resources.as_ref())).unwrap_or_default();
     let amount =
         |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
@@ -327,7 +327,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
         Taker {
             name: container.name.as_str().into(),
             request: amount(&of_container(container)),
-            usage: stats.map(|it| bytes(taken(it, resource))),
+            usage: stats.map(|it| bytes(container_usage(it, resource))),
         }
     };
     let usage = stats.map(|it| match resource {
@@ -350,7 +350,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     }
 }
 
-fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
+fn container_usage(stats: &ContainerStats, resource: Resource) -> u64 {
     match resource {
         Resource::Memory => stats.memory.working_set_bytes,
         Resource::EphemeralStorage => stats.rootfs.used_bytes + stats.logs.used_bytes,
@@ -359,12 +359,12 @@ fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
     }
 }
 
-fn requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
-    amounts(of.and_then(|it| it.requests.as_ref()))
+fn container_requests(of: Option<&core::ResourceRequirements>) -> ResourceQuantities {
+    parse_quantities(of.and_then(|it| it.requests.as_ref()))
 }
 
 /// Parses quantities; malformed ones are omitted.
-pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
+pub(super) fn parse_quantities(of: Option<&BTreeMap<String, ApiQuantity>>) -> ResourceQuantities {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))
     };

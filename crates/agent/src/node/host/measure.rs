@@ -12,7 +12,7 @@ use muster_engine::kubelet::node_status::Info;
 use super::stats::InterfaceStats;
 
 /// Facts about the machine that do not change while it runs.
-pub(super) fn info() -> Info {
+pub(super) fn read_node_info() -> Info {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
         |paths: &[&str]| paths.iter().map(|path| read(path)).find(|it| !it.is_empty()).unwrap_or_default();
@@ -25,14 +25,14 @@ pub(super) fn info() -> Info {
         kernel: read("/proc/sys/kernel/osrelease"),
         os_image: os_image(&first(&["/etc/os-release", "/usr/lib/os-release"])),
         runtime: String::new(),
-        version: VERSION.to_owned(),
-        swap_bytes: Memory::read().map_or(0, |it| it.swap),
+        version: KUBELET_VERSION.to_owned(),
+        swap_bytes: MachineMemory::read().map_or(0, |it| it.swap),
     }
 }
 
 /// The kubelet version in the node's status: the minor is that of the served API, and the build metadata names
 /// Muster.
-const VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
+const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
 fn os_image(os_release: &str) -> String {
     let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
@@ -40,32 +40,32 @@ fn os_image(os_release: &str) -> String {
 }
 
 /// Capacity of the node.
-pub(super) fn capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
+pub(super) fn node_capacity(root: &Path, pods_max: u16) -> ResourceQuantities {
     let mut all = ResourceQuantities::from([
-        ("cpu".to_owned(), Quantity::from_units(cpus())),
+        ("cpu".to_owned(), Quantity::from_units(cpu_count())),
         ("pods".to_owned(), Quantity::from_units(pods_max.into())),
     ]);
-    if let Ok(memory) = Memory::read() {
+    if let Ok(memory) = MachineMemory::read() {
         all.insert("memory".to_owned(), Quantity::from_bytes(memory.total));
     }
-    if let Ok(disk) = Disk::of(root) {
+    if let Ok(disk) = FilesystemUsage::read(root) {
         all.insert("ephemeral-storage".to_owned(), Quantity::from_bytes(disk.bytes));
     }
-    all.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
+    all.extend(huge_page_capacity(Path::new("/sys/kernel/mm/hugepages")));
     all
 }
 
-pub(super) fn cpus() -> i64 {
+pub(super) fn cpu_count() -> i64 {
     // All online CPUs, not only those that this process may run on.
     let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    match count(listed.trim()) {
+    match count_cpu_list(listed.trim()) {
         0 => std::thread::available_parallelism().map_or(1, |it| it.get() as i64),
         counted => counted,
     }
 }
 
 /// Counts the CPUs of a list such as `0-3,6`.
-fn count(list: &str) -> i64 {
+fn count_cpu_list(list: &str) -> i64 {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (i64, i64) = (first.parse().ok()?, last.parse().ok()?);
@@ -75,7 +75,7 @@ fn count(list: &str) -> i64 {
 }
 
 /// Huge page capacity by page size, for example `hugepages-2Mi`.
-fn huge_pages(dir: &Path) -> ResourceQuantities {
+fn huge_page_capacity(dir: &Path) -> ResourceQuantities {
     let Ok(sizes) = fs::read_dir(dir) else { return ResourceQuantities::new() };
     let size = |entry: fs::DirEntry| {
         let name = entry.file_name();
@@ -90,7 +90,7 @@ fn huge_pages(dir: &Path) -> ResourceQuantities {
 
 /// The machine's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct MachineMemory {
     pub(super) total: i64,
     /// Memory that can be allocated without reclaiming memory in use: free memory and inactive page cache.
     pub(super) available: i64,
@@ -100,7 +100,7 @@ pub(super) struct Memory {
     pub(super) swap: i64,
 }
 
-impl Memory {
+impl MachineMemory {
     pub(super) fn read() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/meminfo")?;
         Self::parse(&text).ok_or_else(|| io::Error::other("/proc/meminfo lacks MemTotal or MemFree"))
@@ -129,7 +129,7 @@ impl Memory {
 
 /// Capacity and usage of a filesystem, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Disk {
+pub(super) struct FilesystemUsage {
     /// Capacity without the blocks reserved for root.
     pub(super) bytes: i64,
     pub(super) available: i64,
@@ -139,8 +139,8 @@ pub(super) struct Disk {
     pub(super) inodes_free: i64,
 }
 
-impl Disk {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+impl FilesystemUsage {
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
         let stat = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
         let count = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
@@ -156,7 +156,7 @@ impl Disk {
 }
 
 /// Maximum number of processes and the current number.
-pub(super) fn pids() -> Option<(i64, i64)> {
+pub(super) fn process_counts() -> Option<(i64, i64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     // The smaller of the two limits applies.
     let max = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
@@ -166,13 +166,13 @@ pub(super) fn pids() -> Option<(i64, i64)> {
 }
 
 /// Busy time of all CPUs together, in nanoseconds.
-pub(super) fn cpu_nanos() -> Option<u64> {
+pub(super) fn cpu_busy_nanos() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    busy_nanos(stat.lines().next()?)
+    parse_busy_nanos(stat.lines().next()?)
 }
 
 /// Sums user, nice, system, irq and softirq time of a `cpu` line of `/proc/stat`; idle and iowait do not count.
-fn busy_nanos(line: &str) -> Option<u64> {
+fn parse_busy_nanos(line: &str) -> Option<u64> {
     /// `USER_HZ` is 100 on all Linux architectures in use.
     const NANOS_PER_TICK: u64 = 10_000_000;
     let numbers: Vec<u64> =
@@ -182,15 +182,15 @@ fn busy_nanos(line: &str) -> Option<u64> {
 }
 
 /// Boot time of the machine, in seconds since 1970.
-pub(super) fn booted() -> Option<i64> {
+pub(super) fn boot_time_s() -> Option<i64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|it| it.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 /// Counters of the network interfaces in the node's network namespace: that of the default route, then all except
 /// loopback.
-pub(super) fn network() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
-    let all = interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
+pub(super) fn network_stats() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
+    let all = parse_interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
     // Columns: name, destination, …; destination zero is the default route.
     let default = routes.lines().find_map(|it| {
@@ -202,7 +202,7 @@ pub(super) fn network() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
     Some((default, all))
 }
 
-fn interfaces(dev: &str) -> Vec<InterfaceStats> {
+fn parse_interfaces(dev: &str) -> Vec<InterfaceStats> {
     let interface = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
         let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|it| it.parse().ok()).collect();
@@ -219,9 +219,9 @@ fn interfaces(dev: &str) -> Vec<InterfaceStats> {
 }
 
 /// Measures all eviction signals; those that cannot be read are omitted.
-pub(super) fn measures(root: &Path, images: Option<&Path>) -> Measures {
+pub(super) fn measure_signals(root: &Path, images: Option<&Path>) -> Measures {
     let mut all = Measures::new();
-    if let Ok(memory) = Memory::read() {
+    if let Ok(memory) = MachineMemory::read() {
         all.insert(Signal::MemoryAvailable, Measure { available: memory.available, capacity: memory.total });
     }
     let disks = [
@@ -229,13 +229,13 @@ pub(super) fn measures(root: &Path, images: Option<&Path>) -> Measures {
         (images, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
     ];
     for (path, bytes, inodes) in disks {
-        let Some(Ok(disk)) = path.map(Disk::of) else { continue };
+        let Some(Ok(disk)) = path.map(FilesystemUsage::read) else { continue };
         all.insert(bytes, Measure { available: disk.available, capacity: disk.bytes });
         if disk.inodes != 0 {
             all.insert(inodes, Measure { available: disk.inodes_free, capacity: disk.inodes });
         }
     }
-    if let Some((max, running)) = pids() {
+    if let Some((max, running)) = process_counts() {
         all.insert(Signal::PidAvailable, Measure { available: max - running, capacity: max });
     }
     all
@@ -249,26 +249,26 @@ mod tests {
     fn what_the_kernel_writes_is_read() {
         let text = "MemTotal:        1000 kB\nMemFree:          100 kB\nMemAvailable:     900 kB\nInactive(file):   300 kB\n\
                     AnonPages:        50 kB\nSwapTotal:         0 kB\n";
-        let memory = Memory::parse(text).unwrap();
+        let memory = MachineMemory::parse(text).unwrap();
         assert_eq!(
             memory,
-            Memory { total: 1_024_000, available: 409_600, usage: 921_600, anonymous: 51_200, swap: 0 }
+            MachineMemory { total: 1_024_000, available: 409_600, usage: 921_600, anonymous: 51_200, swap: 0 }
         );
         assert_eq!(memory.working_set(), 614_400);
-        assert_eq!(Memory::parse("MemTotal: lots"), None);
-        assert_eq!([count("0-3,6"), count("0"), count(""), count("3-1")], [5, 1, 0, 0]);
+        assert_eq!(MachineMemory::parse("MemTotal: lots"), None);
+        assert_eq!([count_cpu_list("0-3,6"), count_cpu_list("0"), count_cpu_list(""), count_cpu_list("3-1")], [5, 1, 0, 0]);
         assert_eq!(
             os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
             "Debian GNU/Linux 12 (bookworm)"
         );
         assert_eq!(os_image(""), "Linux");
-        assert_eq!(busy_nanos("cpu  1 2 3 400 500 6 7 8 0 0"), Some(190_000_000));
-        assert_eq!(busy_nanos("intr 1"), None);
+        assert_eq!(parse_busy_nanos("cpu  1 2 3 400 500 6 7 8 0 0"), Some(190_000_000));
+        assert_eq!(parse_busy_nanos("intr 1"), None);
     }
 
     #[test]
     fn this_machine_is_measured() {
-        let all = measures(Path::new("/"), Some(Path::new("/")));
+        let all = measure_signals(Path::new("/"), Some(Path::new("/")));
         assert!(all.values().all(|it| 0 <= it.available && it.available <= it.capacity), "{all:?}");
         assert!(
             all.contains_key(&Signal::MemoryAvailable) && all.contains_key(&Signal::PidAvailable),

@@ -1,8 +1,8 @@
 //! The node itself: registration, heartbeat, status, stats, eviction and shutdown.
 
 mod eviction_manager;
-mod limits;
-mod logs;
+mod ephemeral_storage;
+mod log_rotation;
 mod measure;
 mod node_status;
 mod shutdown;
@@ -17,8 +17,8 @@ use muster_engine::controller::ObjectReference;
 use muster_engine::kubelet::eviction::Signal;
 use muster_engine::kubelet::node_status as rules;
 
-pub use self::node_status::{End, Standing};
-pub use self::shutdown::{Grace, end_pods};
+pub use self::node_status::{NodeStop, NodeState};
+pub use self::shutdown::{ShutdownGrace, terminate_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 
@@ -29,18 +29,18 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 
 /// Allocatable resources of the node.
 pub(super) fn allocatable(config: &Config) -> ResourceQuantities {
-    let capacity = measure::capacity(&config.root, config.pods_max);
-    rules::allocatable(&capacity, &reserved(config, &capacity))
+    let capacity = measure::node_capacity(&config.root_dir, config.pods_max);
+    rules::allocatable(&capacity, &reserved_resources(config, &capacity))
 }
 
 /// System-reserved resources plus the hard eviction thresholds.
-fn reserved(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
-    let mut reserved = config.reclaim.reserved.clone();
+fn reserved_resources(config: &Config, capacity: &ResourceQuantities) -> ResourceQuantities {
+    let mut reserved = config.reclaim.system_reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let threshold = Quantity::from_bytes(config.reclaim.thresholds.reserved(signal, capacity));
+        let threshold = Quantity::from_bytes(config.reclaim.eviction_thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(threshold);
     }

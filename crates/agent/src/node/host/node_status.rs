@@ -20,83 +20,83 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{measure, node_reference, reserved};
+use super::{measure, node_reference, reserved_resources};
 use crate::clock::now;
-use crate::error_chain::chain;
+use crate::error_chain::format_error_chain;
 use crate::node::Node;
-use crate::runtime::{Runtime, Status};
+use crate::runtime::{Runtime, RuntimeStatus};
 
 /// Time limit of an API call: longer than a heartbeat interval is useless.
-const CALL_MAX: Duration = HEARTBEAT_EVERY;
+const CALL_TIMEOUT: Duration = HEARTBEAT_EVERY;
 
 /// Time for the runtime to report its status, after which it counts as down. Upstream:
 /// `maxWaitForContainerRuntime`.
-const RUNTIME_MAX: Duration = Duration::from_secs(30);
+const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Backoff after a failed call; it doubles up to `RETRY_MAX`.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(7);
 /// A persistent failure is logged this often.
-const LOG_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of status checks while the node is NotReady.
-const UNREADY_EVERY: Duration = Duration::from_millis(500);
+const NOT_READY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval at which the list of images is refreshed: it is long and seldom changes.
-const IMAGES_EVERY: Duration = Duration::from_secs(60);
+const IMAGES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Shared state of the node: its object, pressure conditions and shutdown.
 #[derive(Debug, Clone)]
-pub struct Standing {
-    own: watch::Sender<Option<Arc<core::Node>>>,
+pub struct NodeState {
+    node: watch::Sender<Option<Arc<core::Node>>>,
     /// The same object, parsed for admission.
-    facts: watch::Sender<Option<Arc<scheduler::Node>>>,
+    scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     pressures: watch::Sender<Pressures>,
-    ending: watch::Sender<Option<End>>,
+    stop: watch::Sender<Option<NodeStop>>,
 }
 
 /// How a node stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum NodeStop {
     /// The machine shuts down: its pods fail, and their controllers replace them elsewhere.
     Shutdown,
     /// The node is suspended and restarts the same pods later, so their end is not reported.
-    Rest,
+    Suspend,
 }
 
-impl Default for Standing {
+impl Default for NodeState {
     fn default() -> Self {
         Self {
-            own: watch::Sender::new(None),
-            facts: watch::Sender::new(None),
+            node: watch::Sender::new(None),
+            scheduler_node: watch::Sender::new(None),
             pressures: watch::Sender::new(Pressures::default()),
-            ending: watch::Sender::new(None),
+            stop: watch::Sender::new(None),
         }
     }
 }
 
-impl Standing {
+impl NodeState {
     /// The node's own object from the API server. `None` until it is registered, and after it was deleted.
-    pub fn own(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
-        self.own.subscribe()
+    pub fn watch_node(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
+        self.node.subscribe()
     }
 
     /// The node's own object, parsed for admission.
-    pub(crate) fn facts(&self) -> Option<Arc<scheduler::Node>> {
-        self.facts.borrow().clone()
+    pub(crate) fn scheduler_node(&self) -> Option<Arc<scheduler::Node>> {
+        self.scheduler_node.borrow().clone()
     }
 
     /// The node's pressure conditions.
-    pub fn pressures(&self) -> watch::Receiver<Pressures> {
+    pub fn watch_pressures(&self) -> watch::Receiver<Pressures> {
         self.pressures.subscribe()
     }
 
     pub fn is_shutting_down(&self) -> bool {
-        *self.ending.borrow() == Some(End::Shutdown)
+        *self.stop.borrow() == Some(NodeStop::Shutdown)
     }
 
-    pub fn is_resting(&self) -> bool {
-        *self.ending.borrow() == Some(End::Rest)
+    pub fn is_suspended(&self) -> bool {
+        *self.stop.borrow() == Some(NodeStop::Suspend)
     }
 
     pub(super) fn set_pressures(&self, pressures: Pressures) {
@@ -104,8 +104,8 @@ impl Standing {
     }
 
     /// Stops the admission of pods. A node that shuts down also reports NotReady.
-    pub(super) fn end(&self, how: End) {
-        self.ending.send_replace(Some(how));
+    pub(super) fn begin_stop(&self, how: NodeStop) {
+        self.stop.send_replace(Some(how));
     }
 }
 
@@ -115,11 +115,11 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
         nodes: Api::all(node.client.clone()),
         leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
         node,
-        info: measure::info(),
-        capacity: measure::capacity(&node.config.root, node.config.pods_max),
+        info: measure::read_node_info(),
+        capacity: measure::node_capacity(&node.config.root_dir, node.config.pods_max),
     };
     manager.register().await;
-    tokio::join!(manager.follow(), manager.beat(), manager.report());
+    tokio::join!(manager.watch_own_node(), manager.renew_lease_loop(), manager.report_loop());
 }
 
 struct NodeStatusManager<'a, R> {
@@ -134,29 +134,29 @@ struct NodeStatusManager<'a, R> {
 impl<R: Runtime> NodeStatusManager<'_, R> {
     /// Registers the Node and retries until it succeeds. An existing Node keeps what others have set on it.
     async fn register(&self) {
-        let mut retry = Retry::default();
+        let mut retry = FailureBackoff::default();
         loop {
-            let node = self.measured(&mut Images::default()).await;
+            let node = self.measure_node(&mut ImageListCache::default()).await;
             let (mut object, events) =
                 node_status::object(&node, &self.node.config.labels, &self.node.config.taints, now());
-            if let Some(range) = &self.node.config.pod_range {
+            if let Some(range) = &self.node.config.pod_cidr {
                 object["spec"]["podCIDR"] = range.as_str().into();
                 object["spec"]["podCIDRs"] = vec![range.as_str()].into();
             }
             match self.try_register(&object).await {
                 Ok(own) => {
                     tracing::info!(node = self.node.config.name, "registered the node");
-                    self.show(own);
-                    self.tell(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
-                    self.tell(events);
+                    self.update_node(own);
+                    self.record_events(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
+                    self.record_events(events);
                     return;
                 }
                 Err(error) => {
-                    if retry.is_news() {
+                    if retry.should_log() {
                         let node = &self.node.config.name;
                         tracing::warn!(node, error, "cannot register the node, retrying");
                     }
-                    retry.wait().await;
+                    retry.wait_before_retry().await;
                 }
             }
         }
@@ -165,35 +165,35 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
     async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
         let name = &self.node.config.name;
         let node: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
-        match within(self.nodes.create(&PostParams::default(), &node)).await {
+        match with_timeout(self.nodes.create(&PostParams::default(), &node)).await {
             Ok(own) => return Ok(own),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(chain(&error)),
+            Err(error) => return Err(format_error_chain(&error)),
         }
-        let own = within(self.nodes.get(name)).await.map_err(|it| chain(&it))?;
+        let own = with_timeout(self.nodes.get(name)).await.map_err(|it| format_error_chain(&it))?;
         let current = serde_json::to_value(&own).map_err(|it| it.to_string())?;
         match node_status::relabel(object, &current) {
             None => Ok(own),
-            Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
+            Some(patch) => with_timeout(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await
-                .map_err(|it| chain(&it)),
+                .map_err(|it| format_error_chain(&it)),
         }
     }
 
     /// Watches the node's own object.
-    async fn follow(&self) {
+    async fn watch_own_node(&self) {
         let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
         loop {
             match events.try_next().await {
-                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.show(own),
+                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.update_node(own),
                 Ok(Some(watcher::Event::Delete(_))) => {
                     tracing::warn!(
                         node = self.node.config.name,
                         "the Node was deleted; restart the agent to register it again"
                     );
-                    self.node.standing.facts.send_replace(None);
-                    self.node.standing.own.send_replace(None);
+                    self.node.state.scheduler_node.send_replace(None);
+                    self.node.state.node.send_replace(None);
                 }
                 Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
                 // The watcher backs off and reconnects.
@@ -207,12 +207,12 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
     /// Stores the node's object, unless it is older than the stored one: a watch event may arrive after the
     /// response to a later write.
-    fn show(&self, own: core::Node) {
+    fn update_node(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
         let is_cordoned = |it: &core::Node| it.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or(false);
         let mut cordon_event = None;
-        self.node.standing.own.send_if_modified(|it| {
+        self.node.state.node.send_if_modified(|it| {
             let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
             if is_newer {
                 let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
@@ -221,18 +221,18 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                     before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
                 let facts = serde_json::to_vec(&own).ok();
                 let facts = facts.and_then(|it| scheduler::node(&it, &mut Interner::default()).ok());
-                self.node.standing.facts.send_replace(facts.map(Arc::new));
+                self.node.state.scheduler_node.send_replace(facts.map(Arc::new));
                 *it = Some(Arc::new(own));
             }
             is_newer
         });
-        self.tell(cordon_event.into_iter().collect());
+        self.record_events(cordon_event.into_iter().collect());
     }
 
     /// Renews the lease periodically, while the Node exists.
-    async fn beat(&self) {
-        let mut own = self.node.standing.own();
-        let mut retry = Retry::default();
+    async fn renew_lease_loop(&self) {
+        let mut own = self.node.state.watch_node();
+        let mut retry = FailureBackoff::default();
         loop {
             let Some(uid) = own.borrow_and_update().as_ref().map(|it| it.uid()) else {
                 if own.changed().await.is_err() {
@@ -240,48 +240,48 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 }
                 continue;
             };
-            match self.renew(uid.as_deref()).await {
+            match self.renew_lease(uid.as_deref()).await {
                 Ok(()) => {
-                    retry = Retry::default();
+                    retry = FailureBackoff::default();
                     sleep(HEARTBEAT_EVERY).await;
                 }
                 Err(error) => {
-                    if retry.is_news() {
-                        let error = chain(&error);
+                    if retry.should_log() {
+                        let error = format_error_chain(&error);
                         tracing::warn!(node = self.node.config.name, error, "cannot renew the node's lease");
                     }
-                    retry.wait().await;
+                    retry.wait_before_retry().await;
                 }
             }
         }
     }
 
-    async fn renew(&self, uid: Option<&str>) -> kube::Result<()> {
+    async fn renew_lease(&self, uid: Option<&str>) -> kube::Result<()> {
         let name = &self.node.config.name;
         let lease = node_status::lease(name, uid.map(Into::into).as_ref(), now());
         let patch = Patch::Merge(json!({"spec": lease["spec"]}));
-        match within(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
+        match with_timeout(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-                within(self.leases.create(&PostParams::default(), &lease)).await.map(drop)
+                with_timeout(self.leases.create(&PostParams::default(), &lease)).await.map(drop)
             }
             renewed => renewed.map(drop),
         }
     }
 
     /// Reports the node's status: immediately after a change, else periodically.
-    async fn report(&self) {
-        let mut own = self.node.standing.own();
-        let mut pressures = self.node.standing.pressures();
-        let mut ending = self.node.standing.ending.subscribe();
-        let mut images = Images::default();
+    async fn report_loop(&self) {
+        let mut own = self.node.state.watch_node();
+        let mut pressures = self.node.state.watch_pressures();
+        let mut ending = self.node.state.stop.subscribe();
+        let mut images = ImageListCache::default();
         let mut reported: Option<Instant> = None;
-        let mut retry = Retry::default();
+        let mut retry = FailureBackoff::default();
         loop {
             own.mark_unchanged();
             pressures.mark_unchanged();
             ending.mark_unchanged();
-            let node = self.measured(&mut images).await;
+            let node = self.measure_node(&mut images).await;
             let current = own.borrow().clone();
             if let Some(current) = current {
                 let current = serde_json::to_value(&current.status).unwrap_or_default();
@@ -290,25 +290,25 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 if is_due || node_status::is_news(&status, &current) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
-                    match within(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
+                    match with_timeout(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
                         Ok(own) => {
                             reported = Some(Instant::now());
-                            retry = Retry::default();
-                            self.show(own);
-                            self.tell(events);
+                            retry = FailureBackoff::default();
+                            self.update_node(own);
+                            self.record_events(events);
                         }
                         Err(error) => {
-                            if retry.is_news() {
-                                let (node, error) = (&self.node.config.name, chain(&error));
+                            if retry.should_log() {
+                                let (node, error) = (&self.node.config.name, format_error_chain(&error));
                                 tracing::warn!(node, error, "cannot report the node's status");
                             }
-                            retry.wait().await;
+                            retry.wait_before_retry().await;
                             continue;
                         }
                     }
                 }
             }
-            let pause = if node.troubles.is_empty() { HEARTBEAT_EVERY } else { UNREADY_EVERY };
+            let pause = if node.troubles.is_empty() { HEARTBEAT_EVERY } else { NOT_READY_INTERVAL };
             tokio::select! {
                 () = sleep(pause) => {}
                 // Another client may have changed the status, or deleted the Node.
@@ -319,17 +319,17 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    async fn measured(&self, images: &mut Images) -> node_status::Node {
+    async fn measure_node(&self, images: &mut ImageListCache) -> node_status::Node {
         let config = &self.node.config;
         let mut troubles = Vec::new();
         let mut handlers = Vec::new();
-        match how_is(&*self.node.runtime, RUNTIME_MAX).await {
+        match runtime_status(&*self.node.runtime, RUNTIME_STATUS_TIMEOUT).await {
             Ok(status) => {
-                troubles.extend(status.not_ready.map(|it| format!("container runtime not ready: {it}")));
+                troubles.extend(status.not_ready_reason.map(|it| format!("container runtime not ready: {it}")));
                 troubles
-                    .extend(status.no_network.map(|it| format!("container runtime network not ready: {it}")));
+                    .extend(status.network_not_ready_reason.map(|it| format!("container runtime network not ready: {it}")));
                 handlers = status.handlers.unwrap_or_default();
-                images.refresh(&*self.node.runtime).await;
+                images.refresh_images(&*self.node.runtime).await;
             }
             Err(error) => {
                 tracing::debug!(node = config.name, %error, "the runtime does not respond");
@@ -338,8 +338,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 images.runtime.clear();
             }
         }
-        troubles.extend(self.node.membership.trouble());
-        if self.node.standing.is_shutting_down() {
+        troubles.extend(self.node.membership.not_ready_reason());
+        if self.node.state.is_shutting_down() {
             troubles.push("node is shutting down".to_owned());
         }
         let capacity = self.capacity.clone();
@@ -350,7 +350,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         if !missing.is_empty() {
             troubles.push(format!("missing node capacity for resources: {}", missing.join(", ")));
         }
-        let reserved = reserved(config, &capacity);
+        let reserved = reserved_resources(config, &capacity);
         let info = Info { runtime: images.runtime.clone(), ..self.info.clone() };
         node_status::Node {
             name: config.name.clone(),
@@ -362,12 +362,12 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             info,
             images: images.all.clone(),
             handlers,
-            pressures: *self.node.standing.pressures.borrow(),
+            pressures: *self.node.state.pressures.borrow(),
             troubles,
         }
     }
 
-    fn tell(&self, events: Vec<Event>) {
+    fn record_events(&self, events: Vec<Event>) {
         for event in events {
             self.node.recorder.record(EventRecord { about: node_reference(&self.node.config.name), event });
         }
@@ -376,24 +376,24 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
 /// Cached list of images, and the name of the runtime.
 #[derive(Default)]
-struct Images {
+struct ImageListCache {
     listed: Option<Instant>,
     all: Vec<Image>,
     /// Name and version of the runtime, for example `containerd://1.6.20`.
     runtime: String,
 }
 
-impl Images {
-    async fn refresh<R: Runtime>(&mut self, runtime: &R) {
+impl ImageListCache {
+    async fn refresh_images<R: Runtime>(&mut self, runtime: &R) {
         if self.runtime.is_empty()
             && let Ok(version) = runtime.version().await
         {
             self.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);
         }
-        if self.listed.is_some_and(|it| it.elapsed() < IMAGES_EVERY) {
+        if self.listed.is_some_and(|it| it.elapsed() < IMAGES_INTERVAL) {
             return;
         }
-        if let Ok(images) = runtime.images().await {
+        if let Ok(images) = runtime.list_images().await {
             self.listed = Some(Instant::now());
             let image = |it: crate::runtime::v1::Image| Image {
                 names: it.repo_digests.into_iter().chain(it.repo_tags).collect(),
@@ -406,37 +406,37 @@ impl Images {
 
 /// Backoff and log throttling for consecutive failures.
 #[derive(Default)]
-struct Retry {
+struct FailureBackoff {
     pause: Option<Duration>,
     logged: Option<Instant>,
 }
 
-impl Retry {
+impl FailureBackoff {
     /// Whether to log this failure: the first one, and then one a minute.
-    fn is_news(&mut self) -> bool {
-        let is_news = self.logged.is_none_or(|it| LOG_EVERY <= it.elapsed());
+    fn should_log(&mut self) -> bool {
+        let is_news = self.logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
         if is_news {
             self.logged = Some(Instant::now());
         }
         is_news
     }
 
-    async fn wait(&mut self) {
+    async fn wait_before_retry(&mut self) {
         let pause = self.pause.map_or(RETRY_MIN, |it| (it * 2).min(RETRY_MAX));
         self.pause = Some(pause);
         sleep(pause).await;
     }
 }
 
-async fn how_is<R: Runtime>(runtime: &R, within: Duration) -> Result<Status, String> {
+async fn runtime_status<R: Runtime>(runtime: &R, within: Duration) -> Result<RuntimeStatus, String> {
     match timeout(within, runtime.status()).await {
         Ok(status) => status.map_err(|it| it.to_string()),
         Err(_) => Err(format!("no status within {} s", within.as_secs())),
     }
 }
 
-async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    timeout(CALL_MAX, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
+async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
 }
 
 #[cfg(test)]
@@ -450,7 +450,7 @@ mod tests {
         // It takes what it is asked, and says nothing.
         let silent = tokio::net::UnixListener::bind(dir.join("silent.sock")).unwrap();
         let runtime = crate::runtime::Cri::connect(&dir.join("silent.sock"));
-        let said = how_is(&runtime, Duration::from_millis(10)).await;
+        let said = runtime_status(&runtime, Duration::from_millis(10)).await;
         drop(silent);
         std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!(said, Err("no status within 0 s".to_owned()));

@@ -13,26 +13,26 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::measure::{self, Disk, Memory};
+use super::measure::{self, FilesystemUsage, MachineMemory};
 use crate::clock::now;
 use crate::config::Config;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
-use crate::volumes::{self, table};
+use crate::volumes::{self, mount_table};
 
 /// Time for which a summary is cached.
-const FRESH: Duration = Duration::from_secs(1);
+const CACHE_DURATION: Duration = Duration::from_secs(1);
 
 /// Maximum age of the previous CPU sample. If it is older, two new samples are taken, `RATE_WINDOW_MIN` apart.
-const WINDOW_MAX: Duration = Duration::from_secs(60);
-const WINDOW_MIN: Duration = Duration::from_secs(1);
+const RATE_WINDOW_MAX: Duration = Duration::from_secs(60);
+const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of files that are counted in a pod's directories; a pod with more files uses at least the
 /// counted amount.
-const FILES_MAX: usize = 100_000;
+const FILES_COUNTED_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct StatsSummary {
     pub node: NodeStats,
     pub pods: Vec<PodStats>,
 }
@@ -74,7 +74,7 @@ pub struct RlimitStats {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStats {
-    pub pod_ref: PodRef,
+    pub pod_ref: PodReference,
     pub start_time: String,
     pub containers: Vec<ContainerStats>,
     pub cpu: CpuStats,
@@ -88,7 +88,7 @@ pub struct PodStats {
 }
 
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, Hash)]
-pub struct PodRef {
+pub struct PodReference {
     pub name: String,
     pub namespace: String,
     pub uid: String,
@@ -169,56 +169,56 @@ pub struct InterfaceStats {
 
 /// Measures the resource usage of the node and its pods.
 #[derive(Debug)]
-pub struct Figures<R> {
+pub struct StatsProvider<R> {
     config: Arc<Config>,
     runtime: Arc<R>,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<CachedSummary>>,
 }
 
 /// The last summary, and the CPU samples that it was made from.
 #[derive(Debug)]
-struct Last {
-    taken: Instant,
-    summary: Arc<Summary>,
+struct CachedSummary {
+    measured_at: Instant,
+    summary: Arc<StatsSummary>,
     /// CPU samples by container ID, sandbox ID, or the empty string for the node: timestamp and cumulative CPU
     /// time, in nanoseconds.
-    worked: HashMap<String, (i64, u64)>,
+    cpu_samples: HashMap<String, (i64, u64)>,
 }
 
-impl<R: Runtime> Figures<R> {
+impl<R: Runtime> StatsProvider<R> {
     pub fn new(config: Arc<Config>, runtime: Arc<R>) -> Self {
         Self { config, runtime, last: Mutex::new(None) }
     }
 
     /// The current usage; concurrent callers share one result.
-    pub async fn summary(&self) -> Result<Arc<Summary>, RuntimeError> {
+    pub async fn summary(&self) -> Result<Arc<StatsSummary>, RuntimeError> {
         let mut last = self.last.lock().await;
-        if let Some(it) = last.as_ref().filter(|it| it.taken.elapsed() < FRESH) {
+        if let Some(it) = last.as_ref().filter(|it| it.measured_at.elapsed() < CACHE_DURATION) {
             return Ok(it.summary.clone());
         }
-        let before = match last.take().filter(|it| it.taken.elapsed() < WINDOW_MAX) {
-            Some(it) => it.worked,
+        let before = match last.take().filter(|it| it.measured_at.elapsed() < RATE_WINDOW_MAX) {
+            Some(it) => it.cpu_samples,
             None => {
-                let first = self.look(HashMap::new()).await?;
-                sleep(WINDOW_MIN).await;
-                first.worked
+                let first = self.collect(HashMap::new()).await?;
+                sleep(RATE_WINDOW_MIN).await;
+                first.cpu_samples
             }
         };
-        let collected = self.look(before).await?;
+        let collected = self.collect(before).await?;
         let summary = collected.summary.clone();
         *last = Some(collected);
         Ok(summary)
     }
 
-    async fn look(&self, before: HashMap<String, (i64, u64)>) -> Result<Last, RuntimeError> {
-        let sandboxes = self.runtime.sandboxes(None).await?;
+    async fn collect(&self, before: HashMap<String, (i64, u64)>) -> Result<CachedSummary, RuntimeError> {
+        let sandboxes = self.runtime.list_sandboxes(None).await?;
         let containers = self.runtime.container_stats(None).await?;
         // Runtimes without pod stats still have container stats.
         let pods = self.runtime.pod_stats().await.unwrap_or_default();
-        let image_fs = self.runtime.image_fs().await.unwrap_or_default();
+        let image_fs = self.runtime.image_fs_info().await.unwrap_or_default();
         let created: HashMap<String, i64> = self
             .runtime
-            .containers(None)
+            .list_containers(None)
             .await?
             .into_iter()
             .filter(|it| it.state == v1::ContainerState::ContainerRunning as i32)
@@ -226,10 +226,10 @@ impl<R: Runtime> Figures<R> {
             .collect();
 
         let time = now().to_rfc3339();
-        let mut collector = Look { time: time.clone(), before, worked: HashMap::new() };
+        let mut collector = StatsCollector { time: time.clone(), previous_samples: before, worked: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
-        let images = image_path.and_then(|it| Disk::of(Path::new(&it)).ok());
-        let own = Disk::of(&self.config.root).ok();
+        let images = image_path.and_then(|it| FilesystemUsage::read(Path::new(&it)).ok());
+        let own = FilesystemUsage::read(&self.config.root_dir).ok();
 
         let mut by_sandbox: HashMap<String, v1::LinuxPodSandboxStats> =
             pods.into_iter().filter_map(|it| Some((it.attributes?.id, it.linux?))).collect();
@@ -249,20 +249,20 @@ impl<R: Runtime> Figures<R> {
                 continue;
             }
             let Some(meta) = sandbox.metadata else { continue };
-            let pod_ref = PodRef { name: meta.name, namespace: meta.namespace, uid: meta.uid };
+            let pod_ref = PodReference { name: meta.name, namespace: meta.namespace, uid: meta.uid };
             let mut of_pod = by_pod.remove(&pod_ref.uid).unwrap_or_default();
-            of_pod.sort_by(|a, b| name(a).cmp(name(b)));
+            of_pod.sort_by(|a, b| container_name(a).cmp(container_name(b)));
             let log_dir = self.config.log_dir(&pod_ref.namespace, &pod_ref.name, &pod_ref.uid);
             let mut containers = Vec::new();
             for stats in of_pod {
                 let started =
                     stats.attributes.as_ref().and_then(|it| created.get(&it.id)).copied().unwrap_or(0);
-                let logs = taken(log_dir.join(name(&stats))).await;
-                containers.push(collector.container(stats, started, logs, images, own));
+                let logs = disk_usage(log_dir.join(container_name(&stats))).await;
+                containers.push(collector.container_stats(stats, started, logs, images, own));
             }
             let linux = by_sandbox.remove(&sandbox.id);
-            let volumes = taken(self.config.pod_dir(&pod_ref.uid)).await;
-            all.push(collector.pod(
+            let volumes = disk_usage(self.config.pod_dir(&pod_ref.uid)).await;
+            all.push(collector.pod_stats(
                 pod_ref,
                 &sandbox.id,
                 sandbox.created_at,
@@ -276,40 +276,40 @@ impl<R: Runtime> Figures<R> {
             (&a.pod_ref.namespace, &a.pod_ref.name).cmp(&(&b.pod_ref.namespace, &b.pod_ref.name))
         });
 
-        let images_used = image_fs.first().map_or(0, |it| value(it.used_bytes));
+        let images_used = image_fs.first().map_or(0, |it| value_or_zero(it.used_bytes));
         let node = NodeStats {
             node_name: self.config.name.clone(),
-            start_time: measure::booted().map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
-            cpu: collector.cpu(String::new(), now().as_micros() * 1000, measure::cpu_nanos().unwrap_or(0), 0),
-            memory: Memory::read().ok().map(|it| collector.memory_of_node(it)),
-            network: measure::network().map(|(default, interfaces)| NetworkStats {
+            start_time: measure::boot_time_s().map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
+            cpu: collector.cpu_stats(String::new(), now().as_micros() * 1000, measure::cpu_busy_nanos().unwrap_or(0), 0),
+            memory: MachineMemory::read().ok().map(|it| collector.node_memory_stats(it)),
+            network: measure::network_stats().map(|(default, interfaces)| NetworkStats {
                 time: time.clone(),
                 default,
                 interfaces,
             }),
-            fs: own.map(|it| collector.fs(Some(it), None)),
+            fs: own.map(|it| collector.fs_stats(Some(it), None)),
             runtime: RuntimeStats {
-                image_fs: images.map(|it| collector.fs(Some(it), Some((images_used, 0)))),
-                container_fs: images.map(|it| collector.fs(Some(it), Some((images_used, 0)))),
+                image_fs: images.map(|it| collector.fs_stats(Some(it), Some((images_used, 0)))),
+                container_fs: images.map(|it| collector.fs_stats(Some(it), Some((images_used, 0)))),
             },
-            rlimit: measure::pids().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
+            rlimit: measure::process_counts().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
         };
-        let summary = Arc::new(Summary { node, pods: all });
-        Ok(Last { taken: Instant::now(), summary, worked: collector.worked })
+        let summary = Arc::new(StatsSummary { node, pods: all });
+        Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.worked })
     }
 }
 
 /// Collects one set of samples; the previous samples give the CPU rates.
-struct Look {
+struct StatsCollector {
     time: String,
-    before: HashMap<String, (i64, u64)>,
+    previous_samples: HashMap<String, (i64, u64)>,
     worked: HashMap<String, (i64, u64)>,
 }
 
-impl Look {
-    fn cpu(&mut self, whose: String, at: i64, worked: u64, since: i64) -> CpuStats {
+impl StatsCollector {
+    fn cpu_stats(&mut self, whose: String, at: i64, worked: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
-        let (before, worked_before) = self.before.get(&whose).copied().unwrap_or((since, 0));
+        let (before, worked_before) = self.previous_samples.get(&whose).copied().unwrap_or((since, 0));
         let span = u128::try_from(at - before).unwrap_or(0);
         let work = u128::from(worked.saturating_sub(worked_before));
         let rate = (work * 1_000_000_000).checked_div(span).unwrap_or(0);
@@ -321,20 +321,20 @@ impl Look {
         }
     }
 
-    fn memory(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
+    fn memory_stats(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
         let it = it.unwrap_or_default();
         MemoryStats {
             time: self.time.clone(),
             available_bytes: it.available_bytes.map(|it| it.value).filter(|it| *it != 0),
-            usage_bytes: value(it.usage_bytes),
-            working_set_bytes: value(it.working_set_bytes),
-            rss_bytes: value(it.rss_bytes),
-            page_faults: value(it.page_faults),
-            major_page_faults: value(it.major_page_faults),
+            usage_bytes: value_or_zero(it.usage_bytes),
+            working_set_bytes: value_or_zero(it.working_set_bytes),
+            rss_bytes: value_or_zero(it.rss_bytes),
+            page_faults: value_or_zero(it.page_faults),
+            major_page_faults: value_or_zero(it.major_page_faults),
         }
     }
 
-    fn memory_of_node(&self, it: Memory) -> MemoryStats {
+    fn node_memory_stats(&self, it: MachineMemory) -> MemoryStats {
         let bytes = |it: i64| u64::try_from(it).unwrap_or(0);
         MemoryStats {
             time: self.time.clone(),
@@ -347,7 +347,7 @@ impl Look {
     }
 
     /// Stats of a filesystem. `used` in bytes and inodes overrides the usage of the whole filesystem.
-    fn fs(&self, disk: Option<Disk>, used: Option<(u64, u64)>) -> FsStats {
+    fn fs_stats(&self, disk: Option<FilesystemUsage>, used: Option<(u64, u64)>) -> FsStats {
         let count = |it: i64| u64::try_from(it).unwrap_or(0);
         let (used_bytes, inodes_used) = used
             .or_else(|| disk.map(|it| (count(it.used), count(it.inodes - it.inodes_free))))
@@ -363,43 +363,43 @@ impl Look {
         }
     }
 
-    fn container(
+    fn container_stats(
         &mut self,
         stats: v1::ContainerStats,
         started: i64,
         logs: (u64, u64),
-        images: Option<Disk>,
-        own: Option<Disk>,
+        images: Option<FilesystemUsage>,
+        own: Option<FilesystemUsage>,
     ) -> ContainerStats {
-        let name = name(&stats).to_owned();
+        let name = container_name(&stats).to_owned();
         let id = stats.attributes.map(|it| it.id).unwrap_or_default();
         let cpu = stats.cpu.unwrap_or_default();
         let layer = stats.writable_layer.unwrap_or_default();
         ContainerStats {
             name,
             start_time: Time::from_micros(started / 1000).to_rfc3339(),
-            cpu: self.cpu(id, cpu.timestamp, value(cpu.usage_core_nano_seconds), started),
-            memory: self.memory(stats.memory),
-            rootfs: self.fs(images, Some((value(layer.used_bytes), value(layer.inodes_used)))),
-            logs: self.fs(own, Some(logs)),
+            cpu: self.cpu_stats(id, cpu.timestamp, value_or_zero(cpu.usage_core_nano_seconds), started),
+            memory: self.memory_stats(stats.memory),
+            rootfs: self.fs_stats(images, Some((value_or_zero(layer.used_bytes), value_or_zero(layer.inodes_used)))),
+            logs: self.fs_stats(own, Some(logs)),
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the inputs of one pod's stats come from several sources")]
-    fn pod(
+    fn pod_stats(
         &mut self,
-        pod_ref: PodRef,
+        pod_ref: PodReference,
         sandbox: &str,
         created: i64,
         linux: Option<v1::LinuxPodSandboxStats>,
         containers: Vec<ContainerStats>,
         volumes: (u64, u64),
-        own: Option<Disk>,
+        own: Option<FilesystemUsage>,
     ) -> PodStats {
         let linux = linux.unwrap_or_default();
         let cpu = match linux.cpu {
             Some(it) => {
-                self.cpu(sandbox.to_owned(), it.timestamp, value(it.usage_core_nano_seconds), created)
+                self.cpu_stats(sandbox.to_owned(), it.timestamp, value_or_zero(it.usage_core_nano_seconds), created)
             }
             None => CpuStats {
                 time: self.time.clone(),
@@ -408,7 +408,7 @@ impl Look {
             },
         };
         let memory = match linux.memory {
-            Some(it) => self.memory(Some(it)),
+            Some(it) => self.memory_stats(Some(it)),
             None => MemoryStats {
                 time: self.time.clone(),
                 usage_bytes: containers.iter().map(|it| it.memory.usage_bytes).sum(),
@@ -420,8 +420,8 @@ impl Look {
         let network = linux.network.and_then(|it| {
             Some(NetworkStats {
                 time: self.time.clone(),
-                default: interface(it.default_interface.clone()?),
-                interfaces: it.default_interface.into_iter().chain(it.interfaces).map(interface).collect(),
+                default: interface_stats(it.default_interface.clone()?),
+                interfaces: it.default_interface.into_iter().chain(it.interfaces).map(interface_stats).collect(),
             })
         });
         let of_containers = containers.iter().flat_map(|it| [&it.rootfs, &it.logs]);
@@ -433,26 +433,26 @@ impl Look {
             cpu,
             memory,
             network,
-            ephemeral_storage: self.fs(own, Some((bytes, inodes))),
-            process_stats: linux.process.map(|it| ProcessStats { process_count: value(it.process_count) }),
+            ephemeral_storage: self.fs_stats(own, Some((bytes, inodes))),
+            process_stats: linux.process.map(|it| ProcessStats { process_count: value_or_zero(it.process_count) }),
             containers,
         }
     }
 }
 
 /// Disk usage of a directory tree in bytes and inodes, without what is mounted in it.
-pub(super) async fn taken(dir: PathBuf) -> (u64, u64) {
-    tokio::task::spawn_blocking(move || walk(&dir)).await.unwrap_or_default()
+pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
+    tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }
 
-fn walk(dir: &Path) -> (u64, u64) {
+fn walk_disk_usage(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(dir) = dir.canonicalize() else { return (0, 0) };
     let Ok(top) = dir.symlink_metadata() else { return (0, 0) };
     // Mounts count as elsewhere even on the same filesystem: a subPath of another volume, or a bind mount from
     // within a container.
-    let mounts: BTreeSet<PathBuf> = table::below(&dir).unwrap_or_default().into_iter().collect();
-    let is_elsewhere = |it: &Path| mounts.contains(it) && !volumes::is_empty_dir(it);
+    let mounts: BTreeSet<PathBuf> = mount_table::mounts_below(&dir).unwrap_or_default().into_iter().collect();
+    let is_elsewhere = |it: &Path| mounts.contains(it) && !volumes::is_empty_dir_path(it);
     let (mut bytes, mut inodes) = (0, 0);
     let mut waiting = vec![dir];
     while let Some(dir) = waiting.pop() {
@@ -465,7 +465,7 @@ fn walk(dir: &Path) -> (u64, u64) {
             }
             bytes += found.blocks() * 512;
             inodes += 1;
-            if FILES_MAX <= inodes {
+            if FILES_COUNTED_MAX <= inodes {
                 return (bytes, inodes as u64);
             }
             if found.is_dir() {
@@ -476,26 +476,26 @@ fn walk(dir: &Path) -> (u64, u64) {
     (bytes, inodes as u64)
 }
 
-pub(super) fn name(stats: &v1::ContainerStats) -> &str {
+pub(super) fn container_name(stats: &v1::ContainerStats) -> &str {
     let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
     name.map(String::as_str).unwrap_or_default()
 }
 
-fn value(it: Option<v1::UInt64Value>) -> u64 {
+fn value_or_zero(it: Option<v1::UInt64Value>) -> u64 {
     it.map_or(0, |it| it.value)
 }
 
-fn interface(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
+fn interface_stats(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
     InterfaceStats {
         name: it.name,
-        rx_bytes: value(it.rx_bytes),
-        rx_errors: value(it.rx_errors),
-        tx_bytes: value(it.tx_bytes),
-        tx_errors: value(it.tx_errors),
+        rx_bytes: value_or_zero(it.rx_bytes),
+        rx_errors: value_or_zero(it.rx_errors),
+        tx_bytes: value_or_zero(it.tx_bytes),
+        tx_errors: value_or_zero(it.tx_errors),
     }
 }
 
-impl Summary {
+impl StatsSummary {
     /// The summary in the format of the kubelet's `/metrics/resource`.
     pub fn resource_metrics(&self) -> String {
         let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -504,7 +504,7 @@ impl Summary {
             |it: &PodStats| format!("namespace=\"{}\",pod=\"{}\"", it.pod_ref.namespace, it.pod_ref.name);
         let containers = || self.pods.iter().flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
         let of_container = |pod: &PodStats, it: &ContainerStats| {
-            let PodRef { namespace, name, .. } = &pod.pod_ref;
+            let PodReference { namespace, name, .. } = &pod.pod_ref;
             format!("container=\"{}\",namespace=\"{namespace}\",pod=\"{name}\"", it.name)
         };
         let mut text = String::new();
@@ -593,13 +593,13 @@ mod tests {
         }
         fs::write(others.join("big"), vec![1; 1 << 20]).unwrap();
         fs::write(own.join("small"), vec![1; 64 << 10]).unwrap();
-        let before = walk(&pod);
+        let before = walk_disk_usage(&pod);
         // An empty directory that is shared is bound to itself, and stays the pod's.
         for (from, to) in [(&own, &own), (&others, &part), (&others, &within)] {
             mount_bind(from, to).unwrap();
         }
-        let after = walk(&pod);
-        table::unmount_below(&root.canonicalize().unwrap()).unwrap();
+        let after = walk_disk_usage(&pod);
+        mount_table::unmount_below(&root.canonicalize().unwrap()).unwrap();
         fs::remove_dir_all(&root).unwrap();
         assert!((64 << 10..1 << 20).contains(&before.0), "{before:?}");
         // Without the two directories that something is mounted over.

@@ -117,7 +117,7 @@ async fn a_container_is_asked() {
     let runtime = Cri::connect("/nowhere/runtime.sock".as_ref());
     let ports = json!([{"name": "web", "containerPort": http}]);
     let container: Container = serde_json::from_value(json!({"name": "c", "ports": ports})).unwrap();
-    let asked = Asked { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
+    let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
     let get = |port: Value, path: &str| json!({"httpGet": {"port": port, "path": path}});
     let headers = json!([{"name": "Host", "value": "shop.test"}, {"name": "X-Team", "value": "a"}]);
     let probes = [
@@ -150,10 +150,10 @@ async fn a_container_is_asked() {
         probe["timeoutSeconds"] =
             json!(if name.contains("slow") || name.contains("silent") { 1 } else { 60 });
         let probe: Probe = serde_json::from_value(probe).unwrap();
-        let answer = match asked.probe(&probe).await {
-            Ok(Answer { passed: true, message }) if message.is_empty() => "passed".to_owned(),
-            Ok(Answer { passed: true, message }) => format!("passed: {}", &message[..60]),
-            Ok(Answer { message, .. }) => format!("failed: {message}"),
+        let answer = match asked.run_probe(&probe).await {
+            Ok(ProbeResult { passed: true, message }) if message.is_empty() => "passed".to_owned(),
+            Ok(ProbeResult { passed: true, message }) => format!("passed: {}", &message[..60]),
+            Ok(ProbeResult { message, .. }) => format!("failed: {message}"),
             Err(message) => format!("not asked: {message}"),
         };
         lines.push(format!("{name}: {answer}"));
@@ -191,7 +191,7 @@ async fn a_hook_is_called() {
     let http = serve(Kind::Http).await;
     let runtime = Cri::connect("/nowhere/runtime.sock".as_ref());
     let container: Container = serde_json::from_value(json!({"name": "c"})).unwrap();
-    let asked = Asked { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
+    let asked = ContainerProber { runtime: &runtime, container: &container, id: "id", address: "127.0.0.1" };
     let hooks = [
         // It was told: what it makes of it is its own affair.
         json!({"httpGet": {"port": http, "path": "/ill"}}),
@@ -203,7 +203,7 @@ async fn a_hook_is_called() {
     let mut lines = Vec::new();
     for hook in hooks {
         let hook: LifecycleHandler = serde_json::from_value(hook).unwrap();
-        lines.push(format!("{:?}", asked.hook(&hook, "p_n(u)").await));
+        lines.push(format!("{:?}", asked.run_hook(&hook, "p_n(u)").await));
     }
     expect![[r#"
         Ok(())

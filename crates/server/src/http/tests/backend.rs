@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::task::Poll;
 
 use muster_store::{
-    Backend, Commit, CommitError, Conflict, Db, Event, NotFresh, OnCommitted, OnFresh, Published, Revision,
-    Store, Window, Write,
+    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, NotFresh, OnCommitted,
+    OnFresh, PublishedStore, Revision, Store, Window,
 };
 
 use super::*;
@@ -17,7 +17,7 @@ const GAP: Revision = 128;
 
 #[derive(Clone)]
 struct Remote {
-    published: Arc<Published>,
+    published: Arc<PublishedStore>,
     /// Requests that wait for a fresh state, while the state is behind.
     waiting: Arc<Mutex<Option<Vec<OnFresh>>>>,
 }
@@ -35,24 +35,29 @@ impl Remote {
         count
     }
 
-    fn event(&self, commit: Commit) -> Result<Arc<Event>, CommitError> {
+    fn event(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
         let store = self.published.read();
         let before = store.get(&commit.key).cloned();
         use muster_store::Expect;
         match (commit.expect, &before) {
-            (Expect::Absent, Some(it)) => return Err(Conflict::Exists { at: it.modified }.into()),
-            (Expect::At(_), None) => return Err(Conflict::Missing.into()),
+            (Expect::Absent, Some(it)) => return Err(CommitConflict::Exists { at: it.modified }.into()),
+            (Expect::At(_), None) => return Err(CommitConflict::Missing.into()),
             (Expect::At(at), Some(it)) if at != it.modified => {
-                return Err(Conflict::Modified { at: it.modified }.into());
+                return Err(CommitConflict::Modified { at: it.modified }.into());
             }
             _ => {}
         }
         let revision = store.revision() + GAP;
         Ok(match commit.write {
-            Write::Put { index, expires_s, draft } => {
-                Event::put(revision, &commit.key, before, draft.at(revision), index, expires_s)
-            }
-            Write::Delete => Event::delete(revision, before.ok_or(Conflict::Missing)?),
+            CommitWrite::Put { index, expires_s, draft } => CommitEvent::put(
+                revision,
+                &commit.key,
+                before,
+                draft.with_revision(revision),
+                index,
+                expires_s,
+            ),
+            CommitWrite::Delete => CommitEvent::delete(revision, before.ok_or(CommitConflict::Missing)?),
         })
     }
 }
@@ -83,8 +88,9 @@ impl Backend for Remote {
 async fn server(events_max: usize) -> (Server, Remote) {
     let window = Window { events_max, bytes_max: usize::MAX };
     let mut remote = None;
-    let open = |options: muster_store::Options| {
-        let published = Published::new(Store::at(Store::FIRST, options.window), options.on_commit);
+    let open = |options: muster_store::DbOptions| {
+        let published =
+            PublishedStore::new(Store::empty_at(Store::FIRST_REVISION, options.window), options.on_commit);
         let backend = Remote { published: published.clone(), waiting: Arc::default() };
         remote = Some(backend.clone());
         Ok(Db::new(published, backend))
@@ -92,7 +98,7 @@ async fn server(events_max: usize) -> (Server, Remote) {
     let registry = Registry::open(
         open,
         window,
-        muster_store::Limits::NONE,
+        muster_store::StoreLimits::UNLIMITED,
         Box::new(|_| ()),
         TokenSigner::with_generated_key(),
     )

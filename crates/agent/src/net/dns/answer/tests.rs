@@ -37,20 +37,20 @@ fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-fn reply(picture: Option<&Picture>, message: &Message, is_udp: bool) -> Reply {
-    let known = Known { picture, domain: "cluster.local" };
-    answer(&known, &message.to_vec().expect("bytes"), is_udp, 0)
+fn reply(picture: Option<&Picture>, message: &Message, is_udp: bool) -> DnsReply {
+    let known = ZoneData { picture, domain: "cluster.local" };
+    answer_query(&known, &message.to_vec().expect("bytes"), is_udp, 0)
 }
 
-fn said(reply: &Reply) -> Message {
+fn said(reply: &DnsReply) -> Message {
     match reply {
-        Reply::Now(bytes) => Message::from_vec(bytes).expect("an answer"),
+        DnsReply::Respond(bytes) => Message::from_vec(bytes).expect("an answer"),
         other => panic!("{other:?}"),
     }
 }
 
-fn told(reply: Reply) -> String {
-    let Reply::Now(_) = reply else { return format!("{reply:?}") };
+fn told(reply: DnsReply) -> String {
+    let DnsReply::Respond(_) = reply else { return format!("{reply:?}") };
     let message = said(&reply);
     let mut text = format!("{:?}", message.metadata.response_code);
     for (flag, is_set) in [
@@ -169,24 +169,24 @@ fn aliases() {
     );
     check("circle.shop.svc.cluster.local.", RecordType::A, expect!["ServFail aa ra"]);
     let half = reply(Some(&picture(1)), &question("outside.shop.svc.cluster.local.", RecordType::A), true);
-    let Reply::Complete(half) = half else { panic!("{half:?}") };
+    let DnsReply::CompleteAlias(half) = half else { panic!("{half:?}") };
     let mut rest = question("example.org.", RecordType::A).into_response();
     let example = Name::from_ascii("example.org.").expect("a name");
-    rest.add_answer(Record::from_rdata(example, 300, of_address([192, 0, 2, 1].into())));
+    rest.add_answer(Record::from_rdata(example, 300, address_data([192, 0, 2, 1].into())));
     let bytes = half.complete(Some(&rest.to_vec().expect("bytes")));
     expect![[r#"
         NoError aa ra
         outside.shop.svc.cluster.local. 5 IN CNAME example.org.
         example.org. 300 IN A 192.0.2.1"#]]
-    .assert_eq(&told(Reply::Now(bytes)));
+    .assert_eq(&told(DnsReply::Respond(bytes)));
 }
 
 #[test]
 fn others_are_asked_about_the_rest() {
     let ask = |name| reply(Some(&picture(1)), &question(name, RecordType::A), true);
-    assert_eq!(ask("example.org."), Reply::Forward);
-    assert_eq!(ask("cluster.local.example.org."), Reply::Forward);
-    assert_eq!(ask("."), Reply::Forward);
+    assert_eq!(ask("example.org."), DnsReply::Forward);
+    assert_eq!(ask("cluster.local.example.org."), DnsReply::Forward);
+    assert_eq!(ask("."), DnsReply::Forward);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn nothing_is_said_not_to_exist_before_all_was_seen() {
 fn an_answer_that_is_too_long_is_cut() {
     let (many, peers) = (picture(300), "peers.shop.svc.cluster.local.");
     let small = reply(Some(&many), &question(peers, RecordType::A), true);
-    let Reply::Now(bytes) = &small else { panic!("{small:?}") };
+    let DnsReply::Respond(bytes) = &small else { panic!("{small:?}") };
     assert!(bytes.len() <= 512, "{}", bytes.len());
     assert!(said(&small).metadata.truncation);
     assert!(20 < said(&small).answers.len(), "{}", said(&small).answers.len());
@@ -218,9 +218,9 @@ fn an_answer_that_is_too_long_is_cut() {
 #[test]
 fn answers_take_turns() {
     let known = picture(3);
-    let known = Known { picture: Some(&known), domain: "cluster.local" };
+    let known = ZoneData { picture: Some(&known), domain: "cluster.local" };
     let request = question("peers.shop.svc.cluster.local.", RecordType::A).to_vec().expect("bytes");
-    let first = |turn| said(&answer(&known, &request, true, turn)).answers[0].data.to_string();
+    let first = |turn| said(&answer_query(&known, &request, true, turn)).answers[0].data.to_string();
     assert_eq!(
         [first(0), first(1), first(2), first(3)],
         ["10.244.0.1", "10.244.0.2", "10.244.0.3", "10.244.0.1"]
@@ -229,12 +229,12 @@ fn answers_take_turns() {
 
 #[test]
 fn what_is_no_question() {
-    let known = Known { picture: None, domain: "cluster.local" };
-    assert_eq!(answer(&known, &[], true, 0), Reply::Nothing);
-    assert_eq!(answer(&known, &[0, 7], true, 0), Reply::Nothing);
-    expect!["FormErr"].assert_eq(&told(answer(&known, &[0, 7, 0, 0, 0], true, 0)));
+    let known = ZoneData { picture: None, domain: "cluster.local" };
+    assert_eq!(answer_query(&known, &[], true, 0), DnsReply::Ignore);
+    assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsReply::Ignore);
+    expect!["FormErr"].assert_eq(&told(answer_query(&known, &[0, 7, 0, 0, 0], true, 0)));
     let ours = question("example.org.", RecordType::A);
-    assert_eq!(reply(None, &ours.clone().into_response(), true), Reply::Nothing);
+    assert_eq!(reply(None, &ours.clone().into_response(), true), DnsReply::Ignore);
     let mut two = ours.clone();
     two.add_query(ours.queries[0].clone());
     expect!["FormErr ra"].assert_eq(&told(reply(None, &two, true)));

@@ -1,0 +1,141 @@
+//! Finds the cluster CA before the first connection: from a file, or from the server, verified by its fingerprint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use http::Uri;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use super::connection::connect_target;
+use super::{JoinOptions, CaSource, JoinError, file_error, pem, read_if_exists};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Fingerprint of a certificate: `sha256:` and the SHA-256 of its DER, as in `openssl x509 -fingerprint -sha256`.
+pub fn fingerprint(der: &[u8]) -> String {
+    let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
+    let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn pem_fingerprint(pem: &str) -> Option<String> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
+}
+
+/// The certificate of the cluster CA: from the options, else as stored by an earlier join.
+pub(super) async fn find_ca(options: &JoinOptions, server: &Uri) -> Result<String, JoinError> {
+    let stored_path = options.dir.join("ca.crt");
+    let found = match &options.ca {
+        Some(CaSource::Certificate(path)) => {
+            let text = std::fs::read_to_string(path).map_err(file_error(path))?;
+            if let Err(error) = CertificateDer::from_pem_slice(text.as_bytes()) {
+                return Err(JoinError::InvalidCa { path: path.clone(), why: error.to_string() });
+            }
+            text
+        }
+        Some(CaSource::Fingerprint(expected)) => {
+            match read_if_exists(&stored_path)?.filter(|it| pem_fingerprint(it).as_ref() == Some(expected)) {
+                Some(stored) => stored,
+                None => fetch_ca(server, expected).await?,
+            }
+        }
+        None => return read_if_exists(&stored_path)?.ok_or(JoinError::UnknownCa),
+    };
+    pem::write_private_file(&stored_path, &found)?;
+    Ok(found)
+}
+
+/// Fetches the CA certificate from the chain that the server presents, verified by its fingerprint.
+async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
+    let is_digest = expected.strip_prefix("sha256:").is_some_and(|it| {
+        it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+    });
+    if !is_digest {
+        return Err(JoinError::InvalidCaHash(expected.to_owned()));
+    }
+    let unreachable = |why: String| JoinError::Unreachable { server: server.to_string(), why };
+    let provider = Arc::new(ring::default_provider());
+    let pinned = Arc::new(PinnedCaVerifier { expected: expected.to_owned(), provider: provider.clone() });
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|it| unreachable(it.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(pinned)
+        .with_no_client_auth();
+    let (host, name) = connect_target(server)?;
+    let reaching = async {
+        let stream = TcpStream::connect(host).await.map_err(|it| unreachable(it.to_string()))?;
+        let stranger = |why: String| JoinError::CaMismatch { server: server.to_string(), why };
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        let stream = stream.map_err(|it| stranger(it.to_string()))?;
+        let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let found = presented.iter().find(|it| fingerprint(it) == expected);
+        found.map(|it| encode_pem(it)).ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
+    };
+    tokio::time::timeout(CONNECT_TIMEOUT, reaching).await.map_err(|_| unreachable("no response".to_owned()))?
+}
+
+fn encode_pem(der: &[u8]) -> String {
+    let base64 = BASE64.encode(der);
+    let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// Accepts a server whose certificate is signed by the CA with the expected fingerprint.
+#[derive(Debug)]
+struct PinnedCaVerifier {
+    expected: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedCaVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let presented = intermediates.iter().find(|it| fingerprint(it) == self.expected);
+        let authority = presented.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|it| Error::General(it.to_string()))?;
+        verifier.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

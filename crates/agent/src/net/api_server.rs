@@ -1,0 +1,57 @@
+//! Keeps the API server reachable: no rule for Services may cut the agent off.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use http::Uri;
+
+use super::command;
+
+/// Chains of an earlier agent's nftables table that outgoing connections pass.
+const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
+
+/// IPv4 addresses and port of the API server. Empty: its name cannot be resolved now.
+pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
+    let found = resolve_server(server).await.into_iter();
+    let mut addresses: Vec<(Ipv4Addr, u16)> = found
+        .filter_map(|it| match it.ip() {
+            IpAddr::V4(address) => Some((address, it.port())),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+pub(crate) async fn server_ip_addresses(server: &str) -> Vec<IpAddr> {
+    resolve_server(server).await.iter().map(SocketAddr::ip).collect()
+}
+
+async fn resolve_server(server: &str) -> Vec<SocketAddr> {
+    let uri: Option<Uri> = server.parse().ok();
+    let Some(host) = uri.as_ref().and_then(Uri::host) else { return Vec::new() };
+    let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
+    let found = tokio::net::lookup_host((host.trim_matches(['[', ']']), port)).await;
+    found.into_iter().flatten().collect()
+}
+
+/// Rule: a starting agent first accepts its own connections to the API server: the rules of an earlier agent may
+/// cut it off, and only the API server can correct them. The other rules stay until the new ones replace all of
+/// them in one transaction.
+pub async fn accept_api_server(server: &str) {
+    for chain in OUTPUT_CHAINS {
+        // Without a table of an earlier agent, nothing blocks the connection.
+        let Ok(rules) = command::run_program("nft", &["list", "chain", "ip", "muster", chain], "").await else { return };
+        let rules = String::from_utf8_lossy(&rules).into_owned();
+        for (address, port) in ipv4_addresses(server).await {
+            let accept = format!("ip daddr {address} tcp dport {port} accept");
+            if rules.contains(&accept) {
+                continue;
+            }
+            let script = format!("insert rule ip muster {chain} {accept}\n");
+            if let Err(error) = command::run_program("nft", &["-f", "-"], &script).await {
+                tracing::warn!(chain, %error, "cannot insert the rule that accepts connections to the API server");
+            }
+        }
+    }
+}

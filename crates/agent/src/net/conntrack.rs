@@ -1,0 +1,184 @@
+//! Conntrack entries of UDP flows, read and deleted over netlink: not every machine has the `conntrack` program.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use muster_engine::service_proxy::Flow;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
+};
+
+/// Time for the kernel to respond, which it does immediately.
+const RECV_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Receive buffer: larger than any netlink datagram.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+
+// Constants of `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
+const NLMSG_DONE: u16 = 3;
+const NLMSG_ERROR: u16 = 2;
+const CT_GET: u16 = 0x101;
+const CT_DELETE: u16 = 0x102;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP: u16 = 0x300;
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const NLA_F_NESTED: u16 = 0x8000;
+const IPPROTO_UDP: u8 = 17;
+const AF_INET: u8 = 2;
+
+/// Deletes the flows for which `is_astray` holds, and returns their number.
+pub(super) fn delete_flows(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
+    let mut astray = Vec::new();
+    send_request(&socket, CT_GET, NLM_F_REQUEST | NLM_F_DUMP, &[])?;
+    for_each_message(&socket, |attributes| {
+        if let Some((flow, sent)) = parse_flow(attributes)
+            && is_astray(flow)
+        {
+            astray.push(sent.to_vec());
+        }
+    })?;
+    for sent in &astray {
+        send_request(&socket, CT_DELETE, NLM_F_REQUEST | NLM_F_ACK, &encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, sent))?;
+        match for_each_message(&socket, |_| {}) {
+            // The flow expired meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => done?,
+        }
+    }
+    Ok(astray.len())
+}
+
+fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(20 + attributes.len()).map_err(io::Error::other)?;
+    let mut message = Vec::new();
+    message.extend(length.to_ne_bytes());
+    message.extend(what.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([AF_INET, 0, 0, 0]);
+    message.extend(attributes);
+    sendto(socket, &message, SendFlags::empty(), &netlink::SocketAddrNetlink::new(0, 0))?;
+    Ok(())
+}
+
+/// Calls `give` with the attributes of each message of a response.
+fn for_each_message(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut piece = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let (length, _) = recv(socket, &mut piece[..], RecvFlags::empty())?;
+        let mut rest = piece.get(..length).unwrap_or_default();
+        while let Some((message, what, after)) = split_message(rest) {
+            match what {
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => return parse_error(message),
+                _ => give(message.get(4..).unwrap_or_default()),
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Splits off the first message: its payload, its type, and the rest.
+fn split_message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
+    let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
+    let what = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((bytes.get(16..length)?, what, after))
+}
+
+/// Parses an error message; code 0 is an acknowledgement.
+fn parse_error(message: &[u8]) -> io::Result<()> {
+    let number = message.get(..4).and_then(|it| it.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }
+}
+
+/// Parses a UDP flow, and the original tuple by which the kernel identifies it.
+fn parse_flow(attributes: &[u8]) -> Option<(Flow, &[u8])> {
+    let (sent, answered) = (find_attribute(attributes, CTA_TUPLE_ORIG)?, find_attribute(attributes, CTA_TUPLE_REPLY)?);
+    let of = |tuple, address: u16, port: u16| {
+        let (addresses, ports) = (find_attribute(tuple, 1)?, find_attribute(tuple, 2)?);
+        let address: [u8; 4] = find_attribute(addresses, address)?.try_into().ok()?;
+        let port: [u8; 2] = find_attribute(ports, port)?.try_into().ok()?;
+        (find_attribute(ports, 1)? == [IPPROTO_UDP]).then(|| (Ipv4Addr::from(address), u16::from_be_bytes(port)))
+    };
+    Some((Flow { to: of(sent, 2, 3)?, got_by: of(answered, 1, 2)? }, sent))
+}
+
+fn find_attribute(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
+        let what = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?) & !NLA_F_NESTED;
+        let value = attributes.get(4..length)?;
+        if what == attribute_type {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn encode_attribute(what: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut attribute = [length.to_ne_bytes(), what.to_ne_bytes()].concat();
+    attribute.extend(value);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(from: [u8; 4], to: [u8; 4], from_port: u16, to_port: u16, protocol: u8) -> Vec<u8> {
+        let addresses = [encode_attribute(1, &from), encode_attribute(2, &to)].concat();
+        let ports = [
+            encode_attribute(1, &[protocol]),
+            encode_attribute(2, &from_port.to_be_bytes()),
+            encode_attribute(3, &to_port.to_be_bytes()),
+        ];
+        [encode_attribute(1 | NLA_F_NESTED, &addresses), encode_attribute(2 | NLA_F_NESTED, &ports.concat())].concat()
+    }
+
+    #[test]
+    fn a_flow_as_the_kernel_tells_it() {
+        let (client, service, pod) = ([10, 244, 0, 9], [10, 96, 1, 5], [10, 244, 1, 2]);
+        let told = |protocol| {
+            let sent = tuple(client, service, 4000, 514, protocol);
+            let answered = tuple(pod, client, 5140, 4000, protocol);
+            [encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, &sent), encode_attribute(CTA_TUPLE_REPLY | NLA_F_NESTED, &answered)].concat()
+        };
+        let bytes = told(IPPROTO_UDP);
+        let (flow, sent) = parse_flow(&bytes).expect("a flow");
+        assert_eq!(flow, Flow { to: (service.into(), 514), got_by: (pod.into(), 5140) });
+        assert_eq!(sent, tuple(client, service, 4000, 514, IPPROTO_UDP));
+        assert_eq!(parse_flow(&told(6)), None);
+        for length in 0..bytes.len() {
+            // Whatever is cut off, nothing is made up.
+            assert_eq!(parse_flow(&bytes[..length]), None);
+        }
+    }
+
+    #[test]
+    fn messages_one_after_another() {
+        let mut bytes = Vec::new();
+        for (length, what) in [(21u32, CT_GET), (16, NLMSG_DONE)] {
+            bytes.extend(length.to_ne_bytes());
+            bytes.extend(what.to_ne_bytes());
+            bytes.resize(bytes.len() + length.next_multiple_of(4) as usize - 6, 7);
+        }
+        let (first, what, after) = split_message(&bytes).expect("a message");
+        assert_eq!((first, what), (&[7; 5][..], CT_GET));
+        let (second, what, after) = split_message(after).expect("a message");
+        assert_eq!((second, what, after), (&[][..], NLMSG_DONE, &[][..]));
+        assert!(split_message(after).is_none());
+        assert!(parse_error(&0i32.to_ne_bytes()).is_ok());
+        assert_eq!(parse_error(&(-2i32).to_ne_bytes()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,56 @@
+//! Applies the nftables rules of Services.
+
+use std::sync::Arc;
+
+use muster_engine::service_proxy::Table;
+
+use super::{NetworkError, conntrack, command};
+
+/// The nftables table that was last applied; `None`: the kernel's state is unknown.
+#[derive(Debug)]
+pub(super) struct ServiceRules {
+    applied: Option<Arc<Table>>,
+}
+
+impl ServiceRules {
+    pub(super) fn new() -> Self {
+        Self { applied: None }
+    }
+
+    pub(super) async fn apply_table(&mut self, table: Table) -> Result<(), NetworkError> {
+        // If this fails, the kernel's state is unknown.
+        let before = self.applied.take();
+        let script = match &before {
+            None => table.replacement(),
+            Some(before) => table.difference(before),
+        };
+        let table = Arc::new(table);
+        if !script.is_empty() {
+            tracing::debug!(lines = script.lines().count(), "applying nftables rules");
+            command::run_program("nft", &["-f", "-"], &script).await?;
+            delete_stale_flows(before.unwrap_or_default(), table.clone()).await?;
+        }
+        self.applied = Some(table);
+        Ok(())
+    }
+
+    /// Whether the applied table still exists.
+    pub(super) async fn is_in_place(&self) -> bool {
+        self.applied.is_none()
+            || command::run_program("nft", &["list", "chain", "ip", "muster", "balance"], "").await.is_ok()
+    }
+}
+
+/// Deletes conntrack entries of UDP flows to removed endpoints: new rules affect new flows only.
+async fn delete_stale_flows(before: Arc<Table>, now: Arc<Table>) -> Result<(), NetworkError> {
+    if !now.moves_flows(&before) {
+        return Ok(());
+    }
+    let forgotten = tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_astray(&before, it))).await;
+    let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
+    let count = forgotten.map_err(|source| NetworkError::DeleteFlows { source })?;
+    if count != 0 {
+        tracing::info!(count, "deleted conntrack entries of removed UDP endpoints");
+    }
+    Ok(())
+}

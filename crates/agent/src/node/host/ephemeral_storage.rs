@@ -1,0 +1,174 @@
+//! Finds pods that exceed their ephemeral storage limits. `engine::kubelet::eviction` has the rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::ResourceExt as _;
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, ResourceQuantities};
+use muster_engine::kubelet::eviction::{Limit, Limited, Storage, over_its_limit};
+use tokio::time::Instant;
+
+use super::eviction_manager::parse_quantities;
+use super::stats;
+use crate::node::Node;
+use crate::parsed_pod::ParsedPod;
+use crate::runtime::{Runtime, RuntimeError};
+
+const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// Ratio of the pause after a measurement to the duration of the measurement: measuring takes at most 1 % of a
+/// core for each pod.
+const REST_FACTOR: u32 = 100;
+
+/// When each pod with ephemeral storage limits is measured again, by UID.
+#[derive(Debug, Default)]
+pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
+
+impl StorageLimitChecks {
+    /// The pods that exceed a limit, with the limit and the eviction message. Pods without limits are not
+    /// measured.
+    pub(super) async fn pods_over_limit<R: Runtime>(
+        &mut self,
+        node: &Node<R>,
+        pods: &[Arc<ParsedPod>],
+        every: Duration,
+    ) -> Vec<(Arc<ParsedPod>, Limit, String)> {
+        let mut over = Vec::new();
+        let mut next = BTreeMap::new();
+        for pod in pods {
+            let Some(mut storage) = storage_limits(pod) else { continue };
+            let uid = pod.uid().unwrap_or_default();
+            let began = Instant::now();
+            if let Some(at) = self.0.get(&uid).filter(|at| began < **at) {
+                next.insert(uid, *at);
+                continue;
+            }
+            match measure_storage(node, pod, &mut storage).await {
+                Ok(()) => {
+                    let excess = over_its_limit(&storage);
+                    over.extend(excess.map(|(limit, message)| (pod.clone(), limit, message)));
+                }
+                Err(error) => {
+                    tracing::debug!(pod = pod.name_any(), %error, "cannot measure the pod's disk usage")
+                }
+            }
+            next.insert(uid, began + every.max(began.elapsed() * REST_FACTOR));
+        }
+        self.0 = next;
+        over
+    }
+}
+
+/// The ephemeral storage limits of a pod, with no usage yet. `None` if it has none.
+fn storage_limits(pod: &core::Pod) -> Option<Storage> {
+    let spec = pod.spec.as_ref()?;
+    let limit = |name: &str, limit: Quantity| Limited { name: name.into(), limit, used: 0 };
+    let some = |it: &Quantity| !it.is_zero() && !it.is_negative();
+    let of_volume = |it: &core::Volume| {
+        let source =
+            it.empty_dir.as_ref().filter(|it| it.medium.as_deref().unwrap_or_default().is_empty())?;
+        let size = Quantity::parse(&source.size_limit.as_ref()?.0).ok().filter(some)?;
+        Some(limit(&it.name, size))
+    };
+    let of_container = |it: &core::Container| -> ResourceQuantities {
+        let stated = it.resources.as_ref().and_then(|it| it.limits.as_ref());
+        parse_quantities(stated).into_iter().filter(|(name, _)| name == EPHEMERAL_STORAGE).collect()
+    };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let is_sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
+    let together = resources::pod_total(
+        spec.containers.iter().map(of_container),
+        init.iter().map(|it| (is_sidecar(it), of_container(it))),
+    );
+    let of_each = spec.containers.iter().filter_map(|it| {
+        let stated = of_container(it).remove(EPHEMERAL_STORAGE).filter(some)?;
+        Some(limit(&it.name, stated))
+    });
+    let storage = Storage {
+        volumes: spec.volumes.iter().flatten().filter_map(of_volume).collect(),
+        whole: together.get(EPHEMERAL_STORAGE).copied().filter(some).map(|it| limit("", it)),
+        containers: of_each.collect(),
+    };
+    (storage != Storage::default()).then_some(storage)
+}
+
+/// Measures a pod's disk usage: its directory, its logs, and the writable layers of its containers.
+async fn measure_storage<R: Runtime>(
+    node: &Node<R>,
+    pod: &core::Pod,
+    storage: &mut Storage,
+) -> Result<(), RuntimeError> {
+    let (uid, name, namespace) =
+        (pod.uid().unwrap_or_default(), pod.name_any(), pod.namespace().unwrap_or_default());
+    for volume in &mut storage.volumes {
+        if let Some(dir) = node.volumes.empty_dir(&uid, &volume.name) {
+            volume.used = saturating_i64(stats::disk_usage(dir).await.0);
+        }
+    }
+    let Some(whole) = &mut storage.whole else { return Ok(()) };
+    // Of several instances of a container, only the largest layer counts.
+    let mut layers: BTreeMap<String, u64> = BTreeMap::new();
+    for stats in node.runtime.container_stats(Some(&uid)).await? {
+        let name = stats::container_name(&stats).to_owned();
+        let layer = stats.writable_layer.and_then(|it| it.used_bytes).map_or(0, |it| it.value);
+        let largest = layers.entry(name).or_default();
+        *largest = layer.max(*largest);
+    }
+    let mut all = stats::disk_usage(node.config.pod_dir(&uid)).await.0;
+    let logs = node.config.log_dir(&namespace, &name, &uid);
+    for (name, layer) in layers {
+        let taken = layer + stats::disk_usage(logs.join(&name)).await.0;
+        all += taken;
+        if let Some(container) = storage.containers.iter_mut().find(|it| *it.name == *name) {
+            container.used = saturating_i64(taken);
+        }
+    }
+    whole.used = saturating_i64(all);
+    Ok(())
+}
+
+fn saturating_i64(it: u64) -> i64 {
+    i64::try_from(it).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_pod_are_read() {
+        let storage = |spec: serde_json::Value| {
+            let pod: core::Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let Some(Storage { volumes, whole, containers }) = storage_limits(&pod) else { return "none".to_owned() };
+            let list = |of: Vec<Limited>| {
+                of.iter().map(|it| format!("{}={}", it.name, it.limit)).collect::<Vec<_>>().join(" ")
+            };
+            let whole = whole.map_or("-".to_owned(), |it| it.limit.to_string());
+            format!("volumes [{}] whole {whole} containers [{}]", list(volumes), list(containers))
+        };
+        let limited = |name: &str, limit: &str| json!({"name": name, "resources": {"limits": {"ephemeral-storage": limit, "memory": "1Gi"}}});
+        let said = [
+            storage(json!({"containers": [{"name": "a"}], "volumes": [{"name": "v", "emptyDir": {}}]})),
+            storage(json!({"containers": [{"name": "a"}], "volumes": [
+                {"name": "disk", "emptyDir": {"sizeLimit": "1Mi"}},
+                {"name": "memory", "emptyDir": {"sizeLimit": "1Mi", "medium": "Memory"}},
+                {"name": "nothing", "emptyDir": {"sizeLimit": "0"}},
+            ]})),
+            storage(json!({
+                "containers": [limited("a", "1Mi"), limited("b", "2Mi"), {"name": "c"}],
+                "initContainers": [limited("i", "10Mi")],
+            })),
+        ];
+        expect![[r#"
+            none
+            volumes [disk=1Mi] whole - containers []
+            volumes [] whole 10Mi containers [a=1Mi b=2Mi]"#]]
+        .assert_eq(&said.join("\n"));
+    }
+}

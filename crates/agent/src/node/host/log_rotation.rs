@@ -1,0 +1,252 @@
+//! Rotation of container logs.
+//!
+//! Names are the kubelet's: `0.log` is being written, `0.log.20060102-150405` is the last rotated one, and older
+//! ones end in `.gz`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::runtime::{Runtime, label, v1};
+
+const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
+
+/// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files of each. `dir` has a
+/// directory for each pod, with one for each container.
+pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
+    let dir = dir.to_owned();
+    let large = tokio::task::spawn_blocking(move || find_large_logs(&dir, bytes_max)).await.unwrap_or_default();
+    if large.is_empty() {
+        return;
+    }
+    let containers = match runtime.list_containers(None).await {
+        Ok(containers) => containers,
+        Err(error) => {
+            tracing::warn!(%error, "cannot rotate large logs");
+            return;
+        }
+    };
+    for log in large {
+        // The log of a container that has ended does not grow.
+        let Some(id) = containers.iter().find(|it| is_written_by(it, &log)).map(|it| it.id.clone()) else {
+            continue;
+        };
+        let path = log.path.clone();
+        let kept = usize::from(files_max).saturating_sub(2);
+        let rotation = tokio::task::spawn_blocking(move || {
+            remove_old_logs(&path, kept)?;
+            rename_log(&path)
+        });
+        let aside = match rotation.await {
+            Ok(Ok(aside)) => aside,
+            Ok(Err(error)) => {
+                tracing::warn!(path = %log.path.display(), %error, "cannot rotate a log");
+                continue;
+            }
+            Err(_) => continue,
+        };
+        if let Err(error) = runtime.reopen_log(&id).await {
+            tracing::warn!(path = %log.path.display(), %error, "the runtime cannot reopen the log");
+            // The runtime still writes to the renamed file.
+            let _ = fs::rename(&aside, &log.path);
+        }
+    }
+}
+
+/// The log of one container instance.
+#[derive(Debug, PartialEq, Eq)]
+struct ContainerLogFile {
+    path: PathBuf,
+    uid: String,
+    container: String,
+    attempt: u32,
+}
+
+fn is_written_by(container: &v1::Container, log: &ContainerLogFile) -> bool {
+    container.state == v1::ContainerState::ContainerRunning as i32
+        && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
+        && container.metadata.as_ref().is_some_and(|it| it.name == log.container && it.attempt == log.attempt)
+}
+
+/// Finds logs larger than `bytes_max`. Symbolic links are not followed.
+fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
+    let dirs = |dir: &Path| {
+        let is_dir = |it: &fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
+        dir_entries(dir).unwrap_or_default().into_iter().filter(is_dir)
+    };
+    let mut large = Vec::new();
+    for pod in dirs(dir) {
+        let pod_name = pod.file_name();
+        let Some((_, uid)) = pod_name.to_str().and_then(|it| it.rsplit_once('_')) else { continue };
+        for container in dirs(&pod.path()) {
+            for log in dir_entries(&container.path()).unwrap_or_default() {
+                let name = log.file_name();
+                let attempt = name.to_str().and_then(|it| it.strip_suffix(".log")?.parse().ok());
+                let (Some(attempt), Ok(found)) = (attempt, log.metadata()) else { continue };
+                if found.is_file() && bytes_max < found.len() {
+                    large.push(ContainerLogFile {
+                        path: log.path(),
+                        uid: uid.to_owned(),
+                        container: container.file_name().to_string_lossy().into_owned(),
+                        attempt,
+                    });
+                }
+            }
+        }
+    }
+    large
+}
+
+/// Removes temporary files of an interrupted compression and all but the newest `kept` rotated logs, and
+/// compresses the remaining ones. The next rotated log is not compressed: the runtime may still write to it.
+fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
+    let mut aside = rotated_files(log)?;
+    aside.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
+    // If both exist, the compressed file is complete, because it gets its name last.
+    let compressed: BTreeSet<PathBuf> = aside
+        .iter()
+        .filter(|it| it.extension().is_some_and(|it| it == "gz"))
+        .map(|it| it.with_extension(""))
+        .collect();
+    aside.retain(|it| !compressed.contains(it) || fs::remove_file(it).is_err());
+    // The order by name is the order by time.
+    aside.sort();
+    let excess = aside.len().saturating_sub(kept);
+    for old in aside.drain(..excess) {
+        fs::remove_file(old)?;
+    }
+    for path in aside.iter().filter(|it| it.extension().is_none_or(|it| it != "gz")) {
+        compress_log(path)?;
+    }
+    Ok(())
+}
+
+fn compress_log(path: &Path) -> io::Result<()> {
+    let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
+    let temporary = with(".tmp");
+    let mut encoder = GzEncoder::new(File::create(&temporary)?, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    encoder.finish()?.sync_all()?;
+    fs::rename(&temporary, with(".gz"))?;
+    fs::remove_file(path)
+}
+
+fn rename_log(log: &Path) -> io::Result<PathBuf> {
+    let now = jiff::Timestamp::now().strftime(ROTATION_TIME_FORMAT);
+    let aside = PathBuf::from(format!("{}.{now}", log.display()));
+    fs::rename(log, &aside)?;
+    Ok(aside)
+}
+
+fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
+        return Ok(Vec::new());
+    };
+    let is_rotated = |it: &fs::DirEntry| {
+        it.file_name().to_str().and_then(|it| it.strip_prefix(name)).is_some_and(|it| it.starts_with('.'))
+    };
+    Ok(dir_entries(dir)?.into_iter().filter(is_rotated).map(|it| it.path()).collect())
+}
+
+/// The entries of a directory; none if it does not exist.
+fn dir_entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.collect(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory that is gone at the end.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("muster-logs-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn listed(&self) -> String {
+            let mut all: Vec<String> = Vec::new();
+            let mut waiting = vec![self.0.clone()];
+            while let Some(dir) = waiting.pop() {
+                for entry in dir_entries(&dir).unwrap() {
+                    let path = entry.path();
+                    all.push(path.strip_prefix(&self.0).unwrap().display().to_string());
+                    if entry.file_type().unwrap().is_dir() {
+                        waiting.push(path);
+                    }
+                }
+            }
+            all.sort();
+            all.join("\n")
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn old_logs_are_compressed_and_the_oldest_go() {
+        let dir = Dir::new("thin");
+        for name in [
+            "0.log",
+            "0.log.20260101-000000.gz",
+            "0.log.20260102-000000.gz",
+            "0.log.20260103-000000",
+            "0.log.20260103-000000.gz",
+            "0.log.20260104-000000",
+            "0.log.20260104-000000.tmp",
+            "1.log",
+        ] {
+            fs::write(dir.0.join(name), name).unwrap();
+        }
+        remove_old_logs(&dir.0.join("0.log"), 3).unwrap();
+        expect_test::expect![[r#"
+            0.log
+            0.log.20260102-000000.gz
+            0.log.20260103-000000.gz
+            0.log.20260104-000000.gz
+            1.log"#]]
+        .assert_eq(&dir.listed());
+        let compressed = File::open(dir.0.join("0.log.20260104-000000.gz")).unwrap();
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "0.log.20260104-000000");
+        let aside = rename_log(&dir.0.join("0.log")).unwrap();
+        assert!(!dir.0.join("0.log").exists() && aside.exists());
+    }
+
+    #[test]
+    fn large_logs_are_found_and_no_link_is_followed() {
+        let dir = Dir::new("large");
+        let log = |pod: &str| dir.0.join(pod).join("main/0.log");
+        for pod in ["default_a_uid-1", "default_b_uid-2"] {
+            fs::create_dir_all(log(pod).parent().unwrap()).unwrap();
+            fs::write(log(pod), "a line").unwrap();
+        }
+        fs::write(dir.0.join("a file"), "not ours").unwrap();
+        symlink(log("default_a_uid-1"), dir.0.join("default_b_uid-2/main/1.log")).unwrap();
+        assert_eq!(find_large_logs(&dir.0, 10), []);
+        let mut large: Vec<_> = find_large_logs(&dir.0, 5).into_iter().map(|it| it.uid).collect();
+        large.sort();
+        assert_eq!(large, ["uid-1", "uid-2"]);
+    }
+}

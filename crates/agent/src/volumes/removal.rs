@@ -1,0 +1,76 @@
+//! Deletes the directory of a pod, and nothing outside it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
+use rustix::io::Errno;
+
+/// Directories that are open simultaneously: deeper ones are first moved up, so that any depth can be deleted.
+const OPEN_DEPTH_MAX: u32 = 32;
+
+/// Rule: when a pod's directory is deleted, no symbolic link is followed and no mount is entered. A missing
+/// directory counts as deleted.
+pub(super) fn remove_pod_dir(dir: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return Err(io::Error::other("the root directory cannot be deleted"));
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = match openat(CWD, parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    let top = match open_child(&parent, Path::new(name)) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    let mut moved = 0;
+    while remove_children(&top, &top, 0, &mut moved)? {}
+    unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+    Ok(())
+}
+
+/// Deletes the content of a directory. Returns whether something was moved to the top, which then is not empty
+/// yet.
+fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) -> io::Result<bool> {
+    let mut has_moved = false;
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(why) => return Err(why.into()),
+        }
+        if depth < OPEN_DEPTH_MAX {
+            let child = open_child(dir, name)?;
+            has_moved |= remove_children(&child, top, depth + 1, moved)?;
+            unlinkat(dir, name, AtFlags::REMOVEDIR)?;
+        } else {
+            move_to_top(dir, name, top, moved)?;
+            has_moved = true;
+        }
+    }
+    Ok(has_moved)
+}
+
+fn move_to_top(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        match renameat(dir, name, top, format!(".deep-{moved}")) {
+            // The name exists, created by a container.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn open_child(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    openat2(dir, name, flags, Mode::empty(), within)
+}

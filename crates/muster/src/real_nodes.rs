@@ -1,0 +1,228 @@
+//! The real nodes of `muster up`. Each node has its own network namespace, and in it a containerd and a `muster agent`,
+//! both supervised. The agents join the cluster as they would from another machine.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use muster_agent::image;
+use muster_agent::join;
+use muster_agent::local_node::{LocalCluster, LocalNode};
+use muster_agent::node::host;
+use muster_agent::runtime::Cri;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::supervisor::Supervisor;
+use crate::token;
+
+/// Lifetime of the bootstrap token for new nodes.
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
+
+/// Time for an agent to exit after its pods have terminated.
+const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval at which the routes in the nodes' network namespaces are checked.
+const ROUTE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Hard eviction thresholds of these nodes. They share the machine's disk, which is often nearly full, so upstream's
+/// percentage thresholds would evict pods without need.
+const SHARED_DISK_EVICTION_HARD: &str =
+    "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
+
+/// The started nodes, with the bootstrap token that is revoked when all of them have joined.
+pub(crate) struct RealNodes {
+    token: Option<String>,
+    token_file: PathBuf,
+}
+
+impl RealNodes {
+    /// Starts `count` nodes that join the server at `port`; `further` are additional flags for each agent.
+    pub(crate) async fn start(
+        machine: &LocalCluster,
+        count: u16,
+        port: u16,
+        data_dir: &Path,
+        further: &[String],
+        administrator: &Client,
+        parts: &mut Supervisor,
+    ) -> anyhow::Result<Self> {
+        let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
+        for place in &places {
+            place.create().await.with_context(|| format!("make {}", place.name))?;
+        }
+        let data_dir = std::path::absolute(data_dir)?;
+        let token_file = data_dir.join("nodes").join("token");
+        let mut token = None;
+        if places.iter().any(|it| !join::has_valid_certificate(&it.agent_root().join("pki"))) {
+            let created =
+                token::create_bootstrap_token(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
+            muster_files::write_private(&token_file, created.as_bytes())
+                .with_context(|| format!("write {}", token_file.display()))?;
+            token = Some(created);
+        }
+        let program = std::env::current_exe().context("find the path of this executable")?;
+        let server = format!("https://{}", SocketAddr::new(machine.address().into(), port));
+        for place in places {
+            let (images, stop) = (machine.image_dir(), parts.stop_token());
+            let kept = place.clone();
+            parts.supervise(format!("containerd of {}", place.name), move || {
+                let (place, images, stop) = (kept.clone(), images.clone(), stop.clone());
+                async move {
+                    tokio::select! {
+                        // containerd keeps running until the node is removed: it is needed to stop the pods.
+                        () = stop.cancelled() => Ok(()),
+                        ended = run_containerd(&place, &images) => ended,
+                    }
+                }
+            });
+            let (kept, stop) = (place.clone(), parts.stop_token());
+            parts.supervise(format!("network of {}", place.name), move || {
+                let (place, stop) = (kept.clone(), stop.clone());
+                async move {
+                    tokio::select! {
+                        () = stop.cancelled() => Ok(()),
+                        () = restore_routes_periodically(&place) => Ok(()),
+                    }
+                }
+            });
+            let mut arguments = agent_arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            arguments.extend(further.iter().map(OsString::from));
+            let (program, stop, hurry) = (program.clone(), parts.stop_token(), parts.abort_token());
+            parts.extend_stop_timeout(agent_stop_timeout() + Duration::from_secs(1));
+            parts.supervise(format!("agent of {}", place.name), move || {
+                let agent = spawn_agent(&program, &place, &arguments);
+                let (place, stop, hurry) = (place.clone(), stop.clone(), hurry.clone());
+                async move { run_agent_until_stop(agent?, &place, stop, hurry).await }
+            });
+        }
+        Ok(Self { token, token_file })
+    }
+
+    /// Revokes the bootstrap token after the nodes have joined.
+    pub(crate) async fn revoke_bootstrap_token(&self, administrator: &Client) -> anyhow::Result<()> {
+        let _ = std::fs::remove_file(&self.token_file);
+        match &self.token {
+            Some(token) => token::delete_bootstrap_token(administrator, token).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Restores routes that were lost when a link went down or that a network manager of the machine removed.
+async fn restore_routes_periodically(place: &LocalNode) {
+    loop {
+        tokio::time::sleep(ROUTE_CHECK_INTERVAL).await;
+        // While the link is down, no route can be added.
+        if let Err(error) = place.restore_routes().await {
+            tracing::debug!("{}: {:#}", place.name, anyhow::Error::from(error));
+        }
+    }
+}
+
+async fn run_containerd(place: &LocalNode, images: &Path) -> anyhow::Result<()> {
+    let mut containerd = place.start_containerd().await?;
+    import_image_archives(place, &containerd.runtime, images).await;
+    containerd.wait().await;
+    bail!("exited; its containers keep running")
+}
+
+/// Imports all image archives of a directory. An archive that cannot be imported is logged and skipped.
+async fn import_image_archives(place: &LocalNode, runtime: &Cri, images: &Path) {
+    let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
+    let is_archive = |it: &PathBuf| {
+        let name = it.to_string_lossy();
+        [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
+    };
+    let mut archives: Vec<PathBuf> = entries.filter(is_archive).collect();
+    archives.sort();
+    for archive in archives {
+        if let Err(error) = image::import_archive(runtime, &archive, None).await {
+            tracing::warn!("{}: {:#}", place.name, anyhow::Error::from(error));
+        }
+    }
+}
+
+fn agent_arguments(place: &LocalNode, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["agent".into()];
+    let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
+    let own = |from: &str, to: &Path| {
+        let mut own = OsString::from(format!("{from}="));
+        own.push(to);
+        own
+    };
+    let mut endpoint = OsString::from("unix://");
+    endpoint.push(place.containerd_socket());
+    flag("--server", server.into());
+    flag("--ca-cert", authority.into());
+    flag("--token-file", token_file.into());
+    flag("--node-name", place.name.clone().into());
+    flag("--node-ip", place.address().to_string().into());
+    flag("--root", place.agent_root().into());
+    flag("--runtime-endpoint", endpoint);
+    flag("--pod-cidr", place.pod_cidr().into());
+    flag("--cni-conf-dir", place.cni_conf_dir().into());
+    flag("--cgroup-parent", place.cgroup_parent().into());
+    flag("--var-log", place.var_log().into());
+    flag("--static-pods", place.static_pod_dir().into());
+    flag("--eviction-hard", SHARED_DISK_EVICTION_HARD.into());
+    flag("--image-gc-high-threshold", "100".into());
+    flag("--own-path", own("/var/log", &place.var_log()));
+    flag("--own-path", own("/var/lib/kubelet", &place.agent_root()));
+    flag("--own-path", own("/run/containerd/containerd.sock", &place.containerd_socket()));
+    arguments.extend(["--rest-on-stop".into(), "--until-stdin-ends".into()]);
+    arguments
+}
+
+fn spawn_agent(program: &Path, place: &LocalNode, arguments: &[OsString]) -> anyhow::Result<Child> {
+    let path = place.agent_log();
+    // The node runs without a log if the file cannot be opened, for example on a full disk.
+    let log = || match OpenOptions::new().create(true).append(true).open(&path) {
+        Ok(file) => Stdio::from(file),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "open the agent's log; its lines are lost");
+            Stdio::null()
+        }
+    };
+    let mut netns = OsString::from("--net=");
+    netns.push(place.netns_path());
+    // The agent has its own process group, so that Ctrl-C signals only this process, which then stops the agent. If
+    // this process is killed, the agent's standard input ends and the agent exits.
+    let mut command = Command::new("nsenter");
+    command.arg(netns).arg(program).args(arguments).process_group(0);
+    let spawned = command.stdin(Stdio::piped()).stdout(log()).stderr(log()).spawn();
+    spawned.context("run nsenter")
+}
+
+async fn run_agent_until_stop(
+    mut agent: Child,
+    place: &LocalNode,
+    stop: CancellationToken,
+    hurry: CancellationToken,
+) -> anyhow::Result<()> {
+    // `wait` closes the child's standard input, and the agent exits when its input ends: keep it open here.
+    let input = agent.stdin.take();
+    tokio::select! {
+        ended = agent.wait() => bail!("exited ({}); its containers keep running", ended?),
+        () = stop.cancelled() => {}
+    }
+    place.terminate_agent();
+    let in_time = tokio::select! {
+        ended = tokio::time::timeout(agent_stop_timeout(), agent.wait()) => ended.is_ok(),
+        () = hurry.cancelled() => false,
+    };
+    if !in_time {
+        agent.kill().await?;
+    }
+    drop(input);
+    Ok(())
+}
+
+fn agent_stop_timeout() -> Duration {
+    host::ShutdownGrace::default().total_max() + AGENT_EXIT_TIMEOUT
+}

@@ -1,0 +1,261 @@
+//! Flags and lifecycle shared by `muster up` and `muster server`: data directory, listen address, start and shutdown.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use hyper::Request;
+use hyper::header::{HeaderValue, USER_AGENT};
+use muster_agent::local_node::{LocalCluster, NODES_MAX};
+use muster_files::{overwrite_private, write_private};
+use muster_server::{ApiServer, BuiltinUser, StoreOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::data_dir::lock;
+use crate::encrypt;
+use crate::limit_flags::LimitFlags;
+use crate::supervisor::{self, NodeLifecycleFlags, Supervisor};
+use crate::{duration_flag, pod_security_flags};
+
+/// Minimum of `--store-bytes-max`: room for the bootstrap objects and a few large ones.
+const STORE_BYTES_MIN: usize = 16 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServingFlags {
+    /// Directory for the cluster's state, certificates and kubeconfig
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+    /// Address and port on which the API server listens; port 0 selects a free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// File to which the administrator's kubeconfig is written [default: DIR/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Audit log: append one JSON line per request to this file, without bodies
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// CIDR range of pod IPs; each node that joins without its own --pod-cidr is assigned a /24 of it
+    #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
+    cluster_cidr: String,
+    /// CIDR ranges allowed in spec.externalIPs of Services; none by default. Agents need the same flag
+    #[arg(long, value_name = "RANGE,…", value_delimiter = ',')]
+    allow_external_ips: Vec<String>,
+    /// Maximum lifetime of certificates signed through the CertificateSigningRequest API, node certificates included
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = duration_flag::parse_duration)]
+    cluster_signing_duration: Duration,
+    /// Start an empty cluster if the old database is lost or damaged. Nodes of `muster up` then stop all pods. Other
+    /// nodes keep their pods, and join the new cluster after the file `cluster` in their --root is removed and the
+    /// agent is restarted
+    #[arg(long)]
+    new_cluster: bool,
+    /// Encrypt Secrets at rest with the first key in this file; `muster encrypt` creates one [default:
+    /// DIR/encryption.key if it exists]
+    #[arg(long, value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
+    /// Maximum total size of all objects, such as 512Mi or 2Gi. The last tenth is reserved for nodes, leases,
+    /// kube-system and system:masters; one namespace may use at most half
+    #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = parse_store_bytes)]
+    store_bytes_max: usize,
+    /// Maximum lifetime of service account tokens [default: one day for tokens that are not bound to an object]
+    #[arg(long, value_name = "TIME", value_parser = duration_flag::parse_duration)]
+    service_account_max_token_expiration: Option<Duration>,
+    #[command(flatten)]
+    pod_security: pod_security_flags::PodSecurityFlags,
+    #[command(flatten)]
+    limits: LimitFlags,
+    #[command(flatten)]
+    node_lifecycle: NodeLifecycleFlags,
+}
+
+impl ServingFlags {
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    pub(crate) fn is_new_cluster(&self) -> bool {
+        self.new_cluster
+    }
+
+    pub(crate) fn allow_external_ips(&self) -> &[String] {
+        &self.allow_external_ips
+    }
+
+    /// Creates a key file in a new data directory, unless the command line names one.
+    pub(crate) fn create_key_if_new(&self) -> anyhow::Result<()> {
+        match self.encryption_key_file {
+            Some(_) => Ok(()),
+            None => encrypt::create_key_for_new_data_dir(&self.data_dir),
+        }
+    }
+
+    /// Locks the data directory, calls `start`, waits for a signal or a failure, and stops all tasks; a second signal
+    /// stops them immediately. Calls `announce_stop` after the first signal, and `finish` while the lock is still held.
+    pub(crate) async fn run_until_signal(
+        &self,
+        start: impl AsyncFnOnce(&mut Supervisor) -> anyhow::Result<()>,
+        announce_stop: impl AsyncFnOnce(),
+        finish: impl AsyncFnOnce(Shutdown) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        // Registered before anything is started, so that no signal is lost.
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut signalled = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+
+        let lock = lock(&self.data_dir)?;
+        let mut parts = Supervisor::default();
+        let working = async {
+            start(&mut parts).await?;
+            tokio::select! {
+                ended = parts.wait_for_server_end() => Err(ended),
+                lost = lock.wait_until_lost() => Err(lost),
+            }
+        };
+        let ended = tokio::select! {
+            () = signalled() => Ok(()),
+            ended = working => ended,
+        };
+        let (hurry, has_failed) = (parts.abort_token(), ended.is_err());
+        let ending = async {
+            if has_failed {
+                // After a failure the containers keep running for the next start.
+                parts.abort_token().cancel();
+            } else {
+                announce_stop().await;
+            }
+            parts.stop_all().await;
+        };
+        tokio::pin!(ending);
+        let pace = tokio::select! {
+            () = &mut ending => Shutdown::Orderly,
+            () = signalled() => {
+                hurry.cancel();
+                ending.await;
+                Shutdown::Immediate
+            }
+        };
+        let pace = if has_failed { Shutdown::AfterFailure } else { pace };
+        let finished = finish(pace).await;
+        ended.and(finished)
+    }
+
+    /// Opens the store, binds the listen address and configures the server from the flags. With `machine`, the server
+    /// also listens on the bridge of the local nodes and uses their pod CIDR, whose ranges the nodes choose themselves.
+    pub(crate) async fn bind_server(&self, machine: Option<&LocalCluster>) -> anyhow::Result<ApiServer> {
+        let nodes = machine.map(|it| it.address().into());
+        let options = StoreOptions {
+            new_cluster: self.new_cluster,
+            bytes_max: self.store_bytes_max,
+            keys: encrypt::read_keys(&self.data_dir, self.encryption_key_file.as_deref())?,
+        };
+        let mut server = ApiServer::bind_with_options(self.listen, nodes, &self.data_dir, &options).await?;
+        if let Some(path) = &self.audit_log {
+            server.write_audit_log(path)?;
+        }
+        server.set_certificate_lifetime_max(self.cluster_signing_duration);
+        if let Some(life) = self.service_account_max_token_expiration {
+            server.set_token_lifetime_max(life);
+        }
+        let exempted = server.set_pod_security(self.pod_security.pod_security_settings());
+        exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
+        server.set_limits(self.limits.limits_config());
+        let given = match machine {
+            Some(machine) => server.assign_pod_cidrs(&machine.pod_cidr(), u32::from(NODES_MAX) + 1),
+            None => server.assign_pod_cidrs(&self.cluster_cidr, 0),
+        };
+        given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
+        let allowed = server.allow_external_ips(&self.allow_external_ips);
+        allowed.map_err(|why| anyhow!("choose another --allow-external-ips: {why}"))?;
+        Ok(server)
+    }
+
+    /// Starts the server and the built-in controllers, and writes the administrator's kubeconfig. Returns the
+    /// `export KUBECONFIG=…` line for the administrator's shell.
+    pub(crate) fn start_server(
+        &self,
+        server: ApiServer,
+        without: &[String],
+        parts: &mut Supervisor,
+    ) -> anyhow::Result<String> {
+        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
+        let path = std::path::absolute(&path)?;
+        let kubeconfig = server.kubeconfig(BuiltinUser::Admin)?;
+        let written = write_private(&path, kubeconfig.as_bytes()).or_else(|error| {
+            // On a full disk, the blocks of the previous kubeconfig can hold the new one.
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let is_overwritten = is_full && overwrite_private(&path, kubeconfig.as_bytes()).is_ok();
+            if is_overwritten { Ok(()) } else { Err(error) }
+        });
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                anyhow!("the disk is full: cannot write {}. Free disk space, and try again", path.display())
+            }
+            _ => {
+                let what = format!("choose another --kubeconfig: {} cannot be written", path.display());
+                anyhow::Error::from(error).context(what)
+            }
+        })?;
+        for it in supervisor::enabled_controllers(without) {
+            let (client, choices, stop) =
+                (loopback_kube_client(&server, it.who, it.name), self.node_lifecycle, parts.stop_token());
+            parts.supervise(it.name, move || {
+                let running = (it.run)(client.clone(), &choices, stop.clone());
+                async move {
+                    running.await;
+                    Ok(())
+                }
+            });
+        }
+        parts.spawn_server(server);
+        Ok(format!("export KUBECONFIG={}", quote_for_shell(&path)))
+    }
+}
+
+/// Parses a number of bytes, with an optional binary suffix such as `Mi`.
+fn parse_store_bytes(text: &str) -> Result<usize, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("", 0)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
+    let bytes = number.parse::<usize>().ok().and_then(|it| it.checked_mul(1 << shift));
+    bytes
+        .filter(|it| STORE_BYTES_MIN <= *it)
+        .ok_or_else(|| "must be at least 16Mi, in bytes or with a suffix, such as 512Mi or 2Gi".to_owned())
+}
+
+/// How the process is being shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    /// After one signal: tasks finish their work.
+    Orderly,
+    /// After a second signal: tasks stop immediately.
+    Immediate,
+    /// Without a signal: the start failed, or the server failed later.
+    AfterFailure,
+}
+
+/// A kube client for one component of this process, with the identity `who` and a user agent of `muster-NAME`. Requests
+/// go directly to the server in this process, without a network connection and without retries.
+pub(crate) fn loopback_kube_client(server: &ApiServer, who: BuiltinUser, name: &str) -> kube::Client {
+    let client = server.loopback_client(who);
+    let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
+    let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
+    let send = move |mut request: Request<kube::client::Body>| {
+        request.headers_mut().insert(USER_AGENT, agent.clone());
+        let client = client.clone();
+        async move { client.send(request).await }
+    };
+    kube::Client::new(tower::service_fn(send), "default")
+}
+
+/// The path as a shell word, quoted if necessary.
+fn quote_for_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-+:@%,".contains(it);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

@@ -1,0 +1,279 @@
+//! Supervision of the tasks of one process: the API server, and the controllers and nodes that run beside it. Each task
+//! has a name and, as a client of the server, its own identity. A task that ends unexpectedly is restarted.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::builder::PossibleValuesParser;
+use muster_control::NodeLifecycleSettings;
+use muster_server::{ApiServer, BuiltinUser};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::duration_flag;
+
+/// Time for the supervised tasks to finish before the server is stopped.
+const TASK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for the server to stop. The server itself waits five seconds for responses in flight.
+const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A controller that runs in the server's process.
+pub(crate) struct BuiltInController {
+    pub(crate) name: &'static str,
+    pub(crate) who: BuiltinUser,
+    pub(crate) run: fn(kube::Client, &NodeLifecycleFlags, CancellationToken) -> ControllerFuture,
+}
+
+/// Flags of the built-in controllers.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct NodeLifecycleFlags {
+    /// Time without a heartbeat after which a node is marked Ready=Unknown
+    #[arg(long, value_name = "TIME", default_value = "50s", value_parser = duration_flag::parse_duration)]
+    node_monitor_grace_period: Duration,
+    /// Time after which a new node that has never sent a heartbeat is marked Ready=Unknown
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
+    node_startup_grace_period: Duration,
+}
+
+impl NodeLifecycleFlags {
+    fn node_lifecycle_settings(self) -> NodeLifecycleSettings {
+        NodeLifecycleSettings {
+            grace: self.node_monitor_grace_period,
+            startup_grace: self.node_startup_grace_period,
+            ..NodeLifecycleSettings::default()
+        }
+    }
+}
+
+pub(crate) type ControllerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All built-in controllers, in alphabetical order.
+pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
+    BuiltInController {
+        name: "disruption",
+        who: BuiltinUser::Disruption,
+        run: |client, _, stop| Box::pin(muster_control::disruption(client, stop)),
+    },
+    BuiltInController {
+        name: "endpoints",
+        who: BuiltinUser::Endpoints,
+        run: |client, _, stop| Box::pin(muster_control::endpoints(client, stop)),
+    },
+    BuiltInController {
+        name: "garbage-collector",
+        who: BuiltinUser::GarbageCollector,
+        run: |client, _, stop| Box::pin(muster_control::garbage_collector(client, stop)),
+    },
+    BuiltInController {
+        name: "node-lifecycle",
+        who: BuiltinUser::NodeLifecycle,
+        run: |client, it, stop| {
+            Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle_settings(), stop))
+        },
+    },
+    BuiltInController {
+        name: "scheduler",
+        who: BuiltinUser::Scheduler,
+        run: |client, _, stop| Box::pin(muster_control::scheduler(client, stop)),
+    },
+];
+
+/// Value of `--without` that disables all built-in controllers.
+const ALL_CONTROLLERS: &str = "all";
+
+/// Initial and maximum delay before a supervised task is restarted; the delay doubles with each restart.
+const RESTART_DELAY: Duration = Duration::from_millis(500);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// Command line parser that accepts the names of built-in controllers, and `all`.
+pub(crate) fn controller_name_parser() -> PossibleValuesParser {
+    BUILT_IN_CONTROLLERS.iter().map(|it| it.name).chain([ALL_CONTROLLERS]).collect::<Vec<_>>().into()
+}
+
+/// The built-in controllers that are not disabled.
+pub(crate) fn enabled_controllers(without: &[String]) -> impl Iterator<Item = &'static BuiltInController> {
+    BUILT_IN_CONTROLLERS
+        .iter()
+        .filter(|it| !without.iter().any(|out| out == it.name || out == ALL_CONTROLLERS))
+}
+
+/// The running tasks of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Supervisor {
+    stop: CancellationToken,
+    /// Cancelled to make the tasks stop immediately, without finishing work in progress.
+    abort: CancellationToken,
+    server_stop: CancellationToken,
+    server: JoinSet<anyhow::Result<()>>,
+    others: JoinSet<()>,
+    /// Names of the tasks in `others`, for log messages.
+    names: HashMap<Id, String>,
+    /// Time for the tasks to finish, if longer than [`TASK_STOP_TIMEOUT`].
+    grace: Duration,
+}
+
+impl Supervisor {
+    /// Token that is cancelled when the supervised tasks must stop.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Token that is cancelled when the tasks must stop immediately, without finishing work in progress.
+    pub(crate) fn abort_token(&self) -> CancellationToken {
+        self.abort.clone()
+    }
+
+    /// Starts the API server. It is not restarted: the process ends when the server ends.
+    pub(crate) fn spawn_server(&mut self, server: ApiServer) {
+        let serving = server.serve(self.server_stop.clone());
+        self.server.spawn(async move { Ok(serving.await?) });
+    }
+
+    /// Starts a supervised task, which is restarted whenever it ends. The task holds no state of its own beyond what it
+    /// reads from the API server.
+    pub(crate) fn supervise<F>(&mut self, name: impl Into<String>, start: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let (stop, name) = (self.stop_token(), name.into());
+        let called = name.clone();
+        let id = self.others.spawn(async move { restart_until_stopped(&called, start, &stop).await }).id();
+        self.names.insert(id, name);
+    }
+
+    /// Extends the time for tasks to finish to at least `grace`.
+    pub(crate) fn extend_stop_timeout(&mut self, grace: Duration) {
+        self.grace = self.grace.max(grace);
+    }
+
+    /// Waits until the server ends and returns the reason.
+    pub(crate) async fn wait_for_server_end(&mut self) -> anyhow::Error {
+        match self.server.join_next().await {
+            Some(Ok(Err(error))) => error,
+            Some(Err(error)) => anyhow!("the server panicked: {}", join_error_message(error)),
+            None | Some(Ok(Ok(()))) => anyhow!("the server ended"),
+        }
+    }
+
+    /// Stops all tasks: the server last, so that the others can finish their requests.
+    pub(crate) async fn stop_all(mut self) {
+        self.stop.cancel();
+        let others = async {
+            while let Some(ended) = self.others.join_next_with_id().await {
+                self.names.remove(&ended.map_or_else(|it| it.id(), |(id, ())| id));
+            }
+        };
+        if tokio::time::timeout(TASK_STOP_TIMEOUT.max(self.grace), others).await.is_err() {
+            let mut names: Vec<_> = self.names.into_values().collect();
+            names.sort_unstable();
+            tracing::warn!("tasks did not stop in time: {}", names.join(", "));
+        }
+        self.server_stop.cancel();
+        let server = async { while self.server.join_next().await.is_some() {} };
+        if tokio::time::timeout(SERVER_STOP_TIMEOUT, server).await.is_err() {
+            tracing::warn!("the server did not stop in time");
+        }
+    }
+}
+
+/// Rule: a task that ends, fails or panics, even while it is created, is logged and restarted until `stop` is
+/// cancelled.
+async fn restart_until_stopped<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let mut after = RESTART_DELAY;
+    loop {
+        let began = Instant::now();
+        // A separate Tokio task: a panic in it does not affect the others.
+        let mut running = JoinSet::new();
+        let ended = match catch_unwind(AssertUnwindSafe(&mut start)) {
+            Ok(part) => {
+                running.spawn(part);
+                running.join_next().await
+            }
+            Err(panic) => Some(Ok(Err(anyhow!("panicked: {}", panic_message(&*panic))))),
+        };
+        if stop.is_cancelled() {
+            return;
+        }
+        let why = match ended {
+            None | Some(Ok(Ok(()))) => "ended".to_owned(),
+            Some(Ok(Err(error))) => format!("failed: {error:#}"),
+            Some(Err(error)) => format!("panicked: {}", join_error_message(error)),
+        };
+        if RESTART_DELAY_MAX < began.elapsed() {
+            after = RESTART_DELAY;
+        }
+        tracing::error!("the {name} {why}; restarting it in {} ms", after.as_millis());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(after) => {}
+        }
+        after = (after * 2).min(RESTART_DELAY_MAX);
+    }
+}
+
+/// The panic message of a task.
+fn join_error_message(error: JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else { return "the task was cancelled".to_owned() };
+    panic_message(&*panic)
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_ends_or_panics_is_restarted() {
+        let mut parts = Supervisor::default();
+        let (said, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (stop, starts) = (parts.stop_token(), AtomicUsize::new(0));
+        parts.supervise("loop", move || {
+            let nth = starts.fetch_add(1, Ordering::Relaxed);
+            let (said, stop) = (said.clone(), stop.clone());
+            said.send(format!("start {nth}")).unwrap();
+            assert_ne!(nth, 3, "before it runs");
+            async move {
+                match nth {
+                    0 => panic!("of old age"),
+                    1 => return Err(anyhow!("no mood")),
+                    2 => return Ok(()),
+                    _ => stop.cancelled().await,
+                }
+                said.send("told to stop".to_owned()).unwrap();
+                Ok(())
+            }
+        });
+        for nth in 0..5 {
+            assert_eq!(told.recv().await, Some(format!("start {nth}")));
+        }
+        parts.stop_all().await;
+        assert_eq!(told.recv().await.as_deref(), Some("told to stop"));
+        assert_eq!(told.recv().await, None);
+    }
+
+    #[test]
+    fn loops_are_left_out_by_name_or_all_at_once() {
+        let left = |without: &[&str]| {
+            let without: Vec<_> = without.iter().map(|it| (*it).to_owned()).collect();
+            enabled_controllers(&without).map(|it| it.name).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = BUILT_IN_CONTROLLERS.iter().map(|it| it.name).collect();
+        assert_eq!(left(&[]), all);
+        assert_eq!(left(&[all[0]]), all[1..]);
+        assert_eq!(left(&["all"]), Vec::<&str>::new());
+    }
+}

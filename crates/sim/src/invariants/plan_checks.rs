@@ -1,0 +1,405 @@
+//! W: invariants of new plans, checked on the state at the revisions from which the plan was made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::why::Why;
+
+use super::oracle::{self, ClusterView};
+use super::{Checks, set_label};
+use crate::server::SimServer;
+
+impl Checks {
+    /// S8: a plan is made only from caches that include all acknowledged writes of this replica.
+    /// S7: the replica does not wait for its own writes if its caches are up to date.
+    pub(super) fn check_expectations(
+        &mut self,
+        server: &SimServer,
+        replica: usize,
+        plan: &Plan,
+        snapshot: &BTreeMap<Kind, u64>,
+    ) {
+        let waits = matches!(plan.waiting, Some(Why::WaitingForOwnWrites { .. }));
+        if waits && plan.wake_at.is_none() {
+            self.report_violation("L5", || {
+                format!("{} waits for its own writes without a timer", plan.set.key)
+            });
+        }
+        let caught_up = Kind::ALL.iter().all(|kind| {
+            let seen = snapshot.get(kind).copied().unwrap_or(0);
+            server
+                .store
+                .commits_since(crate::server::store_key_prefix(*kind), seen)
+                .is_ok_and(|mut it| it.next().is_none())
+        });
+        if waits && caught_up {
+            self.report_violation("S7", || {
+                format!("{} waits for its own writes although its caches are up to date", plan.set.key)
+            });
+        }
+        if plan.is_idle() || plan.confirm {
+            return;
+        }
+        let Some(writes) = self.acknowledged.get_mut(&(replica, plan.set.uid.clone())) else { return };
+        let seen = |kind: &Kind| snapshot.get(kind).copied().unwrap_or(0);
+        let unseen =
+            writes.wrote.iter().find(|(kind, wrote)| seen(kind) < **wrote).map(|(kind, at)| (*kind, *at));
+        let pods_at = seen(&Kind::Pods);
+        let undeleted = writes.deleted.iter().find_map(|(uid, key)| {
+            match server.fact_at_revision(Kind::Pods, key, pods_at) {
+                Some(muster_engine::daemonset::facts::Watched::Pod(pod))
+                    if pod.uid == *uid && !pod.deleting =>
+                {
+                    Some(key.clone())
+                }
+                _ => None,
+            }
+        });
+        let undeleted = undeleted.filter(|_| unseen.is_none());
+        if let Some((kind, at)) = unseen {
+            self.report_violation("S8", || {
+                format!("{} was planned before the watch showed its write r{at} to {kind:?}", plan.set.key)
+            });
+        }
+        if let Some(key) = undeleted {
+            self.report_violation("S8", || {
+                format!("{} was planned before the watch showed its delete of {key}", plan.set.key)
+            });
+        }
+    }
+
+    /// W13: cached objects equal the server's objects at the same revision: no rule modifies the cache.
+    pub(super) fn check_cache<'a>(
+        &mut self,
+        server: &SimServer,
+        cached: impl Iterator<Item = &'a Arc<Set>>,
+        snapshot: &BTreeMap<Kind, u64>,
+    ) {
+        for set in cached {
+            let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
+            let true_one = match server.fact_at_revision(Kind::Sets, &set.key, at) {
+                Some(muster_engine::daemonset::facts::Watched::Set(it)) => Some(it),
+                _ => None,
+            };
+            if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
+                self.report_violation("W13", || {
+                    format!("the cached {} differs from the server's at that revision", set.key)
+                });
+            }
+        }
+    }
+
+    pub(super) fn check_plan(
+        &mut self,
+        server: &SimServer,
+        plan: &Plan,
+        snapshot: &BTreeMap<Kind, u64>,
+        clock: Time,
+    ) {
+        let view = ClusterView::at_revisions(server, snapshot);
+        let name = set_label(&plan.set);
+        let Some(set) = view.sets.get(&plan.set.key).filter(|it| it.uid == plan.set.uid).cloned() else {
+            return self.report_violation("W1", || format!("a plan for {name}, which does not exist"));
+        };
+        if set.deleting {
+            return self.report_violation("W8", || format!("a plan for {name}, which is being deleted"));
+        }
+        self.check_claims(&view, &set, plan);
+        self.check_revision_history(&view, &set, plan);
+        self.check_creates(&view, &set, plan, clock);
+        self.check_deletes(&view, &set, plan, clock);
+        if self.burst < plan.create.len().max(plan.delete.len()) {
+            self.report_violation("W14", || {
+                format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len())
+            });
+        }
+        let again: BTreeSet<_> = plan.delete.iter().map(|(pod, _)| pod.uid.clone()).collect();
+        if again.len() != plan.delete.len() {
+            self.report_violation("W4", || format!("{name}: a pod is deleted twice in one plan"));
+        }
+        if let Some(status) = plan.status.as_ref().filter(|_| !plan.hash.is_empty()) {
+            let right = view.expected_counts(&set, clock);
+            if status.counts != right {
+                self.report_violation("L2", || {
+                    format!("{name}: status {:?}, expected {right:?}", status.counts)
+                });
+            }
+            if status.counts == set.status.counts
+                && status.observed_generation == set.status.observed_generation
+                && status.conditions == set.status.conditions
+            {
+                self.report_violation("W14", || format!("{name}: an unchanged status is written"));
+            }
+        }
+    }
+
+    /// Checks W1 and W6 on the creates of a plan.
+    fn check_creates(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
+        let mut surged = 0;
+        for (node, _) in &plan.create {
+            let Some(node) = view.nodes.get(node) else {
+                self.report_violation("W1", || format!("create on {node}, which does not exist"));
+                continue;
+            };
+            if !oracle::is_eligible(set, node) {
+                self.report_violation("W1", || format!("create on {}, which is not eligible", node.name));
+            }
+            let finished = |it: &&Arc<Pod>| oracle::has_finished(it) && !it.deleting;
+            if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
+                self.report_violation("W14", || {
+                    format!("create on {}, where {} is not deleted yet", node.name, pod.key)
+                });
+            }
+            let old_is_up = view
+                .pods_on(set, &node.name)
+                .any(|it| oracle::is_live(it) && oracle::is_ready(it) && !view.has_current_template(set, it));
+            surged += usize::from(old_is_up);
+        }
+        let desired = view.eligible_nodes(set).count();
+        let charged = view.count_charged_nodes(set, clock);
+        let allowed = oracle::rollout_budget(set, desired).saturating_sub(charged);
+        if matches!(set.rollout, Rollout::Surge(_)) && allowed < surged {
+            self.report_violation("W6", || {
+                format!(
+                    "{surged} nodes surge, {charged} already count against the budget, {allowed} are allowed"
+                )
+            });
+        }
+    }
+
+    /// Checks W4, W5 and W7 on the deletes of a plan.
+    fn check_deletes(&mut self, view: &ClusterView, set: &Set, plan: &Plan, clock: Time) {
+        let desired = view.eligible_nodes(set).count();
+        let charged = view.count_charged_nodes(set, clock);
+        let mut replaced = 0;
+        let mut left = 0;
+        for (pod, why) in &plan.delete {
+            let current = view.pods.get(&pod.key).filter(|it| it.uid == pod.uid);
+            let Some(pod) = current else {
+                self.report_violation("W4", || format!("{} is deleted, but does not exist", pod.key));
+                continue;
+            };
+            if pod.deleting || pod.owner.as_ref() != Some(&set.uid) {
+                self.report_violation("W4", || {
+                    format!("{} is deleted, but is already terminating or not owned by the set", pod.key)
+                });
+            }
+            match deletion_reason(view, set, pod, clock) {
+                None => self.report_violation("W4", || {
+                    format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)
+                }),
+                Some(DeletionReason::Replace) => replaced += 1,
+                Some(DeletionReason::Moved) => left += 1,
+                Some(DeletionReason::Free | DeletionReason::SupersededAvailable) => {}
+                Some(DeletionReason::SupersededTooEarly) => {
+                    self.report_violation("W7", || {
+                        format!("{} is deleted before its replacement is available", pod.key)
+                    });
+                }
+            }
+        }
+        let allowed = oracle::rollout_budget(set, desired).saturating_sub(charged);
+        if matches!(set.rollout, Rollout::Drain(_)) && allowed < replaced {
+            self.report_violation("W5", || {
+                format!(
+                    "{replaced} available pods are deleted, {charged} nodes already count against the budget, \
+                     {allowed} are allowed"
+                )
+            });
+        }
+        let up_anywhere = view
+            .nodes
+            .keys()
+            .filter(|node| view.pods_on(set, node).any(|it| oracle::is_available(set, it, clock)));
+        let spare = up_anywhere.count().saturating_sub(desired);
+        if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
+            self.report_violation("W7", || {
+                format!("{left} pods on nodes that are no longer eligible are deleted, {spare} are allowed")
+            });
+        }
+    }
+
+    /// Checks W9 and W10 on the adoptions and releases of a plan.
+    fn check_claims(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
+        for claim in &plan.claims {
+            let right = match claim {
+                Claim::AdoptPod(it) => {
+                    it.owner.is_none() && !it.deleting && oracle::selector_matches(set, &it.labels)
+                }
+                Claim::AdoptRevision(it) => {
+                    it.owner.is_none() && !it.deleting && oracle::selector_matches(set, &it.labels)
+                }
+                Claim::ReleasePod(it) => {
+                    it.owner.as_ref() == Some(&set.uid) && !oracle::selector_matches(set, &it.labels)
+                }
+                Claim::ReleaseRevision(it) => {
+                    it.owner.as_ref() == Some(&set.uid) && !oracle::selector_matches(set, &it.labels)
+                }
+            };
+            let namespace = match claim {
+                Claim::AdoptPod(it) | Claim::ReleasePod(it) => &it.key.namespace,
+                Claim::AdoptRevision(it) | Claim::ReleaseRevision(it) => &it.key.namespace,
+            };
+            let id = if claim.adopts() { "W9" } else { "W10" };
+            if !right || *namespace != set.key.namespace {
+                self.report_violation(id, || format!("{claim:?} is not allowed for {}", set.key));
+            }
+        }
+        let _ = view;
+    }
+
+    /// Checks W15 and W16 on the changes of the revision history.
+    fn check_revision_history(&mut self, view: &ClusterView, set: &Set, plan: &Plan) {
+        for step in &plan.steps {
+            match step {
+                Step::Create { number, .. } => {
+                    if view
+                        .revisions_of(set)
+                        .any(|it| !it.deleting && oracle::is_equivalent_revision(set, it))
+                    {
+                        self.report_violation("W15", || {
+                            format!("{}: a revision is created although an equivalent one exists", set.key)
+                        });
+                    }
+                    if view.revisions_of(set).any(|it| *number <= it.number) {
+                        self.report_violation("W16", || {
+                            format!("{}: number {number} is not the highest", set.key)
+                        });
+                    }
+                }
+                Step::Renumber { revision, number } => {
+                    if !oracle::is_equivalent_revision(set, revision)
+                        || view.revisions_of(set).any(|it| {
+                            *number <= it.number && it.uid != revision.uid && it.data != revision.data
+                        })
+                    {
+                        self.report_violation("W16", || {
+                            format!("{} is renumbered to {number} wrongly", revision.key)
+                        });
+                    }
+                }
+                Step::Label { .. } => {}
+            }
+        }
+        let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let old = view
+            .revisions_of(set)
+            .filter(|it| !it.deleting && !oracle::is_equivalent_revision(set, it))
+            .count();
+        let same_meaning = view
+            .revisions_of(set)
+            .filter(|it| !it.deleting && oracle::is_equivalent_revision(set, it))
+            .count();
+        let mut pruned = 0;
+        for revision in &plan.prune {
+            let duplicate = view
+                .revisions_of(set)
+                .any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
+            let named_alike =
+                view.revisions_of(set).any(|it| it.uid != revision.uid && it.hash() == revision.hash());
+            if revision.hash().is_some_and(|it| carried.contains(it)) && !named_alike {
+                self.report_violation("W15", || format!("{} is pruned although a pod uses it", revision.key));
+            }
+            if oracle::is_equivalent_revision(set, revision) && !duplicate && same_meaning < 2 {
+                self.report_violation("W15", || format!("{} is pruned although it is current", revision.key));
+            }
+            pruned += usize::from(!duplicate);
+        }
+        if 0 < pruned && (old + same_meaning.saturating_sub(1)).saturating_sub(pruned) < set.history_max {
+            self.report_violation("W15", || {
+                format!("{}: {pruned} revisions are pruned, although there are only {old} old ones", set.key)
+            });
+        }
+        for (pod, _) in &plan.relabel {
+            let of_a_duplicate = view
+                .revisions_of(set)
+                .any(|it| it.hash() == pod.hash() && oracle::is_equivalent_revision(set, it));
+            if !of_a_duplicate {
+                self.report_violation("W15", || {
+                    format!("{} is relabelled although its template differs", pod.key)
+                });
+            }
+        }
+    }
+}
+
+/// An allowed reason to delete a pod, and its effect on the budget.
+enum DeletionReason {
+    /// The pod is not available: the delete does not count against the budget.
+    Free,
+    /// The pod is available, and its node is without a pod afterwards.
+    Replace,
+    SupersededAvailable,
+    SupersededTooEarly,
+    /// The pod's node is no longer eligible.
+    Moved,
+}
+
+/// The reason for which a pod may be deleted; `None` if it must stay.
+fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Option<DeletionReason> {
+    let target = pod.target.as_deref()?;
+    if oracle::has_finished(pod) {
+        return Some(DeletionReason::Free);
+    }
+    let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(DeletionReason::Free) };
+    if !oracle::may_keep_pod(set, node) || (!pod.bound && !oracle::is_eligible(set, node)) {
+        return Some(DeletionReason::Free);
+    }
+    let is_new = view.has_current_template(set, pod);
+    let others: Vec<_> =
+        view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::is_live(it)).collect();
+    let senior = |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
+    match set.rollout {
+        Rollout::Surge(_) => {
+            if others.iter().any(|it| view.has_current_template(set, it) == is_new && senior(it, pod)) {
+                return Some(DeletionReason::Free);
+            }
+            if is_new {
+                return None;
+            }
+            let new: Vec<_> = others.iter().filter(|it| view.has_current_template(set, it)).collect();
+            if new.iter().any(|it| oracle::is_available(set, it, clock)) {
+                return Some(DeletionReason::SupersededAvailable);
+            }
+            if !new.is_empty() {
+                return Some(if oracle::is_ready(pod) {
+                    DeletionReason::SupersededTooEarly
+                } else {
+                    DeletionReason::Free
+                });
+            }
+            let kept = stays_despite_taint(view, set, pod, clock);
+            (!oracle::is_eligible(set, node) && !kept)
+                .then(|| if oracle::is_ready(pod) { DeletionReason::Moved } else { DeletionReason::Free })
+        }
+        Rollout::Drain(_) | Rollout::OnDelete => {
+            if others.iter().any(|it| senior(it, pod)) {
+                return Some(DeletionReason::Free);
+            }
+            if is_new || set.rollout == Rollout::OnDelete || stays_despite_taint(view, set, pod, clock) {
+                return None;
+            }
+            if oracle::is_lost(node, view.current_revision_created(set)) {
+                return None;
+            }
+            Some(if oracle::is_ready(pod) { DeletionReason::Replace } else { DeletionReason::Free })
+        }
+    }
+}
+
+/// Whether an old pod stays because neither it nor the template tolerates a taint of its node.
+fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -> bool {
+    let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
+    if oracle::is_eligible(set, node) {
+        return false;
+    }
+    node.taints.iter().any(|it| {
+        it.effect == muster_api::taints::TaintEffect::NoSchedule
+            && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+            && !oracle::is_tolerated(&pod.tolerations, it)
+            && !oracle::is_tolerated(&set.template.tolerations, it)
+    })
+}

@@ -1,0 +1,122 @@
+//! S: invariants that hold after every step.
+
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::{Kind, Rollout, Set, Watched};
+
+use super::Checks;
+use super::oracle::{self, ClusterView};
+use crate::server::{SimCommit, SimServer, store_key_prefix};
+
+impl Checks {
+    /// Checks S1, S2 and W16 on a new commit.
+    pub(super) fn check_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
+        match (&commit.fact, commit.kind) {
+            (Some(Watched::Pod(pod)), _) => {
+                let set = server.sets.values().find(|it| pod.owner.as_ref() == Some(&it.uid)).cloned();
+                if let (Some(set), Some(node)) = (set, pod.target.clone()) {
+                    self.check_one_pod_per_node(server, &set, &node, now);
+                }
+                self.check_owners(server, commit);
+            }
+            (Some(Watched::Revision(revision)), _) => {
+                let before =
+                    server.facts_between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
+                let changed = before.into_iter().flatten().any(|it| match it {
+                    Watched::Revision(it) => it.uid == revision.uid && it.data != revision.data,
+                    _ => false,
+                });
+                if changed {
+                    self.report_violation("W16", || format!("the data of {} has changed", revision.key));
+                }
+                self.check_owners(server, commit);
+            }
+            _ => {}
+        }
+    }
+
+    /// S1: at most one pod per node; with surge an old and a new one, and at most two terminating pods of a revision.
+    fn check_one_pod_per_node(
+        &mut self,
+        server: &SimServer,
+        set: &Set,
+        node: &muster_api::text::Text,
+        now: Time,
+    ) {
+        if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_excused(now) {
+            return;
+        }
+        let view = ClusterView::current(server);
+        let here: Vec<_> =
+            view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it)).cloned().collect();
+        let crowded = match set.rollout {
+            Rollout::Surge(_) => {
+                let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
+                let same = live.iter().any(|a| live.iter().any(|b| a.uid != b.uid && a.hash() == b.hash()));
+                let leaving = here.iter().filter(|it| it.deleting);
+                let crowd =
+                    leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
+                same || 2 < live.len() || crowd
+            }
+            Rollout::Drain(_) | Rollout::OnDelete => 1 < here.len(),
+        };
+        if crowded {
+            let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
+            self.report_violation("S1", || format!("too many pods of {} on {node}: {names:?}", set.key));
+        }
+    }
+
+    /// S2: an object has at most one controller, in the same namespace.
+    fn check_owners(&mut self, server: &SimServer, commit: &SimCommit) {
+        let Some(object) = server.object(commit.kind, &commit.key) else { return };
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        let controllers: Vec<_> =
+            owners.into_iter().flatten().filter(|it| it["controller"] == true).collect();
+        let elsewhere = controllers.iter().any(|owner| {
+            let set = server.sets.values().find(|it| owner["uid"] == *it.uid);
+            set.is_some_and(|it| it.key.namespace != commit.key.namespace)
+        });
+        if 1 < controllers.len() || elsewhere {
+            self.report_violation("S2", || format!("{} has the controllers {controllers:?}", commit.key));
+        }
+    }
+
+    /// S4: a watch delivers events in order, once and without a gap.
+    pub fn check_delivered_event(
+        &mut self,
+        server: &SimServer,
+        replica: usize,
+        kind: Kind,
+        cursor: u64,
+        revision: u64,
+    ) {
+        let same_again = cursor == revision;
+        let missed =
+            server.log.iter().rev().take_while(|it| cursor < it.revision).filter(|it| it.kind == kind);
+        let mut missed = missed.filter(|it| it.revision < revision);
+        // An event that was replaced by a later change of the same object is not a gap.
+        let key = server
+            .log
+            .binary_search_by_key(&revision, |it| it.revision)
+            .ok()
+            .map(|at| server.log[at].key.clone());
+        let gap = missed.any(|it| Some(&it.key) != key.as_ref());
+        if (revision < cursor && !same_again) || gap {
+            self.report_violation("S4", || {
+                format!(
+                    "replica {replica} was at r{cursor} of {} and got r{revision}",
+                    store_key_prefix(kind)
+                )
+            });
+        }
+    }
+
+    /// S4 on the store itself: its revision is that of the last commit.
+    pub fn check_store_revision(&mut self, server: &SimServer, _now: Time) {
+        let counted = server.log.last().map_or(muster_store::Store::FIRST_REVISION, |it| it.revision);
+        if server.store.revision() != counted {
+            self.report_violation("S4", || {
+                format!("the store is at r{}, its last commit was r{counted}", server.store.revision())
+            });
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! W: invariants of writes, checked on the server's state when the write arrives.
+
+use std::time::Duration;
+
+use muster_api::time::Time;
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::Step;
+use muster_engine::daemonset::why::Why;
+use serde_json::{Value, json};
+
+use super::oracle::{self, ClusterView};
+use super::{Checks, PlanBasis, is_namespace_terminating, is_rejected};
+use crate::server::{Actor, SimServer};
+
+/// The permissions of the controller's ClusterRole: verb, kind and subresource.
+const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
+    ("get", Kind::Sets, None),
+    ("update", Kind::Sets, Some("status")),
+    ("list", Kind::Pods, None),
+    ("create", Kind::Pods, None),
+    ("delete", Kind::Pods, None),
+    ("patch", Kind::Pods, None),
+    ("get", Kind::Revisions, None),
+    ("create", Kind::Revisions, None),
+    ("delete", Kind::Revisions, None),
+    ("patch", Kind::Revisions, None),
+];
+
+impl Checks {
+    /// Checks a request before the server applies it. `body` is the request body.
+    pub fn check_request(
+        &mut self,
+        server: &SimServer,
+        decided: &PlanBasis,
+        set: &Set,
+        call: &Call,
+        body: &Value,
+        now: Time,
+    ) {
+        self.check_permission(set, call);
+        let leads = self.holder == Some((decided.replica, decided.life));
+        self.check_leader(decided.replica, leads, now);
+        match call {
+            Call::CreatePod { node, .. } => {
+                self.check_at_most_one(server, decided, set, node, now);
+                self.check_slow_start(decided, set);
+                self.check_new_pod(set, node, body);
+                self.check_new_pod_hash(server, decided, set, body);
+            }
+            Call::DeletePod { pod, why } => {
+                if let Why::Failed { .. } | Why::Succeeded = why {
+                    self.check_backoff(server, decided, set, pod);
+                }
+                if body["preconditions"]["uid"] != *pod.uid {
+                    self.report_violation("W4", || format!("{} is deleted without its UID", pod.key));
+                }
+            }
+            Call::Claim(claim) if !claim.adopts() => self.check_release(set, body),
+            Call::Claim(claim) => {
+                if body["metadata"]["uid"].is_null() || body["metadata"]["resourceVersion"].is_null() {
+                    self.report_violation("W9", || format!("{claim:?} without uid and resourceVersion"));
+                }
+                let alive =
+                    decided.rechecked.as_ref().is_some_and(|(uid, deleting)| *uid == set.uid && !deleting);
+                if !alive {
+                    self.report_violation("W9", || format!("{claim:?} without reading the set first"));
+                }
+            }
+            Call::PutStatus { of, .. } => self.check_status_write(server, decided, of, body),
+            _ => {}
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn check_applied_request(
+        &mut self,
+        server: &SimServer,
+        decided: &PlanBasis,
+        set: &Set,
+        call: &Call,
+        outcome: &Outcome,
+        before: u64,
+        now: Time,
+    ) {
+        let key = (decided.replica, decided.plan.set.key.clone());
+        if let (Call::CreatePod { node, .. }, Some(batches)) = (call, self.batches.get_mut(&key)) {
+            batches.in_flight = batches.in_flight.saturating_sub(1);
+            batches.failed |= is_rejected(outcome);
+            if !is_rejected(outcome) {
+                *self.summary.entry((node.clone(), "create")).or_default() += 1;
+            }
+        }
+        if let (Call::DeletePod { pod, .. }, false) = (call, is_rejected(outcome)) {
+            let node = pod.target.clone().unwrap_or_default();
+            *self.summary.entry((node, "delete")).or_default() += 1;
+            self.check_budget(server, decided, set, pod, now);
+        }
+        if let (Call::PutStatus { .. }, Outcome::Refused(Refusal::Conflict)) = (call, outcome)
+            && let Some(batches) = self.batches.get_mut(&key)
+        {
+            batches.status_refused = true;
+        }
+        if let Outcome::Refused(refusal) = outcome
+            && is_namespace_terminating(refusal)
+        {
+            return;
+        }
+        let changed = before < server.revision();
+        if !changed
+            && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::Step(_))
+            && !is_rejected(outcome)
+        {
+            self.report_violation("L9", || format!("{call:?} changed nothing"));
+        }
+        let collided = matches!(outcome, Outcome::Refused(Refusal::AlreadyExists));
+        if let (Call::Step(Step::Create { name, .. }), false, false) = (call, is_rejected(outcome), collided)
+        {
+            let expected = name.starts_with(&format!("{}-", set.key.name));
+            let named = server.revisions.values().any(|it| {
+                it.key.name == *name && it.hash().is_some_and(|hash| name.ends_with(hash.as_ref()))
+            });
+            if !expected || !named {
+                self.report_violation("W15", || format!("revision {name} is not named after set and hash"));
+            }
+        }
+    }
+
+    /// W10: a release removes the set's own owner reference, and nothing else.
+    fn check_release(&mut self, set: &Set, body: &Value) {
+        let meta = &body["metadata"];
+        let only = json!([{"$patch": "delete", "uid": set.uid.as_ref()}]);
+        let known = ["uid", "resourceVersion", "ownerReferences"];
+        let more = meta.as_object().is_none_or(|it| it.keys().any(|key| !known.contains(&key.as_str())));
+        let elsewhere = body.as_object().is_none_or(|it| it.keys().any(|key| key != "metadata"));
+        if meta["ownerReferences"] != only || meta["uid"].is_null() || more || elsewhere {
+            self.report_violation("W10", || {
+                format!("a release that changes more than the owner reference: {body}")
+            });
+        }
+    }
+
+    /// W17: the controller's ClusterRole allows the request.
+    fn check_permission(&mut self, set: &Set, call: &Call) {
+        let (verb, target) = (manifest::verb(call), manifest::target(set, call));
+        let asked = (verb.as_str(), target.kind, target.subresource);
+        if !CONTROLLER_PERMISSIONS.contains(&asked) {
+            self.report_violation("W17", || format!("{asked:?} is not in the role"));
+        }
+    }
+
+    /// W2: at most one pod per node, despite crashes and stale caches. Pods that a user or the garbage collector
+    /// changed after the plan was made are ignored.
+    fn check_at_most_one(
+        &mut self,
+        server: &SimServer,
+        decided: &PlanBasis,
+        set: &Set,
+        node: &str,
+        now: Time,
+    ) {
+        if self.is_excused(now) {
+            return;
+        }
+        let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
+        let view = ClusterView::current(server);
+        let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
+        let theirs = |key: &muster_api::meta::ObjectKey| {
+            let mut later =
+                server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
+            later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))
+        };
+        let here: Vec<_> = view
+            .pods_on(current, node)
+            .filter(|it| !oracle::is_deleted_and_finished(it) && !theirs(&it.key))
+            .cloned()
+            .collect();
+        let both_surge = matches!(set.rollout, Rollout::Surge(_));
+        let hash = &decided.plan.hash;
+        let crowded = if both_surge {
+            let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
+            1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
+        } else {
+            !here.is_empty()
+        };
+        if crowded {
+            let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
+            self.report_violation("W2", || {
+                format!("a pod of {} is created on {node}, which already has {names:?}", set.key)
+            });
+        }
+    }
+
+    /// W5 on the actual state: the number of nodes whose available pod a rollout deleted, and that have had none since,
+    /// is within the budget.
+    fn check_budget(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod, now: Time) {
+        let (clock, hash) = (decided.clock, &decided.plan.hash);
+        let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
+        let view = ClusterView::current(server);
+        let hashes = view.current_hashes(&current);
+        let is_up = |pod: &Pod| {
+            let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
+            oracle::is_live(pod)
+                && if is_new { oracle::is_available(&current, pod, clock) } else { oracle::is_ready(pod) }
+        };
+        let eligible: std::collections::BTreeSet<_> =
+            view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
+        self.taken_down.retain(|(uid, node), _| {
+            *uid != current.uid
+                || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
+        });
+        let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
+        let was_up = oracle::is_available(&current, pod, clock) && !view.has_current_template(&current, pod);
+        let drained = matches!(set.rollout, Rollout::Drain(_)) && set.generation == current.generation;
+        let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
+        if was_up && drained && !still_up {
+            self.taken_down.insert((current.uid.clone(), node), hash.clone());
+        }
+        if !drained {
+            return;
+        }
+        let taken = self.taken_down.iter().filter(|((uid, _), of)| *uid == current.uid && *of == hash);
+        let taken = taken.count();
+        let desired = eligible.len();
+        let allowed = oracle::rollout_budget(set, desired).max(1);
+        if allowed < taken && !self.is_excused(now) && !self.may_budget_have_shrunk(server, set) {
+            self.report_violation("W5", || {
+                format!(
+                    "the rollout of {} has made {taken} nodes unavailable, {allowed} are allowed",
+                    set.key
+                )
+            });
+        }
+    }
+
+    /// Whether the budget may have become smaller since the deletes: a percentage of fewer nodes, or a changed
+    /// strategy.
+    fn may_budget_have_shrunk(&self, server: &SimServer, set: &Set) -> bool {
+        let edited = server.log.iter().any(|it| {
+            it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
+        });
+        let percent =
+            matches!(set.rollout, Rollout::Drain(muster_engine::daemonset::facts::Share::Percent(_)));
+        let resized = edited && count_strategies(server, set) > 1;
+        percent || resized
+    }
+
+    /// W3: a new pod has the labels, owner, affinity, tolerations and spec that the template demands.
+    fn check_new_pod(&mut self, set: &Set, node: &str, body: &Value) {
+        let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
+        let meta = &body["metadata"];
+        let mut labels = template["metadata"]["labels"].clone();
+        labels["controller-revision-hash"] = meta["labels"]["controller-revision-hash"].clone();
+        if let Some(generation) = set.template_generation {
+            labels["pod-template-generation"] = generation.to_string().into();
+        }
+        let owner = json!([{
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.key.name.as_ref(), "uid": set.uid.as_ref(),
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let affinity =
+            &body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let pinned = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+        let tolerations = body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let tolerates = |key: &str, effect: &str| {
+            tolerations
+                .iter()
+                .any(|it| it["key"] == key && it["effect"] == effect && it["operator"] == "Exists")
+        };
+        let automatic = [
+            ("node.kubernetes.io/not-ready", "NoExecute"),
+            ("node.kubernetes.io/unreachable", "NoExecute"),
+            ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+            ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+            ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+            ("node.kubernetes.io/unschedulable", "NoSchedule"),
+        ];
+        let missing = automatic.iter().find(|(key, effect)| !tolerates(key, effect));
+        let on_host = template["spec"]["hostNetwork"] == true;
+        let network_is_right = !on_host || tolerates("node.kubernetes.io/network-unavailable", "NoSchedule");
+        let preferred = |spec: &Value| {
+            let mut affinity = spec["affinity"].clone();
+            if let Some(it) = affinity["nodeAffinity"].as_object_mut() {
+                it.remove("requiredDuringSchedulingIgnoredDuringExecution");
+            }
+            affinity["nodeAffinity"] =
+                affinity["nodeAffinity"].as_object().cloned().unwrap_or_default().into();
+            affinity
+        };
+        let rest = |spec: &Value| {
+            let mut spec = spec.clone();
+            if let Some(it) = spec.as_object_mut() {
+                it.remove("tolerations");
+                it.remove("affinity");
+            }
+            spec
+        };
+        let wrong = if meta["labels"] != labels {
+            Some("labels")
+        } else if meta["ownerReferences"] != owner {
+            Some("owner")
+        } else if *affinity != pinned {
+            Some("affinity")
+        } else if missing.is_some() || !network_is_right {
+            Some("tolerations")
+        } else if preferred(&body["spec"]) != preferred(&template["spec"]) {
+            Some("preferred affinity of the template")
+        } else if rest(&body["spec"]) != rest(&template["spec"]) {
+            Some("other fields of the template")
+        } else if meta["namespace"] != *set.key.namespace
+            || meta["generateName"] != format!("{}-", set.key.name)
+        {
+            Some("name")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.report_violation("W3", || format!("a new pod for {node} has wrong {wrong}: {body}"));
+        }
+    }
+
+    /// S5: the hash of a new pod is that of a revision with the pod's template.
+    fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
+        let hash = body["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
+        let view = ClusterView::at_revisions(server, &decided.snapshot);
+        let found = view.revisions_of(set).any(|it| {
+            it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::is_equivalent_revision(set, it)
+        });
+        if !found {
+            self.report_violation("S5", || {
+                format!(
+                    "the hash {hash} of a new pod of {} is not that of a revision of its template",
+                    set.key
+                )
+            });
+        }
+    }
+
+    /// Checks W11 and S3 on a status write.
+    fn check_status_write(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set, body: &Value) {
+        let guards = &body["metadata"];
+        if guards["uid"] != *of.uid
+            || guards["resourceVersion"].as_str() != Some(&of.resource_version.to_string())
+        {
+            self.report_violation("W11", || {
+                format!("the status of {} is written without uid and resourceVersion", of.key)
+            });
+        }
+        let status = &body["status"];
+        let number = |name: &str| status[name].as_i64().unwrap_or(0);
+        let observed = number("observedGeneration");
+        if observed < of.status.observed_generation || of.generation < observed {
+            self.report_violation("W11", || {
+                format!(
+                    "observedGeneration {observed}, was {}, generation {}",
+                    of.status.observed_generation, of.generation
+                )
+            });
+        }
+        let raised = of.status.observed_generation < observed;
+        if raised && (observed != decided.plan.set.generation || decided.plan.hash.is_empty()) {
+            self.report_violation("W11", || {
+                format!("observedGeneration {observed} was not fully reconciled")
+            });
+        }
+        let collisions = status["collisionCount"].as_i64().unwrap_or(0);
+        let before = i64::from(of.status.collisions.unwrap_or(0));
+        if collisions < before || before + 1 < collisions {
+            self.report_violation("W15", || format!("collisionCount goes from {before} to {collisions}"));
+        }
+        if before < collisions {
+            self.check_collision(server, decided, of);
+        }
+        let there = server.object(Kind::Sets, &of.key).map(|it| it["status"].clone()).unwrap_or_default();
+        let foreign =
+            there["conditions"].as_array().into_iter().flatten().filter(|it| it["type"] == "StatusUpdate");
+        let kept = |it: &Value| status["conditions"].as_array().into_iter().flatten().any(|ours| ours == it);
+        let same_version = server.resource_version(Kind::Sets, &of.key) == of.resource_version;
+        if same_version
+            && (!foreign.clone().all(kept) || there["ofANewerCluster"] != status["ofANewerCluster"])
+        {
+            self.report_violation("W11", || format!("status fields of another client are lost: {status}"));
+        }
+        let (desired, current) = (number("desiredNumberScheduled"), number("currentNumberScheduled"));
+        let (ready, available) = (number("numberReady"), number("numberAvailable"));
+        let (updated, unavailable) = (number("updatedNumberScheduled"), number("numberUnavailable"));
+        let ordered = 0 <= available && available <= ready && ready <= current && current <= desired;
+        if !ordered
+            || current < updated
+            || unavailable != desired - available
+            || number("numberMisscheduled") < 0
+        {
+            self.report_violation("S3", || format!("the counts are inconsistent: {status}"));
+        }
+        let key = (decided.replica, decided.plan.set.key.clone());
+        if let Some(batches) = self.batches.get_mut(&key) {
+            batches.status_puts += 1;
+            if 2 < batches.status_puts {
+                self.report_violation("W14", || {
+                    format!("a third status write of {} in one reconcile", of.key)
+                });
+            }
+        }
+    }
+
+    /// W15: the collision count rises only if another revision has the name of the new one.
+    fn check_collision(&mut self, server: &SimServer, decided: &PlanBasis, of: &Set) {
+        let name = decided.plan.steps.iter().find_map(|it| match it {
+            Step::Create { name, .. } => Some(name.clone()),
+            _ => None,
+        });
+        let Some(name) = name else {
+            return self
+                .report_violation("W15", || format!("{}: a collision without a new revision", of.key));
+        };
+        if of.status.collisions != decided.plan.set.status.collisions {
+            self.report_violation("W15", || format!("{}: the collision count was already increased", of.key));
+        }
+        let existing =
+            server.revisions.values().find(|it| it.key.name == name && it.key.namespace == of.key.namespace);
+        let ours = existing.is_some_and(|it| {
+            it.owner.as_ref() == Some(&of.uid) && it.data == decided.plan.set.template.data
+        });
+        if ours {
+            self.report_violation("W15", || {
+                format!("{name} is no collision: it is the revision of the template")
+            });
+        }
+    }
+
+    /// W14 (slow start): creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure.
+    fn check_slow_start(&mut self, decided: &PlanBasis, set: &Set) {
+        let key = (decided.replica, set.key.clone());
+        let Some(batches) = self.batches.get_mut(&key) else { return };
+        if batches.in_flight == 0 && batches.sent_in_batch == batches.batch {
+            // The previous batch is complete.
+            let failed = batches.failed;
+            batches.batch *= 2;
+            batches.sent_in_batch = 0;
+            if failed {
+                return self.report_violation("W14", || {
+                    format!("{}: creates continue after a failed batch", set.key)
+                });
+            }
+        }
+        batches.in_flight += 1;
+        batches.sent_in_batch += 1;
+        if batches.batch < batches.sent_in_batch {
+            let batch = batches.batch;
+            self.report_violation("W14", || format!("{}: more than {batch} creates in one batch", set.key));
+        }
+    }
+
+    /// W14 (failed-pod backoff): finished pods of a node are deleted after 1 s, 2 s, 4 s …, within one process.
+    fn check_backoff(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, pod: &Pod) {
+        let Some(node) = pod.target.clone() else { return };
+        if server
+            .pods
+            .get(&pod.key)
+            .is_none_or(|it| it.uid != pod.uid || it.resource_version != pod.resource_version)
+        {
+            return;
+        }
+        let id = (decided.replica, decided.life, set.uid.clone(), set.generation, node.clone());
+        let now = decided.clock;
+        match self.failures.get(&id).copied() {
+            Some((last, doublings)) if now.since(last) <= Duration::from_secs(1800) && last <= now => {
+                let wait = Duration::from_secs(1 << doublings.min(9)).min(Duration::from_secs(900));
+                // The backoff starts with the response, slightly after the delete.
+                if now.since(last) + Duration::from_millis(1) < wait {
+                    self.report_violation("W14", || {
+                        format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last))
+                    });
+                }
+                self.failures.insert(id, (now, doublings + 1));
+            }
+            _ => drop(self.failures.insert(id, (now, 0))),
+        }
+    }
+}
+
+/// Number of distinct update strategies that a set has had.
+fn count_strategies(server: &SimServer, set: &Set) -> usize {
+    let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
+    let mut seen: Vec<Rollout> = Vec::new();
+    for fact in versions.into_iter().flatten() {
+        if let muster_engine::daemonset::facts::Watched::Set(it) = fact
+            && it.uid == set.uid
+            && !seen.contains(&it.rollout)
+        {
+            seen.push(it.rollout);
+        }
+    }
+    seen.len()
+}

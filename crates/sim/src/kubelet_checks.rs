@@ -1,0 +1,168 @@
+//! Invariants of a kubelet's actions for one pod. The rules are written independently of the engine, so that the engine
+//! does not check itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::kubelet::pod::{Action, Outcome, ProbeKind, RuntimeState, State};
+use serde_json::Value;
+
+/// Checks the actions of a kubelet for one pod.
+#[derive(Debug, Default)]
+pub struct KubeletChecks {
+    /// IDs of containers whose startup probe has passed; kept when the kubelet restarts.
+    started_containers: BTreeSet<Text>,
+    /// Actions in progress. This and the following fields are reset when the kubelet restarts.
+    in_progress: Vec<Action>,
+    restarts: BTreeMap<Text, RestartHistory>,
+    hooks: BTreeSet<Text>,
+    end_by: Option<Time>,
+    phase: u8,
+}
+
+/// The restarts of one container of the spec.
+#[derive(Debug)]
+struct RestartHistory {
+    /// ID of the exited container that was last replaced.
+    after: Text,
+    at: Time,
+    count: u32,
+}
+
+/// Tolerance: grace periods are counted in whole seconds.
+const GRACE_TOLERANCE: Duration = Duration::from_secs(1);
+
+impl KubeletChecks {
+    /// A new kubelet process starts, and finds this pod status.
+    pub fn on_kubelet_start(&mut self, status: &Value) {
+        let passed = std::mem::take(&mut self.started_containers);
+        *self = Self { started_containers: passed, phase: phase_rank(status), ..Self::default() };
+    }
+
+    /// The kubelet has learned that all containers must be stopped by this time.
+    pub fn set_stop_deadline(&mut self, at: Time) {
+        self.end_by = Some(self.end_by.map_or(at, |it| it.min(at)));
+    }
+
+    /// Checks an action that the kubelet starts.
+    pub fn check_action(
+        &mut self,
+        action: &Action,
+        spec: &Value,
+        seen: &RuntimeState,
+        now: Time,
+    ) -> Result<(), String> {
+        if self.in_progress.contains(action) {
+            return Err(format!("{action}: started again while it is in progress"));
+        }
+        self.in_progress.push(action.clone());
+        match action {
+            Action::Start { container, .. } => self.check_restart_backoff(container, seen, now),
+            Action::Probe { container, id, probe, .. } => {
+                self.check_probe_allowed(container, id, *probe, spec)
+            }
+            Action::Stop { id, grace, pre_stop, .. } => self.check_stop_allowed(id, *grace, *pre_stop, now),
+            Action::Report(patch) => self.check_phase_order(&patch["status"]),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn on_response(&mut self, action: &Action) {
+        self.in_progress.retain(|it| it != action);
+    }
+
+    /// Records the outcome of an action.
+    pub fn on_outcome(&mut self, action: &Action, outcome: &Outcome) {
+        if let (Action::Probe { id, probe: ProbeKind::Startup, .. }, Outcome::Probed { passed: true, .. }) =
+            (action, outcome)
+        {
+            self.started_containers.insert(id.clone());
+        }
+    }
+
+    /// Crash-loop backoff: an exited container restarts immediately, then after 10 s, 20 s and so on up to 5 min.
+    fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
+        let all = seen.containers.iter().filter(|it| it.name == *name);
+        let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
+        let State::Exited { finished, .. } = last.state else { return Ok(()) };
+        let before = self.restarts.remove(name);
+        if let Some(before) = before.as_ref().filter(|it| it.after == last.id) {
+            // The previous attempt to start the container failed, and is repeated.
+            let RestartHistory { after, at, count } = before;
+            self.restarts
+                .insert(name.clone(), RestartHistory { after: after.clone(), at: *at, count: *count });
+            return Ok(());
+        }
+        let ran_long = |it: &RestartHistory| Duration::from_secs(600) < finished.since(it.at);
+        let count = before.filter(|it| !ran_long(it)).map_or(0, |it| it.count);
+        let waits = [0, 10, 20, 40, 80, 160, 300];
+        let wait = waits[usize::try_from(count).unwrap_or(0).min(waits.len() - 1)];
+        if now < finished + Duration::from_secs(wait) {
+            return Err(format!(
+                "{name} restarts before its backoff of {wait} s has passed (restart {count})"
+            ));
+        }
+        self.restarts
+            .insert(name.clone(), RestartHistory { after: last.id.clone(), at: now, count: count + 1 });
+        Ok(())
+    }
+
+    fn check_probe_allowed(
+        &self,
+        name: &Text,
+        id: &Text,
+        probe: ProbeKind,
+        spec: &Value,
+    ) -> Result<(), String> {
+        let lists = ["initContainers", "containers"].into_iter().filter_map(|it| spec[it].as_array());
+        let container = lists.flatten().find(|it| it["name"] == **name);
+        let starts_slowly = container.is_some_and(|it| it["startupProbe"].is_object());
+        let has_started = !starts_slowly || self.started_containers.contains(id);
+        match probe {
+            ProbeKind::Liveness | ProbeKind::Readiness if !has_started => {
+                Err(format!("{name} is probed before its startup probe has passed"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_stop_allowed(
+        &mut self,
+        id: &Text,
+        grace: Duration,
+        hook: bool,
+        now: Time,
+    ) -> Result<(), String> {
+        if hook && !self.hooks.insert(id.clone()) {
+            return Err(format!("the preStop hook of {id} runs twice"));
+        }
+        match self.end_by {
+            Some(by) if by.max(now) + GRACE_TOLERANCE < now + grace => Err(format!(
+                "{id} gets a grace period of {grace:?}, which ends {:?} after the pod's deadline",
+                (now + grace).since(by)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The phase of a pod only advances: Pending, Running, then Succeeded or Failed.
+    fn check_phase_order(&mut self, status: &Value) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.phase, phase_rank(status));
+        let has_ended = 2 <= before;
+        if self.phase < before || (has_ended && self.phase != before) {
+            return Err(format!("the phase goes back from rank {before} to {}", status["phase"]));
+        }
+        Ok(())
+    }
+}
+
+fn phase_rank(status: &Value) -> u8 {
+    match status["phase"].as_str() {
+        Some("Running") => 1,
+        Some("Succeeded") => 2,
+        Some("Failed") => 3,
+        _ => 0,
+    }
+}

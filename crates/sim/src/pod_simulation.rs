@@ -1,0 +1,715 @@
+//! Simulation of one pod on one node: runs the shipped rules of `engine::kubelet::pod` with a slow and failing runtime,
+//! crashing containers, a crashing kubelet, and users who change and delete the pod.
+//!
+//! In the first phase everything may fail, and safety is checked at every step. Then all faults stop, and the pod must
+//! converge. Then it is deleted, and nothing of it may remain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::kubelet::pod::{
+    Action, Container, Ending, Host, Object, Outcome, Pod, Restart, RuntimeState, State,
+};
+use serde_json::{Value, json};
+
+use crate::container_runtime::{SimRuntime, is_running_state};
+use crate::kubelet_checks::KubeletChecks;
+use crate::rng::Rng;
+use crate::server::apply_patch;
+
+/// Runs a seed. The error describes the violation and contains the trace.
+pub fn run_pod_seed(seed: u64) -> Result<(), String> {
+    let mut stage = PodSimulation::from_seed(seed);
+    stage.run_all_phases().map_err(|why| {
+        let PodSimulation { object, trace, .. } = &stage;
+        format!("seed {seed}: {why}\n{}\n{}", object, trace.join("\n"))
+    })
+}
+
+/// Duration of the phase with faults, and the time to converge afterwards, which is longer than the longest backoff.
+const POD_FAULTS_DURATION: Duration = Duration::from_secs(600);
+const POD_CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(700);
+/// Maximum number of steps in one phase; more mean a hot loop.
+const PHASE_STEPS_MAX: usize = 100_000;
+
+/// A scheduled step of the simulation.
+#[derive(Debug)]
+enum PodTask {
+    /// The runtime or the API server executes an action.
+    Execute {
+        life: u64,
+        action: Action,
+    },
+    /// The outcome of an action reaches the kubelet.
+    Respond {
+        life: u64,
+        action: Action,
+        outcome: Outcome,
+    },
+    /// A container exits on its own.
+    Exit {
+        id: Text,
+        code: i32,
+    },
+    /// The kubelet queries the state of the runtime.
+    QueryRuntime {
+        life: u64,
+    },
+    /// The state of the runtime reaches the kubelet.
+    RuntimeQueried {
+        life: u64,
+        seen: RuntimeState,
+    },
+    /// The watch delivers the current object, or its deletion.
+    Watch {
+        life: u64,
+    },
+    Wake {
+        life: u64,
+    },
+    /// Injects a fault or a user action.
+    Chaos,
+    /// The kubelet starts.
+    StartKubelet,
+}
+
+/// The simulation of one pod.
+struct PodSimulation {
+    rng: Rng,
+    now: Time,
+    tasks: BTreeMap<(Time, u64), PodTask>,
+    sequence: u64,
+    uid: Text,
+    /// The pod on the API server.
+    object: Value,
+    exists: bool,
+    machine: SimRuntime,
+    /// The running kubelet's state of the pod; `None` while the kubelet is down.
+    agent: Option<Pod>,
+    /// Number of kubelet starts and crashes; tasks of an earlier kubelet process are ignored.
+    life: u64,
+    /// The kubelet has seen that the pod is deleted or being deleted.
+    has_seen_deletion: bool,
+    /// Time of the next scheduled sync.
+    wake_at: Option<Time>,
+    has_faults: bool,
+    restart: Restart,
+    /// Exit codes of containers, by name: they decide whether a restart is allowed.
+    exit_codes: BTreeMap<Text, Vec<i32>>,
+    /// Sandboxes in which a main container has started.
+    started_sandboxes: BTreeSet<Text>,
+    /// Name and attempt of every container that was started.
+    started_attempts: BTreeSet<(Text, u32)>,
+    judge: KubeletChecks,
+    trace: Vec<String>,
+}
+
+/// Names of the init containers, and whether each is a sidecar.
+const INIT_CONTAINERS: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
+const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
+
+impl PodSimulation {
+    fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let restarts =
+            [(Restart::Always, "Always"), (Restart::OnFailure, "OnFailure"), (Restart::Never, "Never")];
+        let (restart, policy) = restarts[usize::try_from(rng.below(3)).unwrap_or(0)];
+        let image = |name: &str| json!({"name": name, "image": format!("{name}:1")});
+        let init = INIT_CONTAINERS.map(|(name, is_sidecar)| {
+            let mut container = image(name);
+            if is_sidecar {
+                container["restartPolicy"] = "Always".into();
+                container["startupProbe"] = json!({"exec": {}, "periodSeconds": 3, "failureThreshold": 20});
+            }
+            container
+        });
+        let count = usize::try_from(rng.below(4)).unwrap_or(0);
+        let mut main = MAIN_CONTAINERS.map(image);
+        main[0]["readinessProbe"] = json!({"exec": {}, "periodSeconds": 20});
+        main[1]["livenessProbe"] = json!({"exec": {}, "periodSeconds": 30, "failureThreshold": 2});
+        if rng.chance(500) {
+            main[1]["startupProbe"] = json!({"exec": {}, "periodSeconds": 2, "failureThreshold": 10});
+        }
+        if rng.chance(300) {
+            main[0]["lifecycle"] = json!({"postStart": {"exec": {}}, "preStop": {"exec": {}}});
+        }
+        let object = json!({
+            "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1},
+            "spec": {
+                "restartPolicy": policy,
+                "terminationGracePeriodSeconds": rng.below(40),
+                "initContainers": init[..count].to_vec(),
+                "containers": main.to_vec(),
+            },
+            "status": {"phase": "Pending"},
+        });
+        Self {
+            rng,
+            now: Time::from_secs(1_000_000),
+            tasks: BTreeMap::new(),
+            sequence: 0,
+            uid: "u".into(),
+            object,
+            exists: true,
+            machine: SimRuntime::default(),
+            agent: None,
+            life: 0,
+            has_seen_deletion: false,
+            wake_at: None,
+            has_faults: true,
+            restart,
+            exit_codes: BTreeMap::new(),
+            started_sandboxes: BTreeSet::new(),
+            started_attempts: BTreeSet::new(),
+            judge: KubeletChecks::default(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn run_all_phases(&mut self) -> Result<(), String> {
+        self.schedule_task(0, PodTask::StartKubelet);
+        self.schedule_task(100, PodTask::Chaos);
+        self.run_for(POD_FAULTS_DURATION)?;
+        self.has_faults = false;
+        if self.agent.is_none() {
+            self.schedule_task(0, PodTask::StartKubelet);
+        }
+        self.run_for(POD_CONVERGENCE_TIMEOUT)?;
+        if self.exists {
+            self.check_converged()?;
+            self.trace_line("the pod is deleted");
+            self.mark_deleted(30);
+            self.run_for(POD_CONVERGENCE_TIMEOUT)?;
+        }
+        if self.exists {
+            return Err("the pod was deleted, but still exists on the API server".into());
+        }
+        if let Some(uid) = self.machine.pod_uids().next() {
+            return Err(format!(
+                "the pod is deleted from the API server, but the runtime still has {:?}",
+                self.machine.runtime_state(uid, 0)
+            ));
+        }
+        match &self.agent {
+            Some(pod) if !pod.is_over() => {
+                Err("nothing of the pod is left, but the kubelet keeps its state".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) -> Result<(), String> {
+        let end = self.now + span;
+        let mut steps = 0;
+        while let Some(((at, _), _)) = self.tasks.first_key_value() {
+            if end < *at {
+                break;
+            }
+            let ((at, _), task) = self.tasks.pop_first().expect("there is a first");
+            self.now = self.now.max(at);
+            self.execute_task(task)?;
+            steps += 1;
+            if PHASE_STEPS_MAX < steps {
+                return Err("a hot loop".into());
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn schedule_task(&mut self, millis: u64, task: PodTask) {
+        self.sequence += 1;
+        self.tasks.insert((self.now + Duration::from_millis(millis), self.sequence), task);
+    }
+
+    fn trace_line(&mut self, what: impl Into<String>) {
+        let at = self.now.as_micros() / 1000 - 1_000_000_000;
+        self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
+    }
+
+    fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
+        let life = self.life;
+        match task {
+            PodTask::StartKubelet => self.start_kubelet(),
+            PodTask::Chaos => self.inject_random_fault(),
+            PodTask::Exit { id, code } => self.exit_container(&id, code),
+            PodTask::Execute { life: of, action } => self.apply_action(of, action)?,
+            PodTask::Respond { life: of, action, outcome } if of == life => {
+                self.trace_line(format!("  {action}: {}", outcome_summary(&outcome)));
+                let now = self.now;
+                self.judge.on_response(&action);
+                if let Some(pod) = &mut self.agent {
+                    pod.done(&action, outcome, now);
+                }
+                self.schedule_runtime_query(1);
+                self.sync_pod()?;
+            }
+            PodTask::QueryRuntime { life: of } if of == life => {
+                if let Some(pod) = &self.agent {
+                    let seen = self.machine.runtime_state(&self.uid, pod.mark());
+                    let late = self.rng.between(1, if self.has_faults { 300 } else { 10 });
+                    self.schedule_task(late, PodTask::RuntimeQueried { life, seen });
+                }
+            }
+            PodTask::RuntimeQueried { life: of, seen } if of == life => {
+                let now = self.now;
+                if let Some(pod) = &mut self.agent {
+                    pod.update_runtime_state(seen, now);
+                }
+                self.sync_pod()?;
+            }
+            PodTask::Watch { life: of } if of == life => {
+                let (now, object) = (self.now, self.parsed_pod());
+                self.observe_deletion();
+                if let Some(pod) = &mut self.agent {
+                    if self.exists { pod.update_spec(object, now) } else { pod.gone(now) }
+                }
+                self.sync_pod()?;
+            }
+            PodTask::Wake { life: of } if of == life && self.wake_at.is_some_and(|at| at <= self.now) => {
+                self.wake_at = None;
+                self.sync_pod()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn parsed_pod(&self) -> Arc<Object> {
+        Arc::new(Object::from_value(&self.object).expect("it is a pod"))
+    }
+
+    fn start_kubelet(&mut self) {
+        if self.agent.is_some() {
+            return;
+        }
+        self.life += 1;
+        self.trace_line(format!("kubelet {} starts", self.life));
+        self.judge.on_kubelet_start(&self.object["status"]);
+        self.observe_deletion();
+        let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
+        self.agent = Some(if self.exists {
+            Pod::new(self.parsed_pod(), host, self.now)
+        } else {
+            Pod::orphan(ObjectKey::new("default", "p"), self.uid.clone(), host, self.now)
+        });
+        self.wake_at = None;
+        self.schedule_runtime_query(1);
+    }
+
+    /// The kubelet sees the current object: whether the pod is being deleted, and its deadline.
+    fn observe_deletion(&mut self) {
+        let meta = &self.object["metadata"];
+        let is_deleted = meta["deletionTimestamp"].is_string();
+        self.has_seen_deletion = !self.exists || is_deleted;
+        let grace_s = match (self.exists, is_deleted) {
+            (false, _) => Some(2),
+            (true, true) => meta["deletionGracePeriodSeconds"].as_u64(),
+            (true, false) => None,
+        };
+        if let Some(grace_s) = grace_s {
+            self.judge.set_stop_deadline(self.now + Duration::from_secs(grace_s));
+        }
+    }
+
+    fn schedule_runtime_query(&mut self, late: u64) {
+        self.schedule_task(late, PodTask::QueryRuntime { life: self.life });
+    }
+
+    fn sync_pod(&mut self) -> Result<(), String> {
+        let (now, life) = (self.now, self.life);
+        let Some(pod) = &mut self.agent else { return Ok(()) };
+        let sync = pod.sync(now);
+        if let Some(at) = sync.wake_at
+            && self.wake_at.is_none_or(|before| at < before)
+        {
+            self.wake_at = Some(at);
+            let late = u64::try_from(at.since(now).as_millis()).unwrap_or(u64::MAX) + 1;
+            self.schedule_task(late, PodTask::Wake { life });
+        }
+        for action in sync.actions {
+            self.trace_line(match &action {
+                Action::Report(patch) => format!("report {}", patch["status"]),
+                action => action.to_string(),
+            });
+            let seen = self.machine.runtime_state(&self.uid, 0);
+            self.judge.check_action(&action, &self.object["spec"], &seen, now)?;
+            let begins = matches!(action, Action::Start { .. } | Action::RunSandbox { .. });
+            if begins && self.has_seen_deletion {
+                return Err(format!("{action}: but the pod is being deleted"));
+            }
+            let slow = if self.has_faults { 1500 } else { 50 };
+            let late = self.rng.between(1, slow);
+            self.schedule_task(late, PodTask::Execute { life, action });
+        }
+        Ok(())
+    }
+
+    /// The runtime or the API server executes an action, even if the kubelet that sent it has crashed meanwhile.
+    fn apply_action(&mut self, life: u64, action: Action) -> Result<(), String> {
+        let failed = Outcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
+        let fails = self.has_faults && self.rng.chance(120);
+        // Some calls take effect although they return an error.
+        let outcome = if fails && self.rng.chance(600) {
+            failed
+        } else {
+            let outcome = self.execute_on_target(life, &action)?;
+            self.judge.on_outcome(&action, &outcome);
+            if fails { failed } else { outcome }
+        };
+        let late = self.rng.between(1, if self.has_faults { 400 } else { 10 });
+        self.schedule_task(late, PodTask::Respond { life, action, outcome });
+        Ok(())
+    }
+
+    fn execute_on_target(&mut self, life: u64, action: &Action) -> Result<Outcome, String> {
+        let now = self.now;
+        match action {
+            Action::Start { container, sandbox, attempt, .. } => {
+                let before = self.machine.runtime_state(&self.uid, 0);
+                let image: Text = format!("{container}:1").into();
+                let outcome =
+                    self.machine.execute_action(&self.uid.clone(), action, &image, now).expect("it starts");
+                if let Outcome::Started { id } = &outcome {
+                    self.check_start_allowed(container, sandbox, *attempt, &before)?;
+                    self.schedule_exit(&id.clone(), container);
+                }
+                return Ok(outcome);
+            }
+            Action::Stop { container, .. } => self.check_stop_order(life, container)?,
+            _ => {}
+        }
+        if let Some(outcome) = self.machine.execute_action(&self.uid.clone(), action, &"".into(), now) {
+            self.record_exit_codes();
+            return Ok(outcome);
+        }
+        Ok(match action {
+            Action::FindImage { .. } if self.rng.chance(300) => Outcome::Absent,
+            Action::FindImage { .. } => Outcome::Present,
+            Action::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            Action::Probe { .. } => {
+                let passed = !self.has_faults || self.rng.chance(800);
+                Outcome::Probed { passed, message: "no".into() }
+            }
+            Action::Report(patch) => {
+                let before = self.object["status"].clone();
+                if self.exists {
+                    apply_patch(&mut self.object, patch);
+                }
+                if self.object["status"] != before {
+                    self.schedule_watch_event();
+                }
+                Outcome::Done
+            }
+            Action::Delete => {
+                if self.exists {
+                    self.check_delete_allowed()?;
+                    self.trace_line("the pod is deleted from the API server");
+                    self.exists = false;
+                    self.schedule_watch_event();
+                }
+                Outcome::Done
+            }
+            _ => Outcome::Done,
+        })
+    }
+
+    /// Checks that a container may start now.
+    fn check_start_allowed(
+        &mut self,
+        name: &Text,
+        sandbox: &Text,
+        attempt: u32,
+        before: &RuntimeState,
+    ) -> Result<(), String> {
+        let running =
+            |name: &str| before.containers.iter().any(|it| *it.name == *name && is_running_state(&it.state));
+        if running(name) {
+            return Err(format!("two containers {name} are running"));
+        }
+        if !self.started_attempts.insert((name.clone(), attempt)) {
+            return Err(format!("attempt {attempt} of {name} is started twice"));
+        }
+        let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
+        let place = INIT_CONTAINERS[..init].iter().position(|(it, _)| **it == **name);
+        let in_sandbox = |name: &str| {
+            let all = before.containers.iter().filter(|it| *it.name == *name && it.sandbox == *sandbox);
+            all.max_by_key(|it| it.attempt)
+        };
+        let has_ended_well = |it: &Container| matches!(it.state, State::Exited { code: 0, .. });
+        if !self.started_sandboxes.contains(sandbox) {
+            for (earlier, is_sidecar) in &INIT_CONTAINERS[..place.unwrap_or(init)] {
+                let last = in_sandbox(earlier);
+                let has_finished = last.is_some_and(|it| *is_sidecar || has_ended_well(it));
+                if !has_finished {
+                    return Err(format!("{name} starts before {earlier} has finished"));
+                }
+            }
+        }
+        match place {
+            Some(place) if !INIT_CONTAINERS[place].1 => {
+                if self.started_sandboxes.contains(sandbox) || in_sandbox(name).is_some_and(has_ended_well) {
+                    return Err(format!("{name} starts again after it had finished"));
+                }
+                let failed = in_sandbox(name).is_some();
+                if failed && self.restart == Restart::Never {
+                    return Err(format!("{name} failed, but starts again"));
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.started_sandboxes.insert(sandbox.clone());
+                let codes = self.exit_codes.get(name).into_iter().flatten();
+                if let Some(code) = codes.into_iter().find(|it| !is_restarted(self.restart, **it)) {
+                    return Err(format!("{name} exited with {code}, but starts again"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the order of termination: a sidecar is stopped after all main containers.
+    fn check_stop_order(&self, life: u64, name: &str) -> Result<(), String> {
+        let seen = self.machine.runtime_state(&self.uid, 0);
+        let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
+        let is_broken = !seen.sandboxes.iter().any(|it| it.is_ready);
+        let main = seen
+            .containers
+            .iter()
+            .find(|it| MAIN_CONTAINERS.contains(&&*it.name) && is_running_state(&it.state));
+        match main {
+            Some(main) if name == "proxy" && is_deleted && !is_broken && !self.has_faults => {
+                Err(format!("proxy is stopped before {}", main.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_delete_allowed(&self) -> Result<(), String> {
+        if self.machine.is_running(&self.uid) {
+            return Err("the pod is deleted from the API server while it is running".into());
+        }
+        let status = &self.object["status"];
+        let lists = ["initContainerStatuses", "containerStatuses"];
+        let said = lists.into_iter().filter_map(|it| status[it].as_array()).flatten();
+        let is_open = |it: &&Value| it["containerID"].is_string() && !it["state"]["terminated"].is_object();
+        if let Some(open) = said.into_iter().find(is_open).filter(|_| !self.has_faults) {
+            return Err(format!(
+                "the pod is deleted from the API server without this container's exit: {open}"
+            ));
+        }
+        let phase = status["phase"].as_str();
+        if matches!(phase, Some("Failed" | "Succeeded")) {
+            return Ok(());
+        }
+        Err(format!("the pod is deleted from the API server in phase {phase:?}"))
+    }
+
+    /// Schedules the exit of a started container, if it exits on its own.
+    fn schedule_exit(&mut self, id: &Text, name: &Text) {
+        let is_init = INIT_CONTAINERS.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
+        let ends = is_init || self.restart != Restart::Always && &**name != "proxy";
+        let code = if self.has_faults && self.rng.chance(300) { 1 } else { 0 };
+        if ends || (self.has_faults && self.rng.chance(300)) {
+            let late = self.rng.between(100, 20_000);
+            self.schedule_task(late, PodTask::Exit { id: id.clone(), code });
+        }
+    }
+
+    fn schedule_watch_event(&mut self) {
+        let version =
+            self.object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
+        self.object["metadata"]["resourceVersion"] = (version.unwrap_or(0) + 1).to_string().into();
+        let late = self.rng.between(1, if self.has_faults { 2000 } else { 20 });
+        self.schedule_task(late, PodTask::Watch { life: self.life });
+    }
+
+    fn increment_generation(&mut self) {
+        let generation = self.object["metadata"]["generation"].as_u64().unwrap_or(0);
+        self.object["metadata"]["generation"] = (generation + 1).into();
+    }
+
+    fn mark_deleted(&mut self, grace_s: u64) {
+        self.object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
+        self.object["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
+        self.increment_generation();
+        self.schedule_watch_event();
+    }
+
+    fn inject_random_fault(&mut self) {
+        if !self.has_faults {
+            return;
+        }
+        let late = self.rng.between(100, 20_000);
+        self.schedule_task(late, PodTask::Chaos);
+        let (now, uid) = (self.now, self.uid.clone());
+        match self.rng.below(1000) {
+            0..250 => {
+                let seen = self.machine.runtime_state(&uid, 0);
+                let running: Vec<Text> = seen
+                    .containers
+                    .iter()
+                    .filter(|it| is_running_state(&it.state))
+                    .map(|it| it.id.clone())
+                    .collect();
+                if let Some(id) = self.rng.pick(&running).cloned() {
+                    let code = if self.rng.chance(500) { 137 } else { 0 };
+                    self.exit_container(&id, code);
+                }
+            }
+            250..320 => {
+                self.trace_line("the sandbox dies");
+                self.machine.crash_sandboxes(&uid, now);
+                self.record_exit_codes();
+                self.schedule_runtime_query(5);
+            }
+            320..470 if self.agent.is_some() => {
+                self.trace_line("the kubelet crashes");
+                self.agent = None;
+                self.life += 1;
+                let late = self.rng.between(1, 5_000);
+                self.schedule_task(late, PodTask::StartKubelet);
+            }
+            470..490 => {
+                self.trace_line("the pod is deleted");
+                let grace_s = self.rng.below(30);
+                self.mark_deleted(grace_s);
+            }
+            490..500 => {
+                self.trace_line("the pod is deleted by force");
+                self.exists = false;
+                self.schedule_watch_event();
+            }
+            500..520 if self.restart == Restart::Always => {
+                let image = format!("web:{}", self.rng.between(1, 3));
+                self.trace_line(format!("web is to be {image}"));
+                self.object["spec"]["containers"][1]["image"] = image.into();
+                self.increment_generation();
+                self.schedule_watch_event();
+            }
+            520..530 => {
+                if let Some(pod) = &mut self.agent {
+                    let ending = Ending {
+                        reason: "Evicted".into(),
+                        message: "too much".into(),
+                        grace: None,
+                        is_rejection: false,
+                        is_disruption: true,
+                    };
+                    pod.end(ending, now);
+                    self.trace_line("the pod is evicted");
+                }
+            }
+            530..600 => self.schedule_runtime_query(1),
+            _ => {}
+        }
+    }
+
+    fn exit_container(&mut self, id: &Text, code: i32) {
+        self.trace_line(format!("{id} exits with {code}"));
+        self.machine.exit_container(&self.uid.clone(), id, code, self.now);
+        self.record_exit_codes();
+        self.schedule_runtime_query(5);
+    }
+
+    fn record_exit_codes(&mut self) {
+        let seen = self.machine.runtime_state(&self.uid, 0);
+        for container in seen.containers {
+            if let State::Exited { code, .. } = container.state {
+                let codes = self.exit_codes.entry(container.name).or_default();
+                if !codes.contains(&code) {
+                    codes.push(code);
+                }
+            }
+        }
+    }
+
+    /// Checks that the pod has converged after all faults have stopped.
+    fn check_converged(&self) -> Result<(), String> {
+        let status = &self.object["status"];
+        let phase = status["phase"].as_str().unwrap_or_default();
+        let seen = self.machine.runtime_state(&self.uid, 0);
+        let running: BTreeSet<&str> =
+            seen.containers.iter().filter(|it| is_running_state(&it.state)).map(|it| &*it.name).collect();
+        let mut wanted: BTreeSet<&str> = MAIN_CONTAINERS.into_iter().collect();
+        let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
+        wanted.extend(
+            INIT_CONTAINERS[..init].iter().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| *name),
+        );
+        match phase {
+            "Failed" | "Succeeded" if running.is_empty() => {}
+            "Running" if running == wanted => {
+                let conditions = status["conditions"].as_array().into_iter().flatten();
+                let is_ready =
+                    conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+                if !is_ready {
+                    return Err(format!("all containers are running, but the pod is not Ready: {status}"));
+                }
+            }
+            _ => return Err(format!("the phase is {phase}, but the running containers are {running:?}")),
+        }
+        let (observed, generation) = (&status["observedGeneration"], &self.object["metadata"]["generation"]);
+        if phase == "Running" && observed != generation {
+            return Err(format!("observedGeneration is {observed}, but the generation is {generation}"));
+        }
+        if self.restart == Restart::Always && phase == "Succeeded" {
+            return Err("the pod has finished, but its restartPolicy is Always".into());
+        }
+        for container in seen.containers.iter().filter(|it| is_running_state(&it.state)) {
+            let lists = ["containerStatuses", "initContainerStatuses"];
+            let said = lists.iter().filter_map(|it| status[it].as_array()).flatten();
+            let said = said.into_iter().find(|it| it["name"] == *container.name);
+            let said =
+                said.ok_or_else(|| format!("{} is running, but has no container status", container.name))?;
+            if said["containerID"] != format!("sim://{}", container.id)
+                || said["restartCount"] != container.attempt
+            {
+                return Err(format!("the container status of {} is wrong: {said}", container.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the restart policy restarts a container with this exit code. Written independently of the engine.
+fn is_restarted(restart: Restart, code: i32) -> bool {
+    match (restart, code) {
+        (Restart::Always, _) => true,
+        (Restart::OnFailure, 0) | (Restart::Never, _) => false,
+        (Restart::OnFailure, _) => true,
+    }
+}
+
+/// The reason that the agent gives when an action fails.
+fn failure_reason(action: &Action) -> &'static str {
+    match action {
+        Action::FindImage { .. } => "ImageInspectError",
+        Action::Pull { .. } => "ErrImagePull",
+        Action::Start { .. } => "CreateContainerError",
+        _ => "Failed",
+    }
+}
+
+fn outcome_summary(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed { message, .. } => message,
+        Outcome::Probed { passed: false, .. } => "did not pass",
+        Outcome::Absent => "absent",
+        _ => "done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Enough for most pairs of faults to meet: an action that fails, an agent that dies, a sandbox that breaks.
+    #[test]
+    fn a_pod_on_its_node() {
+        for seed in 0..200 {
+            super::run_pod_seed(seed).unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+}

@@ -1,0 +1,582 @@
+//! The storage backend of a single server: a queue, one writer thread and a [`Log`].
+//!
+//! The writer takes all queued commits as one batch. Each commit is checked against the state and the earlier commits
+//! of the batch, and gets the next revision. The log makes the batch durable; then the batch is published, watches are
+//! notified, and the callers get their results.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::backend::{
+    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommitted, OnFailure, OnFresh, PublishedStore,
+};
+use crate::usage::{namespace_of, object_bytes};
+use crate::{
+    CommitConflict, CommitEvent, Compaction, Expect, KeyChange, Log, LogError, LogRow, Revision, Store,
+    StoreLimits, StoredObject, Window, WriteClass,
+};
+
+/// Maximum number of commits in one batch, which share one fsync.
+const BATCH_MAX: usize = 512;
+
+/// Maximum number of history commits that are removed from the log in one transaction on a full disk, where a larger
+/// transaction might not fit.
+const COMPACT_BATCH_MAX: usize = 256;
+
+/// Bytes by which one commit may still grow a [`WriteClass::System`] record on a full disk: a longer number, another
+/// condition.
+const SYSTEM_GROWTH_MAX: isize = 1024;
+
+/// The handle of the backend; dropping it stops the writer thread.
+pub(crate) struct LocalBackend(Arc<BackendState>);
+
+/// State shared by the backend's handle and the writer thread.
+struct BackendState {
+    published: Arc<PublishedStore>,
+    queue: Mutex<CommitQueue>,
+    queue_max: usize,
+    /// Notifies the writer thread of new commits and of the end.
+    queued: Condvar,
+    /// Notifies callers of [`Backend::close`] that the writer thread has ended.
+    ended: Condvar,
+    /// Commits that were trimmed from the history in memory and are still in the log, in order.
+    trimmed: Mutex<VecDeque<TrimmedCommit>>,
+}
+
+/// The commits that wait for the writer thread.
+#[derive(Default)]
+struct CommitQueue {
+    waiting: VecDeque<(Commit, OnCommitted)>,
+    end: Option<WriterEnd>,
+    has_ended: bool,
+}
+
+/// Why the writer thread ended.
+enum WriterEnd {
+    Closed,
+    Failed(LogError),
+}
+
+/// A commit that was trimmed from the history, with what is needed to find its superfluous rows in the log.
+#[derive(Clone, Copy)]
+struct TrimmedCommit {
+    revision: Revision,
+    before: Option<Revision>,
+    is_delete: bool,
+}
+
+impl LocalBackend {
+    pub(crate) fn open(
+        mut log: impl Log + 'static,
+        options: DbOptions,
+    ) -> Result<(Arc<PublishedStore>, Self), LogError> {
+        let DbOptions { window, limits, queue_max, on_commit, on_failure } = options;
+        let mut trimmed = VecDeque::new();
+        let store = load_store(&mut log, window, &mut trimmed)?;
+        let log_floor = log.history_floor()?;
+        let published = PublishedStore::new(store, on_commit);
+        let shared = Arc::new(BackendState {
+            published: published.clone(),
+            queue: Mutex::default(),
+            queue_max,
+            queued: Condvar::new(),
+            ended: Condvar::new(),
+            trimmed: Mutex::new(trimmed),
+        });
+        let writer = LogWriter { log: Box::new(log), log_floor, shared: shared.clone(), limits };
+        thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer.run(on_failure))
+            .map_err(|error| LogError::Writer { why: error.to_string() })?;
+        Ok((published, Self(shared)))
+    }
+}
+
+impl Backend for LocalBackend {
+    fn commit(&self, commit: Commit, done: OnCommitted) {
+        let shared = &self.0;
+        let mut queue = shared.lock_queue();
+        let refused = match &queue.end {
+            Some(end) => Some(end.to_commit_error()),
+            None if shared.queue_max <= queue.waiting.len() => Some(CommitError::QueueFull),
+            None => None,
+        };
+        if let Some(refused) = refused {
+            drop(queue);
+            return done(Err(refused));
+        }
+        queue.waiting.push_back((commit, done));
+        drop(queue);
+        shared.queued.notify_one();
+    }
+
+    /// Succeeds immediately: a commit is published before it is acknowledged, and no other server writes.
+    fn fresh(&self, done: OnFresh) {
+        done(Ok(()));
+    }
+
+    fn compact(&self, floor: Revision) {
+        self.0.published.compact(floor, |events| self.0.record_trimmed(events));
+    }
+
+    fn close(&self) {
+        let mut queue = self.0.request_close();
+        while !queue.has_ended {
+            queue = self.0.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for LocalBackend {
+    fn drop(&mut self) {
+        drop(self.0.request_close());
+    }
+}
+
+impl WriterEnd {
+    fn to_commit_error(&self) -> CommitError {
+        let why = match self {
+            Self::Closed => "it was closed".to_owned(),
+            Self::Failed(error) => error.to_string(),
+        };
+        CommitError::Failed { why }
+    }
+}
+
+// Poisoned locks are still used: no panic can leave the queue or the trimmed commits half changed.
+impl BackendState {
+    fn lock_queue(&self) -> MutexGuard<'_, CommitQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_trimmed(&self) -> MutexGuard<'_, VecDeque<TrimmedCommit>> {
+        self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_trimmed(&self, events: &[Arc<CommitEvent>]) {
+        self.lock_trimmed().extend(events.iter().map(|it| TrimmedCommit::from_event(it)));
+    }
+
+    fn request_close(&self) -> MutexGuard<'_, CommitQueue> {
+        let mut queue = self.lock_queue();
+        queue.end.get_or_insert(WriterEnd::Closed);
+        self.queued.notify_one();
+        queue
+    }
+}
+
+impl TrimmedCommit {
+    fn from_event(event: &CommitEvent) -> Self {
+        Self {
+            revision: event.revision,
+            before: event.previous_object().map(|it| it.modified),
+            is_delete: matches!(event.change, KeyChange::Delete { .. }),
+        }
+    }
+}
+
+impl Compaction {
+    fn from_commits(commits: impl IntoIterator<Item = TrimmedCommit>) -> Option<Self> {
+        let mut compaction = None;
+        for it in commits {
+            let compaction = compaction.get_or_insert_with(|| Self { floor: it.revision, rows: Vec::new() });
+            compaction.floor = it.revision;
+            compaction.rows.extend(it.before);
+            compaction.rows.extend(it.is_delete.then_some(it.revision));
+        }
+        compaction
+    }
+}
+
+/// The writer thread, which owns the log.
+struct LogWriter {
+    log: Box<dyn Log>,
+    /// The revision after which the log's history begins. After a full disk it is above the floor of the history in
+    /// memory.
+    log_floor: Revision,
+    shared: Arc<BackendState>,
+    limits: StoreLimits,
+}
+
+impl LogWriter {
+    fn run(self, on_failure: OnFailure) {
+        // Declared before the writer and so dropped after it: when `close` returns, the log is closed, even after a
+        // panic.
+        let _ended = EndNotifier(self.shared.clone());
+        let mut writer = self;
+        let failed = loop {
+            let Some(batch) = writer.next_batch() else { break None };
+            if let Err(error) = writer.write_batch(batch) {
+                break Some(error);
+            }
+        };
+        if let Some(error) = failed {
+            let mut queue = writer.shared.lock_queue();
+            queue.end = Some(WriterEnd::Failed(error.clone()));
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            for (_, done) in waiting {
+                done(Err(WriterEnd::Failed(error.clone()).to_commit_error()));
+            }
+            on_failure(&error);
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<Vec<(Commit, OnCommitted)>> {
+        let mut queue = self.shared.lock_queue();
+        loop {
+            let many = queue.waiting.len().min(BATCH_MAX);
+            if 0 < many {
+                return Some(queue.waiting.drain(..many).collect());
+            }
+            if queue.end.is_some() {
+                return None;
+            }
+            queue = self.shared.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Writes and publishes a batch. A returned error ends the writer thread.
+    fn write_batch(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
+        let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let has_reserve = self.has_reserve()?;
+        let mut outcomes = self.check_batch(&mut commits, |_| true, has_reserve);
+        let mut written = self.append_outcomes(&outcomes);
+        // Rule: on a full disk deletes still succeed: they free disk space, and only they may use the reserve.
+        let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::DiskFull));
+        if may_retry(&written) && self.drop_log_history()? {
+            restore_indexes(&mut commits, &outcomes);
+            outcomes = self.check_batch(&mut commits, |_| true, has_reserve);
+            written = self.append_outcomes(&outcomes);
+        }
+        if may_retry(&written) && commits.iter().any(Commit::is_deletion) {
+            restore_indexes(&mut commits, &outcomes);
+            outcomes = self.check_batch(&mut commits, Commit::is_deletion, false);
+            written = self.append_compacted(&outcomes);
+            if may_retry(&written) && 1 < commits.len() {
+                // A smaller transaction may fit on the disk.
+                restore_indexes(&mut commits, &outcomes);
+                let mut first: Vec<_> = commits.into_iter().zip(dones).collect();
+                let second = first.split_off(first.len() / 2);
+                self.write_batch(first)?;
+                return self.write_batch(second);
+            }
+            while may_retry(&written) && self.log.release_reserve() {
+                written = self.append_compacted(&outcomes);
+            }
+        }
+        let outcomes = dones.into_iter().zip(outcomes);
+        if let Err(error) = written {
+            let refusal = match &error {
+                LogError::DiskFull => CommitError::DiskFull,
+                LogError::Busy { .. } => CommitError::Busy { why: error.to_string() },
+                _ => WriterEnd::Failed(error.clone()).to_commit_error(),
+            };
+            // Commits with a conflict get this error too: they may conflict with a commit of this batch that was not
+            // written.
+            outcomes.for_each(|(done, _)| done(Err(refusal.clone())));
+            return if error.is_transient() { Ok(()) } else { Err(error) };
+        }
+        let (dones, outcomes): (Vec<_>, Vec<_>) = outcomes.unzip();
+        let events = committed_events(&outcomes);
+        if !events.is_empty() {
+            self.shared.published.publish(&events, |trimmed| self.shared.record_trimmed(trimmed));
+        }
+        for (done, outcome) in dones.into_iter().zip(outcomes) {
+            done(outcome);
+        }
+        match self.log.run_maintenance() {
+            Err(error) if !error.is_transient() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the commits of a batch and returns the event or error of each. Commits that `may` rejects get
+    /// [`CommitError::DiskFull`].
+    fn check_batch(
+        &self,
+        commits: &mut [Commit],
+        may: impl Fn(&Commit) -> bool,
+        has_reserve: bool,
+    ) -> Vec<Result<Arc<CommitEvent>, CommitError>> {
+        let store = self.shared.published.read();
+        let mut pending = PendingBatch {
+            store: &store,
+            limits: self.limits,
+            has_reserve,
+            bytes: store.usage().total_bytes(),
+            namespaces: HashMap::new(),
+            changed: HashMap::new(),
+            revision: store.revision(),
+        };
+        commits
+            .iter_mut()
+            .map(|it| if may(it) { pending.check_and_add(it) } else { Err(CommitError::DiskFull) })
+            .collect()
+    }
+
+    fn append_outcomes(
+        &mut self,
+        outcomes: &[Result<Arc<CommitEvent>, CommitError>],
+    ) -> Result<(), LogError> {
+        let events = committed_events(outcomes);
+        if events.is_empty() { Ok(()) } else { self.append_events(&events) }
+    }
+
+    fn append_events(&mut self, events: &[Arc<CommitEvent>]) -> Result<(), LogError> {
+        // Rows are removed slightly faster than the history grows, so that the log does not lag behind, and in small
+        // portions, so that no commit waits long for the compaction.
+        let many = 2 * events.len() + 16;
+        // On a full disk, the log may already have removed commits that are still in the history.
+        self.raise_log_floor(self.log_floor);
+        let compaction = Compaction::from_commits(self.shared.lock_trimmed().iter().take(many).copied());
+        self.log.append(events, compaction.as_ref())?;
+        if let Some(compaction) = compaction {
+            self.raise_log_floor(compaction.floor);
+        }
+        Ok(())
+    }
+
+    /// Rule: on a full disk the log holds the state without history, so that a delete frees pages and writes no value.
+    /// The history in memory stays and watches continue; after a restart a watch from an earlier revision gets 410
+    /// Expired.
+    fn append_compacted(
+        &mut self,
+        outcomes: &[Result<Arc<CommitEvent>, CommitError>],
+    ) -> Result<(), LogError> {
+        let events = committed_events(outcomes);
+        let Some(compaction) =
+            Compaction::from_commits(events.iter().map(|it| TrimmedCommit::from_event(it)))
+        else {
+            return Ok(());
+        };
+        self.compact_log()?;
+        self.log.append(&events, Some(&compaction))?;
+        self.raise_log_floor(compaction.floor);
+        Ok(())
+    }
+
+    /// Whether there is disk space for more than deletes. On a full disk, frees the space of the log's history first.
+    fn has_reserve(&mut self) -> Result<bool, LogError> {
+        Ok(self.log.has_reserve() || self.drop_log_history()? && self.log.has_reserve())
+    }
+
+    /// Removes the history from the log; returns `false` if that freed nothing.
+    fn drop_log_history(&mut self) -> Result<bool, LogError> {
+        match self.compact_log() {
+            Err(error) if error.is_transient() => Ok(false),
+            done => done,
+        }
+    }
+
+    /// Removes the rows that the log holds only for its history; returns `false` if there were none.
+    fn compact_log(&mut self) -> Result<bool, LogError> {
+        let mut has_removed = false;
+        while let Some(compaction) = self.next_log_compaction() {
+            self.log.append(&[], Some(&compaction))?;
+            self.raise_log_floor(compaction.floor);
+            has_removed |= !compaction.rows.is_empty();
+        }
+        Ok(has_removed)
+    }
+
+    /// The compaction of the oldest commits in the log: first those trimmed from the history in memory, then those
+    /// still in it.
+    fn next_log_compaction(&self) -> Option<Compaction> {
+        let store = self.shared.published.read();
+        let trimmed = self.shared.lock_trimmed();
+        let history = store
+            .commits_since("", store.history_floor())
+            .into_iter()
+            .flatten()
+            .map(|it| TrimmedCommit::from_event(it));
+        let commits = trimmed.iter().copied().chain(history);
+        Compaction::from_commits(
+            commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACT_BATCH_MAX),
+        )
+    }
+
+    fn raise_log_floor(&mut self, floor: Revision) {
+        assert!(self.log_floor <= floor, "the floor of the log never falls");
+        self.log_floor = floor;
+        let mut trimmed = self.shared.lock_trimmed();
+        while trimmed.front().is_some_and(|it| it.revision <= floor) {
+            trimmed.pop_front();
+        }
+    }
+}
+
+impl LogError {
+    /// Whether the error is temporary: nothing was written or lost, and the next write may succeed.
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::DiskFull | Self::Busy { .. })
+    }
+}
+
+/// Marks the writer thread as ended when dropped, also after a panic.
+struct EndNotifier(Arc<BackendState>);
+
+impl Drop for EndNotifier {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock_queue();
+        if thread::panicking() {
+            queue.end = Some(WriterEnd::Failed(LogError::Writer { why: "it panicked".into() }));
+        }
+        queue.waiting.clear();
+        queue.has_ended = true;
+        self.0.ended.notify_all();
+    }
+}
+
+fn committed_events(outcomes: &[Result<Arc<CommitEvent>, CommitError>]) -> Vec<Arc<CommitEvent>> {
+    outcomes.iter().flatten().cloned().collect()
+}
+
+fn restore_indexes(commits: &mut [Commit], outcomes: &[Result<Arc<CommitEvent>, CommitError>]) {
+    for (commit, outcome) in commits.iter_mut().zip(outcomes) {
+        commit.restore_index(outcome);
+    }
+}
+
+impl Commit {
+    fn is_deletion(&self) -> bool {
+        self.class == WriteClass::Deletion || matches!(self.write, CommitWrite::Delete)
+    }
+
+    /// Restores the index that [`PendingBatch::check_and_add`] moved out of the commit.
+    fn restore_index(&mut self, outcome: &Result<Arc<CommitEvent>, CommitError>) {
+        if let (CommitWrite::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
+            && let KeyChange::Put { now, .. } = &event.change
+        {
+            *index = now.index.clone();
+        }
+    }
+}
+
+/// The state including the commits of the current batch that were checked so far.
+struct PendingBatch<'a> {
+    store: &'a Store,
+    limits: StoreLimits,
+    has_reserve: bool,
+    /// Bytes of the store; `namespaces` has the bytes of each changed namespace.
+    bytes: usize,
+    namespaces: HashMap<Box<str>, usize>,
+    changed: HashMap<Arc<str>, Option<Arc<StoredObject>>>,
+    revision: Revision,
+}
+
+impl PendingBatch<'_> {
+    fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
+        if let Some((key, revision)) = &commit.within {
+            Expect::At(*revision).check_precondition(self.get(key).as_ref())?;
+        }
+        let before = self.get(&commit.key);
+        commit.expect.check_precondition(before.as_ref())?;
+        let revision = self.revision + 1;
+        let event = match &mut commit.write {
+            CommitWrite::Put { index, expires_s, draft } => {
+                let value = draft.with_revision(revision);
+                let growth = growth_bytes(&commit.key, value.len(), before.as_deref());
+                self.check_limits(&commit.key, commit.class, growth)?;
+                CommitEvent::put(revision, &commit.key, before, value, std::mem::take(index), *expires_s)
+            }
+            CommitWrite::Delete => CommitEvent::delete(revision, before.ok_or(CommitConflict::Missing)?),
+        };
+        self.revision = revision;
+        let now = match &event.change {
+            KeyChange::Put { now, .. } => Some(now.clone()),
+            KeyChange::Delete { .. } => None,
+        };
+        self.update_usage(&event.key, now.as_deref(), event.previous_object());
+        self.changed.insert(event.key.clone(), now);
+        Ok(event)
+    }
+
+    fn check_limits(&self, key: &str, class: WriteClass, growth: isize) -> Result<(), CommitError> {
+        let is_small = class == WriteClass::System && growth <= SYSTEM_GROWTH_MAX;
+        if 0 < growth && !self.has_reserve && !is_small && class != WriteClass::Deletion {
+            return Err(CommitError::DiskFull);
+        }
+        if self.limits == StoreLimits::UNLIMITED {
+            return Ok(());
+        }
+        let namespace = namespace_of(key).map(|it| (it, self.namespace_bytes(it)));
+        Ok(self.limits.check_growth(class, growth, self.bytes, namespace)?)
+    }
+
+    fn update_usage(&mut self, key: &str, now: Option<&StoredObject>, before: Option<&Arc<StoredObject>>) {
+        if self.limits == StoreLimits::UNLIMITED {
+            return;
+        }
+        let (more, less) = (now.map_or(0, object_bytes), before.map_or(0, |it| object_bytes(it)));
+        self.bytes = self.bytes + more - less;
+        if let Some(namespace) = namespace_of(key) {
+            let bytes = self.namespace_bytes(namespace) + more - less;
+            self.namespaces.insert(namespace.into(), bytes);
+        }
+    }
+
+    fn namespace_bytes(&self, namespace: &str) -> usize {
+        let pending = self.namespaces.get(namespace).copied();
+        pending.unwrap_or_else(|| self.store.usage().namespace_bytes(namespace))
+    }
+
+    fn get(&self, key: &str) -> Option<Arc<StoredObject>> {
+        match self.changed.get(key) {
+            Some(pending) => pending.clone(),
+            None => self.store.get(key).cloned(),
+        }
+    }
+}
+
+/// The number of bytes by which a write grows its record.
+fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) -> isize {
+    let (now, before) = (key.len() + value_bytes, before.map_or(0, object_bytes));
+    isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
+}
+
+/// Reads and verifies the whole log, and returns its last revision.
+pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
+    Ok(load_store(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
+}
+
+/// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each other are
+/// damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after the floor is a
+/// lost row.
+fn load_store(
+    log: &mut dyn Log,
+    window: Window,
+    trimmed: &mut VecDeque<TrimmedCommit>,
+) -> Result<Store, LogError> {
+    let floor = log.history_floor()?;
+    let mut store = Store::empty_at(floor, window);
+    log.load(&mut |row| {
+        let before = store.get(&row.key).cloned();
+        let LogRow { revision, key, is_delete, created, expires_s, index, value } = row;
+        let damaged = |why: &str| Err(format!("{why}, at revision {revision}"));
+        if revision <= floor {
+            if is_delete || before.is_some() {
+                return damaged("a commit before the floor was not removed");
+            }
+            store.restore_object(StoredObject { key, value, index, created, modified: revision, expires_s });
+            return Ok(());
+        }
+        if revision != store.revision() + 1 {
+            return damaged("the commit before this one is missing");
+        }
+        if created != before.as_ref().map_or(revision, |it| it.created) {
+            return damaged("an older commit to the same key is missing");
+        }
+        store.apply_commit(match (is_delete, before) {
+            (false, before) => CommitEvent::put(revision, &key, before, value, index, expires_s),
+            (true, Some(before)) => {
+                CommitEvent::new(revision, key, KeyChange::Delete { before, last: value })
+            }
+            (true, None) => return damaged("the deleted key did not exist"),
+        });
+        store.trim_history(|event| trimmed.push_back(TrimmedCommit::from_event(&event)));
+        Ok(())
+    })?;
+    Ok(store)
+}

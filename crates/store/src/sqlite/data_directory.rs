@@ -1,0 +1,272 @@
+//! Opens the database of a data directory, after checking that it is complete and belongs to the directory's cluster.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{OptionalExtension as _, Transaction};
+use uuid::Uuid;
+
+use super::disk_reserve::DiskReserve;
+use super::encryption::{self, EncryptionKeys};
+use super::{COMPANION_SUFFIXES, Sqlite, log_error_from_io, move_aside, wal, with_suffix};
+use crate::local_backend;
+use crate::marker::{ClusterMarker, FileId, MarkerContent};
+use crate::{LogError, Revision, Store};
+
+/// The data directory of a database, with the options for opening it.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    /// Path of the cluster marker.
+    pub marker: PathBuf,
+    /// Other files show that the directory already had a cluster.
+    pub had_cluster: bool,
+    /// Start a new cluster if the old database cannot be opened; the old files are kept beside the new ones.
+    pub new_cluster: bool,
+}
+
+/// A database that was opened in a data directory.
+#[derive(Debug)]
+pub struct OpenedLog {
+    pub log: Sqlite,
+    /// The database had no cluster marker before.
+    pub is_adopted: bool,
+    /// Number of rows of Secrets in clear text although there are keys: they were written without keys.
+    pub clear_secrets: usize,
+}
+
+/// Detects that the database file or the cluster marker of a running server was removed or replaced. Clones share the
+/// files.
+#[derive(Debug, Clone)]
+pub struct DataFileGuard(Arc<GuardedFiles>);
+
+#[derive(Debug)]
+struct GuardedFiles {
+    path: PathBuf,
+    /// Identity of the database file. SQLite keeps the file open, so no other file gets this inode. The file is not
+    /// opened here: closing it would release SQLite's locks.
+    file: FileId,
+    marker: ClusterMarker,
+}
+
+impl DataFileGuard {
+    fn open(path: &Path, marker: &Path) -> io::Result<Self> {
+        let file = FileId::from_metadata(&fs::metadata(path)?);
+        Ok(Self(Arc::new(GuardedFiles { path: path.to_owned(), file, marker: ClusterMarker::open(marker)? })))
+    }
+
+    pub(super) fn advance_marker(&self, revision: Revision) {
+        self.0.marker.advance_revision(revision);
+    }
+
+    /// Rule: a server whose data file or marker was removed or replaced exits: a later start would not find its writes.
+    pub fn check_files(&self) -> Result<(), LogError> {
+        self.check_data_file()?;
+        self.0.marker.check_not_replaced()
+    }
+
+    pub(super) fn check_data_file(&self) -> Result<(), LogError> {
+        self.0.file.check_not_replaced(&self.0.path)
+    }
+}
+
+impl Sqlite {
+    /// Rule: a data directory that had a cluster is never treated as new. A database that is missing, empty, of another
+    /// cluster or behind its marker is rejected, and nothing is changed. A database without a marker is adopted.
+    pub fn open_in_directory(
+        path: &Path,
+        directory: &Directory,
+        keys: Option<&EncryptionKeys>,
+    ) -> Result<OpenedLog, LogError> {
+        let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
+        let open = || {
+            if directory.new_cluster {
+                move_unusable_aside(&path, directory)?;
+            }
+            let (mut log, is_adopted) = Self::open_checked(&path, directory)?;
+            log.apply_keys(keys)?;
+            let clear_secrets = if keys.is_some() { log.count_unencrypted_secrets()? } else { 0 };
+            Ok(OpenedLog { log, is_adopted, clear_secrets })
+        };
+        open().map_err(|error| match error {
+            // SQLite reports a companion file that does not fit on the disk as `disk I/O error`.
+            LogError::Failed { .. } if is_disk_full(&path) => LogError::DiskFull,
+            other => other,
+        })
+    }
+
+    /// The number of rows of Secrets that are not sealed.
+    fn count_unencrypted_secrets(&self) -> Result<usize, LogError> {
+        let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
+        let count =
+            self.connection.query_row(count, [encryption::SEALED_VALUE_PREFIX], |it| it.get::<_, i64>(0));
+        Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
+    }
+
+    pub(super) fn open_checked(path: &Path, directory: &Directory) -> Result<(Self, bool), LogError> {
+        let marker = MarkerContent::read(&directory.marker).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
+            _ => log_error_from_io(&directory.marker, &error),
+        })?;
+        let len = |path: &Path| match fs::metadata(path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(log_error_from_io(path, &error)),
+        };
+        let found = len(path)?;
+        if found.unwrap_or(0) == 0 {
+            let has_log = 0 < len(&with_suffix(path, "-wal"))?.unwrap_or(0);
+            let had_cluster = directory.had_cluster && !directory.new_cluster;
+            if marker.is_some() || had_cluster || has_log {
+                let what = if found.is_none() { "missing" } else { "empty" };
+                return Err(LogError::Lost { path: path.to_owned(), what });
+            }
+        }
+        // Remove partial files of a conversion or restore that was killed.
+        for end in COMPANION_SUFFIXES.into_iter().chain([""]) {
+            let partial = with_suffix(&with_suffix(path, ".partial"), end);
+            super::remove_if_exists(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+        }
+        let mut log = Self::open_file(path)?;
+        if let Some(marker) = &marker {
+            // The write-ahead log is kept until the database is known to be complete.
+            log.keep_wal_on_close()?;
+            log.check_against_marker(marker)?;
+        }
+        log.configure().map_err(|it| log.log_error(&it))?;
+        let uid = match log.cluster_uid()? {
+            Some(uid) => uid,
+            None => log.set_cluster_uid()?,
+        };
+        if marker.is_none() {
+            let revision = log.last_revision().unwrap_or(0);
+            let write = MarkerContent { uid, revision }.write(&directory.marker);
+            write.map_err(|it| log_error_from_io(&directory.marker, &it))?;
+        } else {
+            log.remove_wal_on_close()?;
+        }
+        log.guard =
+            Some(DataFileGuard::open(path, &directory.marker).map_err(|it| log_error_from_io(path, &it))?);
+        log.reserve = DiskReserve::open(path).ok();
+        let is_adopted = marker.is_none() && 0 < found.unwrap_or(0);
+        Ok((log, is_adopted))
+    }
+
+    fn check_against_marker(&self, marker: &MarkerContent) -> Result<(), LogError> {
+        let found = self.cluster_uid()?;
+        if found.as_ref() != Some(&marker.uid) {
+            let expected = marker.uid.clone();
+            return Err(LogError::OtherCluster { path: self.path.clone(), found, expected });
+        }
+        match self.last_revision() {
+            Some(found) if found < marker.revision => {
+                Err(LogError::Behind { path: self.path.clone(), found, expected: marker.revision })
+            }
+            // A database whose last revision cannot be read is reported as damaged later.
+            _ => Ok(()),
+        }
+    }
+
+    /// The cluster UID, assigned when the database was created or adopted. Backups, and databases restored from them,
+    /// keep it.
+    pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
+        let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
+        let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
+        if has_table.map_err(|it| self.log_error(&it))? == 0 {
+            return Ok(None);
+        }
+        let uid = self.connection.query_row("SELECT uid FROM cluster", [], |it| it.get(0));
+        uid.optional().map_err(|it| self.log_error(&it))
+    }
+
+    pub(super) fn set_cluster_uid(&mut self) -> Result<String, LogError> {
+        let uid = Uuid::new_v4().to_string();
+        let set = |log: &mut Self| -> rusqlite::Result<()> {
+            let transaction = log.connection.transaction()?;
+            insert_cluster_uid(&transaction, &uid)?;
+            transaction.commit()
+        };
+        set(self).map_err(|it| self.log_error(&it))?;
+        // Checkpointed, so that the UID is not lost together with the write-ahead log.
+        self.checkpoint()?;
+        Ok(uid)
+    }
+
+    fn keep_wal_on_close(&self) -> Result<(), LogError> {
+        self.set_keep_wal(true)
+    }
+
+    fn remove_wal_on_close(&self) -> Result<(), LogError> {
+        self.set_keep_wal(false)
+    }
+
+    /// Sets whether closing the database keeps the write-ahead log.
+    pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
+        let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
+        set.map(drop).map_err(|it| self.log_error(&it))
+    }
+
+    /// Opens or creates the database file, and rejects a damaged write-ahead log.
+    fn open_file(path: &Path) -> Result<Self, LogError> {
+        super::ensure_private_file(path).map_err(|it| log_error_from_io(path, &it))?;
+        if wal::is_damaged(&with_suffix(path, "-wal")).map_err(|it| log_error_from_io(path, &it))? {
+            let why = "its write-ahead log has commits that can no longer be read";
+            return Err(super::damaged_error(path, why));
+        }
+        Self::open_existing(path.to_owned())
+    }
+
+    /// The guard of the data directory, if the database was opened in one.
+    pub fn guard(&self) -> Option<DataFileGuard> {
+        self.guard.clone()
+    }
+
+    /// Opens a database without a data directory.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
+        let mut log = Self::open_file(&path)?;
+        log.configure().map_err(|it| log.log_error(&it))?;
+        Ok(log)
+    }
+}
+
+pub(super) fn insert_cluster_uid(transaction: &Transaction<'_>, uid: &str) -> rusqlite::Result<()> {
+    transaction.execute_batch("CREATE TABLE IF NOT EXISTS cluster (uid TEXT NOT NULL) STRICT")?;
+    transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
+}
+
+/// Whether the file system is full: less than 64 KiB are free.
+fn is_disk_full(path: &Path) -> bool {
+    let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
+    path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
+}
+
+/// Prepares a new cluster: moves an unusable database aside, and fails if the existing one can be used.
+fn move_unusable_aside(path: &Path, directory: &Directory) -> Result<(), LogError> {
+    let asked = Directory { new_cluster: false, ..directory.clone() };
+    let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {
+        log.keep_wal_on_close()?;
+        let revision = local_backend::verify_log(&mut log)?;
+        log.remove_wal_on_close()?;
+        Ok(revision)
+    });
+    match opened {
+        Ok(Store::FIRST_REVISION) => return Ok(()),
+        Ok(_) => return Err(LogError::HasCluster { path: path.to_owned() }),
+        Err(
+            LogError::Lost { .. }
+            | LogError::Behind { .. }
+            | LogError::OtherCluster { .. }
+            | LogError::Marker { .. }
+            | LogError::Damaged { .. },
+        ) => {}
+        Err(other) => return Err(other),
+    }
+    let make = || {
+        move_aside(path)?;
+        super::remove_if_exists(&directory.marker)
+    };
+    make().map_err(|it| log_error_from_io(path, &it))
+}

@@ -1,0 +1,175 @@
+//! Reserved disk space. On a full disk it is released piece by piece, so that objects can still be deleted.
+//!
+//! The blocks of the database file are allocated before a commit is acknowledged: a checkpoint then succeeds on a full
+//! disk, and afterwards SQLite reuses the space of the write-ahead log.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::io::Errno;
+
+/// Maximum size of the reserve. On a full disk a delete writes a few pages to the write-ahead log, and the deletion of
+/// an object with finalizers writes the object once more. The reserve suffices for several of the largest objects, or
+/// thousands of small ones.
+const RESERVE_BYTES_MAX: u64 = 8 << 20;
+
+/// On a small file system the reserve is at most one part in this many of its size.
+const FILE_SYSTEM_FRACTION: u64 = 16;
+
+/// Bytes that are released in one step: the size of two of the largest objects.
+const RELEASE_STEP_BYTES: u64 = 3 << 20;
+
+/// Step in which blocks of the database file are allocated, so that most commits allocate none.
+const ALLOCATION_STEP_BYTES: u64 = 1 << 20;
+
+/// Interval between attempts to refill a released reserve.
+const REFILL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The reserve file beside the database, and the block allocation of the database file.
+#[derive(Debug)]
+pub(super) struct DiskReserve {
+    file: File,
+    /// Target size of the reserve file in bytes.
+    bytes: u64,
+    /// Current size of the reserve file in bytes.
+    held: u64,
+    /// Time of the last attempt to refill the reserve, or of its last release.
+    tried: Instant,
+    database: File,
+    /// Bytes of the database file that have blocks allocated.
+    allocated: u64,
+}
+
+impl DiskReserve {
+    /// Opens the reserve of a database. A server must start on a full disk, so a reserve that cannot be allocated is
+    /// filled later.
+    pub(super) fn open(database: &Path) -> io::Result<Self> {
+        let file = muster_files::open_private(&reserve_path(database))?;
+        let held = file.metadata()?.len();
+        let found = fstatvfs(&file)?;
+        let bytes =
+            (found.f_blocks.saturating_mul(found.f_frsize) / FILE_SYSTEM_FRACTION).min(RESERVE_BYTES_MAX);
+        let database = OpenOptions::new().write(true).open(database)?;
+        let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
+        reserve.refill();
+        Ok(reserve)
+    }
+
+    /// Target size of the reserve.
+    pub(super) fn target_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the reserve has its target size. Refills a released part once twice as much disk space is free.
+    pub(super) fn is_full_size(&mut self) -> bool {
+        if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
+            self.tried = Instant::now();
+            self.refill();
+        }
+        self.bytes <= self.held
+    }
+
+    /// Releases a piece of the reserve to the file system; returns `false` if nothing is left.
+    pub(super) fn release_piece(&mut self) -> bool {
+        if self.held == 0 {
+            return false;
+        }
+        self.tried = Instant::now();
+        self.held = self.held.saturating_sub(RELEASE_STEP_BYTES);
+        self.file.set_len(self.held).is_ok()
+    }
+
+    /// Allocates blocks for a database file of this length, without changing its length.
+    pub(super) fn allocate_database(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.allocated {
+            return Ok(());
+        }
+        let allocate = |to: u64| {
+            let (from, flags) = (self.allocated, FallocateFlags::KEEP_SIZE);
+            fallocate(&self.database, flags, from, to - from).map(|()| to)
+        };
+        self.allocated =
+            match allocate(bytes.next_multiple_of(ALLOCATION_STEP_BYTES)).or_else(|_| allocate(bytes)) {
+                Ok(allocated) => allocated,
+                // The file system does not support fallocate: a checkpoint may fail on a full disk.
+                Err(Errno::OPNOTSUPP) => u64::MAX,
+                Err(error) => return Err(error.into()),
+            };
+        Ok(())
+    }
+
+    /// Updates the allocated length after a checkpoint, which truncates the database file after its last page.
+    pub(super) fn update_after_checkpoint(&mut self) {
+        if self.allocated != u64::MAX {
+            self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));
+        }
+    }
+
+    fn refill(&mut self) {
+        let missing = self.bytes.saturating_sub(self.held);
+        let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
+        if missing == 0 || fstatvfs(&self.file).map_or(0, free) < 2 * missing {
+            return;
+        }
+        match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
+            Ok(()) => self.held = self.bytes,
+            // The file system does not support fallocate: there is no reserve.
+            Err(Errno::OPNOTSUPP) => self.bytes = self.held,
+            Err(_) => {}
+        }
+    }
+}
+
+fn reserve_path(database: &Path) -> PathBuf {
+    database.with_file_name("reserve")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_released_in_pieces_and_refilled() {
+        let dir = std::env::temp_dir().join(format!("muster-reserve-{}", std::process::id()));
+        muster_files::create_private_dir(&dir).unwrap();
+        std::fs::write(dir.join("muster.db"), "").unwrap();
+        let mut reserve = DiskReserve::open(&dir.join("muster.db")).unwrap();
+        if reserve.bytes == 0 {
+            return;
+        }
+        let len = || std::fs::metadata(dir.join("reserve")).unwrap().len();
+        assert!(reserve.is_full_size());
+        assert_eq!(len(), reserve.bytes);
+        assert!(reserve.release_piece() && !reserve.is_full_size());
+        assert_eq!(len(), reserve.bytes.saturating_sub(RELEASE_STEP_BYTES));
+        while reserve.release_piece() {}
+        assert_eq!(len(), 0);
+        reserve.tried -= REFILL_INTERVAL;
+        assert!(reserve.is_full_size());
+        assert_eq!(len(), reserve.bytes);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn blocks_are_allocated_before_the_database_file_grows() {
+        let dir = std::env::temp_dir().join(format!("muster-allocated-{}", std::process::id()));
+        muster_files::create_private_dir(&dir).unwrap();
+        let path = dir.join("muster.db");
+        std::fs::write(&path, "").unwrap();
+        let mut reserve = DiskReserve::open(&path).unwrap();
+        reserve.allocate_database(5000).unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!(found.len(), 0);
+        if reserve.allocated != u64::MAX {
+            assert!(5000 <= found.blocks() * 512, "{} blocks", found.blocks());
+            reserve.update_after_checkpoint();
+            assert_eq!(reserve.allocated, 0);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

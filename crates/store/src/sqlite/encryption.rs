@@ -1,0 +1,287 @@
+//! Encryption at rest: Secrets are encrypted (sealed) with AES-256-GCM before they are written, and decrypted when they
+//! are read.
+//!
+//! Each value has its own key, derived from the key in the key file and 96 random bits, and another 96 random bits as
+//! nonce, so that nonces do not collide however many values there are. The store key and the revision are authenticated
+//! data: a value cannot be moved to another key or replaced by an older version.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::Revision;
+
+/// Prefix of the store keys whose values are sealed.
+const SECRETS_KEY_PREFIX: &str = "secrets/";
+
+/// Prefix of a sealed value. Unsealed values are JSON and begin with a brace.
+pub(super) const SEALED_VALUE_PREFIX: &[u8] = b"\0muster:aes-256-gcm:1:";
+
+const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 12;
+const NONCE_BYTES: usize = 12;
+
+/// Maximum number of keys in a key file: each rotation adds one, and old keys stay as long as a backup needs them.
+const KEYS_MAX: usize = 64;
+
+const KEY_FILE_HEADER: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
+
+/// The encryption keys of a key file, in file order: the first one encrypts, all of them decrypt. Clones share the
+/// keys.
+#[derive(Clone)]
+pub struct EncryptionKeys(Arc<Vec<EncryptionKey>>);
+
+/// One encryption key of a key file.
+struct EncryptionKey {
+    id: String,
+    secret: [u8; KEY_BYTES],
+}
+
+/// Prints only the key IDs, never the keys.
+impl fmt::Debug for EncryptionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|it| &it.id)).finish()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("read the encryption keys in {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("write the encryption keys to {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("line {line} of {} is not a key: each line is an ID and 32 bytes in base64", path.display())]
+    Line { path: PathBuf, line: usize },
+    #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
+    Count { path: PathBuf },
+    #[error("other users may read {}: set its mode to 0600, and rotate the keys if someone may have read it", path.display())]
+    Loose { path: PathBuf },
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+impl EncryptionKeys {
+    /// Reads a key file; fails if users other than its owner may read it.
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        use std::os::unix::fs::MetadataExt as _;
+        let failed = |source| KeyFileError::Read { path: path.to_owned(), source };
+        if std::fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
+            return Err(KeyFileError::Loose { path: path.to_owned() });
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut keys: Vec<EncryptionKey> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = || KeyFileError::Line { path: path.to_owned(), line: at + 1 };
+            let (id, secret) = line.split_once(' ').ok_or_else(wrong)?;
+            let is_id = |it: &str| {
+                (1..=64).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+            };
+            let secret: [u8; KEY_BYTES] =
+                BASE64.decode(secret.trim()).ok().and_then(|it| it.try_into().ok()).ok_or_else(wrong)?;
+            if !is_id(id) || keys.iter().any(|it| it.id == id) {
+                return Err(wrong());
+            }
+            keys.push(EncryptionKey { id: id.to_owned(), secret });
+        }
+        if keys.is_empty() || KEYS_MAX < keys.len() {
+            return Err(KeyFileError::Count { path: path.to_owned() });
+        }
+        Ok(Self(Arc::new(keys)))
+    }
+
+    /// Writes a key file with a new key followed by the `kept` keys.
+    pub fn add_key_to_file(kept: Option<&Self>, path: &Path) -> Result<Self, KeyFileError> {
+        let mut random = [0; KEY_BYTES + 4];
+        SystemRandom::new().fill(&mut random).map_err(|_| KeyFileError::Random)?;
+        let (secret, id) = random.split_at(KEY_BYTES);
+        let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
+        let mut text = format!("{KEY_FILE_HEADER}{id} {}\n", BASE64.encode(secret));
+        for key in kept.iter().flat_map(|it| it.0.iter()) {
+            text.push_str(&format!("{} {}\n", key.id, BASE64.encode(key.secret)));
+        }
+        let written = muster_files::write_private(path, text.as_bytes());
+        written.map_err(|source| KeyFileError::Write { path: path.to_owned(), source })?;
+        Self::read(path)
+    }
+
+    /// The ID of the key that is used for encryption.
+    pub fn active_key_id(&self) -> &str {
+        &self.0[0].id
+    }
+
+    pub(super) fn has_key(&self, id: &str) -> bool {
+        self.0.iter().any(|it| it.id == id)
+    }
+
+    /// Encrypts the value of a Secret; `None` for other kinds.
+    pub(super) fn encrypt(
+        &self,
+        key: &str,
+        revision: Revision,
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, String> {
+        if !is_secret_key(key) {
+            return Ok(None);
+        }
+        let writer = &self.0[0];
+        let mut random = [0; SALT_BYTES + NONCE_BYTES];
+        SystemRandom::new().fill(&mut random).map_err(|_| "the system has no random numbers".to_owned())?;
+        let mut sealed = Vec::with_capacity(
+            SEALED_VALUE_PREFIX.len() + writer.id.len() + 1 + random.len() + value.len() + 16,
+        );
+        sealed.extend_from_slice(SEALED_VALUE_PREFIX);
+        sealed.extend_from_slice(writer.id.as_bytes());
+        sealed.push(b':');
+        sealed.extend_from_slice(&random);
+        let mut content = value.to_vec();
+        let (salt, nonce) = random.split_at(SALT_BYTES);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| "a nonce has 12 bytes".to_owned())?;
+        let tag = writer.derive_value_key(salt).seal_in_place_separate_tag(
+            nonce,
+            authenticated_data(key, revision),
+            &mut content,
+        );
+        let tag = tag.map_err(|_| "a value could not be encrypted".to_owned())?;
+        sealed.extend_from_slice(&content);
+        sealed.extend_from_slice(tag.as_ref());
+        Ok(Some(sealed))
+    }
+
+    /// Decrypts a sealed value; `None` if the value is not sealed.
+    pub(super) fn decrypt(
+        &self,
+        key: &str,
+        revision: Revision,
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, DecryptError> {
+        let Some((id, rest)) = split_sealed_value(value) else { return Ok(None) };
+        let reader =
+            self.0.iter().find(|it| it.id == id).ok_or_else(|| DecryptError::NoKey(id.to_owned()))?;
+        let (random, content) =
+            rest.split_at_checked(SALT_BYTES + NONCE_BYTES).ok_or(DecryptError::Changed)?;
+        let (salt, nonce) = random.split_at(SALT_BYTES);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| DecryptError::Changed)?;
+        let mut content = content.to_vec();
+        let opened = reader.derive_value_key(salt).open_in_place(
+            nonce,
+            authenticated_data(key, revision),
+            &mut content,
+        );
+        let len = opened.map_err(|_| DecryptError::Changed)?.len();
+        content.truncate(len);
+        Ok(Some(content))
+    }
+}
+
+/// Why a sealed value cannot be decrypted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DecryptError {
+    NoKey(String),
+    /// The value is not the one that was written for this store key at this revision.
+    Changed,
+}
+
+pub(super) fn is_secret_key(key: &str) -> bool {
+    key.starts_with(SECRETS_KEY_PREFIX)
+}
+
+/// Whether the value is sealed.
+#[cfg(test)]
+fn is_sealed(value: &[u8]) -> bool {
+    split_sealed_value(value).is_some()
+}
+
+/// Splits a sealed value into the ID of its encryption key and the remaining bytes; `None` if the value is not sealed.
+fn split_sealed_value(value: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = value.strip_prefix(SEALED_VALUE_PREFIX)?;
+    let end = rest.iter().position(|it| *it == b':')?;
+    Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
+}
+
+fn authenticated_data(key: &str, revision: Revision) -> Aad<Vec<u8>> {
+    Aad::from([&revision.to_le_bytes()[..], key.as_bytes()].concat())
+}
+
+impl EncryptionKey {
+    /// Derives the encryption key of one value. Upstream: KMS v2 derives data keys in the same way.
+    fn derive_value_key(&self, salt: &[u8]) -> LessSafeKey {
+        let derived = hmac::sign(
+            &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),
+            &[b"muster secret value 1 ", salt].concat(),
+        );
+        let key =
+            UnboundKey::new(&AES_256_GCM, derived.as_ref()).expect("a SHA-256 digest is as long as the key");
+        LessSafeKey::new(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("muster-keys-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_sealed_value_opens_under_its_own_name_and_revision_alone() {
+        let file = path("seal");
+        let keys = EncryptionKeys::add_key_to_file(None, &file).unwrap();
+        let (key, value) = ("secrets/default/a", b"{\"data\":{}}");
+        let sealed = keys.encrypt(key, 7, value).unwrap().unwrap();
+        assert!(is_sealed(&sealed) && !is_sealed(value));
+        assert!(!sealed.windows(4).any(|it| it == b"data"));
+        assert_ne!(keys.encrypt(key, 7, value).unwrap().unwrap(), sealed, "no two are alike");
+        assert_eq!(keys.decrypt(key, 7, &sealed), Ok(Some(value.to_vec())));
+        assert_eq!(keys.decrypt(key, 7, value), Ok(None), "what is not sealed is read as it is");
+        assert_eq!(keys.decrypt("secrets/default/b", 7, &sealed), Err(DecryptError::Changed));
+        assert_eq!(keys.decrypt(key, 8, &sealed), Err(DecryptError::Changed));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_ne!(
+                keys.decrypt(key, 7, &changed).ok().flatten().as_deref(),
+                Some(&value[..]),
+                "byte {at}"
+            );
+        }
+        assert_eq!(keys.encrypt("configmaps/default/a", 7, value), Ok(None), "only Secrets are sealed");
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_key_file_is_rotated_and_read_by_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = path("rotate");
+        let old = EncryptionKeys::add_key_to_file(None, &file).unwrap();
+        let sealed = old.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
+        let new = EncryptionKeys::add_key_to_file(Some(&old), &file).unwrap();
+        assert_ne!(new.active_key_id(), old.active_key_id());
+        assert_eq!(new.decrypt("secrets/a/b", 1, &sealed), Ok(Some(b"x".to_vec())));
+        let theirs = new.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
+        assert_eq!(
+            old.decrypt("secrets/a/b", 1, &theirs),
+            Err(DecryptError::NoKey(new.active_key_id().to_owned()))
+        );
+        assert!(!format!("{new:?}").contains(&BASE64.encode(new.0[0].secret)));
+
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(EncryptionKeys::read(&file), Err(KeyFileError::Loose { .. })));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for wrong in ["", "# none\n", "a", "a YQ==\n"] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(EncryptionKeys::read(&file).is_err(), "{wrong:?}");
+        }
+        std::fs::remove_file(file).unwrap();
+    }
+}

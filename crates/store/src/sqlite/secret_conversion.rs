@@ -1,0 +1,95 @@
+//! Encrypts or decrypts the Secrets of a database, or re-encrypts them with another key.
+
+use std::path::Path;
+
+use rusqlite::params;
+
+use super::data_directory::Directory;
+use super::encryption::{self, EncryptionKeys};
+use super::{
+    SecretEncryption, Sqlite, StoredRow, create_empty_database, damaged_error, log_error_from_io,
+    log_error_from_sqlite, remove_if_exists, rename_durably, with_suffix,
+};
+use crate::local_backend;
+use crate::{Log as _, LogError};
+
+/// Rule: a database is converted into a new file, which replaces the old one when it is complete, durable and verified.
+/// A crash at any moment leaves one of the two. The new file shares no row, free page or log with the old one; freed
+/// disk blocks of the old one remain until the file system reuses them.
+///
+/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are stored in clear text. Returns the
+/// number of rows of Secrets.
+pub fn convert_secrets(
+    path: &Path,
+    directory: &Directory,
+    read: Option<&EncryptionKeys>,
+    write: Option<&EncryptionKeys>,
+) -> Result<usize, LogError> {
+    let path = &std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
+    let (mut from, _) = Sqlite::open_checked(path, directory)?;
+    from.apply_keys(read)?;
+    let revision = local_backend::verify_log(&mut from)?;
+    let partial = with_suffix(path, ".partial");
+    create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;
+    let mut to = Sqlite::open_existing(partial.clone())?;
+    to.create_tables().map_err(|it| to.log_error(&it))?;
+    let uid = from.cluster_uid()?;
+    let floor = from.history_floor()?;
+    let mut secrets = 0;
+    {
+        let transaction = to.connection.transaction().map_err(|it| log_error_from_sqlite(&partial, &it))?;
+        let mut copy = || -> Result<(), LogError> {
+            let wrong = |error: rusqlite::Error| log_error_from_sqlite(&partial, &error);
+            let mut insert = transaction
+                .prepare("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+                .map_err(wrong)?;
+            let mut select = from
+                .connection
+                .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
+                .map_err(|it| from.log_error(&it))?;
+            let mut rows = select.query([]).map_err(|it| from.log_error(&it))?;
+            while let Some(row) = rows.next().map_err(|it| from.log_error(&it))? {
+                let mut stored = StoredRow::from_sql_row(row).map_err(|it| from.log_error(&it))?;
+                let opened = from.decrypt_row(&stored)?;
+                let clear = opened.as_deref().unwrap_or(stored.value);
+                let sealed = match write {
+                    Some(keys) => keys
+                        .encrypt(stored.key, stored.revision.unsigned_abs(), clear)
+                        .map_err(|why| LogError::Failed { path: path.clone(), why })?,
+                    None => None,
+                };
+                secrets += usize::from(encryption::is_secret_key(stored.key));
+                stored.value = sealed.as_deref().unwrap_or(clear);
+                let sum = stored.checksum();
+                let StoredRow { revision, key, is_delete, created, expires_s, index, value } = stored;
+                insert
+                    .execute(params![revision, key, is_delete, created, expires_s, sum, index, value])
+                    .map_err(wrong)?;
+            }
+            transaction.execute("UPDATE floor SET revision = ?1", [floor.cast_signed()]).map_err(wrong)?;
+            if let Some(uid) = &uid {
+                super::data_directory::insert_cluster_uid(&transaction, uid).map_err(wrong)?;
+            }
+            super::set_encryption_key_id(&transaction, write.map(EncryptionKeys::active_key_id))
+                .map_err(wrong)
+        };
+        copy()?;
+        transaction.commit().map_err(|it| log_error_from_sqlite(&partial, &it))?;
+    }
+    to.sealing = write.cloned().map_or(SecretEncryption::Raw, SecretEncryption::Keys);
+    if local_backend::verify_log(&mut to)? != revision {
+        return Err(damaged_error(&partial, "it differs from the database that it was converted from"));
+    }
+    drop(to);
+    // After a clean close the old file has no write-ahead log that SQLite could apply to the new one.
+    from.set_keep_wal(false)?;
+    drop(from);
+    let replace = || {
+        for end in super::COMPANION_SUFFIXES {
+            remove_if_exists(&with_suffix(path, end))?;
+        }
+        rename_durably(&partial, path)
+    };
+    replace().map_err(|it| log_error_from_io(path, &it))?;
+    Ok(secrets)
+}
