@@ -7,7 +7,7 @@ SEEDS ?= 10000
 RUNS ?= 10
 TESTS ?= .
 
-.PHONY: help up test flaky lint bench sim
+.PHONY: help up check test flaky lint bench sim
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,6 +18,11 @@ up: ## Build and run `muster up --nodes 2`; pass other flags with ARGS="--sim-no
 	@bash ci/need cc gcc
 	@if [ -z "$(ARGS)" ]; then bash ci/real-nodes .muster; fi
 	cargo run --package muster --bin muster -- up $(or $(ARGS),--nodes 2)
+
+check: ## Before every commit: formatting, clippy, tests of api and engine, checks of the tree
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --quiet --package muster-api --package muster-engine --package muster-tidy
 
 test: ## Run all checks and tests, from formatting to 10,000 simulated clusters
 	bash ci/test

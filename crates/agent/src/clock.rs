@@ -68,7 +68,8 @@ mod tests {
         for (wall, passed) in [(601, 1), (720, 1), (600, 1), (620, 20), (840, 220), (850, 10)] {
             clock.advance(at(wall), Duration::from_secs(passed * 60));
             let minutes = |it: Time| it.as_micros() as f64 / 60e6;
-            let (shown, just, before) = (clock.node_time, clock.from_wall_clock(at(wall)), clock.from_wall_clock(at(wall - 1)));
+            let (shown, just, before) =
+                (clock.node_time, clock.from_wall_clock(at(wall)), clock.from_wall_clock(at(wall - 1)));
             said += &format!("{wall}: {}, {} {}\n", minutes(shown), minutes(just), minutes(before));
             assert!(clock.from_wall_clock(at(10_000)) == shown, "nothing is later than now");
         }

@@ -125,7 +125,10 @@ impl ReclaimConfig {
 impl Config {
     /// Resolves a hostPath through `host_path_mappings`.
     pub fn resolve_host_path(&self, path: &Path) -> PathBuf {
-        let own = self.host_path_mappings.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
+        let own = self
+            .host_path_mappings
+            .iter()
+            .find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
         own.unwrap_or_else(|| path.to_owned())
     }
 

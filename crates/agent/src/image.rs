@@ -18,7 +18,7 @@ use tonic::{Code, Request, Status};
 pub use self::reference::normalize_reference;
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
-use self::archive::{Archive, Blob, ArchiveImage};
+use self::archive::{Archive, ArchiveImage, Blob};
 use crate::runtime::containerd::content::content_client::ContentClient;
 use crate::runtime::containerd::content::{WriteAction, WriteContentRequest};
 use crate::runtime::containerd::images::images_client::ImagesClient;
@@ -70,7 +70,11 @@ impl ImageError {
 
 /// Imports all images of an archive and returns their names. `name` replaces the name in the archive, or names an
 /// image that has none.
-pub async fn import_archive(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
+pub async fn import_archive(
+    runtime: &Cri,
+    path: &Path,
+    name: Option<&str>,
+) -> Result<Vec<String>, ImageError> {
     let at = path.to_owned();
     let archive = run_blocking(move || Archive::open(&at)).await?;
     let count = archive.images.iter().map(|it| it.target.digest.as_str()).collect::<BTreeSet<_>>().len();
@@ -87,7 +91,8 @@ pub async fn import_archive(runtime: &Cri, path: &Path, name: Option<&str>) -> R
             return Err(ImageError::NoName { path: path.to_owned() });
         }
         for name in names {
-            let name = normalize_reference(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
+            let name =
+                normalize_reference(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
             if !named.iter().any(|(it, _)| *it == name) {
                 named.push((name, image));
             }
@@ -255,8 +260,9 @@ impl ContainerdLease {
             ..Image::default()
         };
         let mut images = ImagesClient::new(self.channel.clone());
-        let created =
-            images.create(containerd_request(CreateImageRequest { image: Some(image.clone()) }, Some(&self.id))).await;
+        let created = images
+            .create(containerd_request(CreateImageRequest { image: Some(image.clone()) }, Some(&self.id)))
+            .await;
         match created {
             Err(status) if status.code() == Code::AlreadyExists => {
                 let request = containerd_request(UpdateImageRequest { image: Some(image) }, Some(&self.id));

@@ -177,7 +177,8 @@ pub struct Member {
 impl Member {
     /// Rule: a node uses its token once, to get its first client certificate.
     pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
-        let server: Uri = options.server.parse().map_err(|_| JoinError::InvalidUrl(options.server.clone()))?;
+        let server: Uri =
+            options.server.parse().map_err(|_| JoinError::InvalidUrl(options.server.clone()))?;
         if server.scheme_str() != Some("https") || server.host().is_none() {
             return Err(JoinError::InvalidUrl(options.server.clone()));
         }
@@ -191,7 +192,14 @@ impl Member {
         let credentials = Credentials::Certificate(certificate.pem.clone());
         let line = Arc::new(ServerConnection::new(&server, &authority_pem, credentials)?);
         let client = line.client();
-        Ok(Self { options: options.clone(), server, ca_pem: authority_pem, certificate, connection: line, client })
+        Ok(Self {
+            options: options.clone(),
+            server,
+            ca_pem: authority_pem,
+            certificate,
+            connection: line,
+            client,
+        })
     }
 
     /// The node's API client. It picks up renewed certificates.
@@ -263,7 +271,10 @@ impl Member {
             match self.request_serving_certificate(address).await {
                 Ok(new) => {
                     if let Err(error) = pem::write_private_file(&path, &new.pem) {
-                        tracing::warn!(error = format_error_chain(&error), "cannot store the serving certificate");
+                        tracing::warn!(
+                            error = format_error_chain(&error),
+                            "cannot store the serving certificate"
+                        );
                     }
                     serve(&new.pem);
                     tracing::info!(until = %new.not_after, "renewed the serving certificate");
@@ -305,8 +316,8 @@ impl Member {
 
     async fn wait_for_renewal(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
-            let left =
-                renewal_time(&self.options.name, certificate.not_before, certificate.not_after).duration_since(Timestamp::now());
+            let left = renewal_time(&self.options.name, certificate.not_before, certificate.not_after)
+                .duration_since(Timestamp::now());
             let Ok(left) = Duration::try_from(left) else { return };
             if left.is_zero() {
                 return;
@@ -333,7 +344,8 @@ async fn join_with_token(
         match request_certificate(&line.client(), &options.name, CLIENT_SIGNER, &[]).await {
             // This machine lost its certificate: the server grants a new one when the node is NotReady.
             Err(JoinError::NodeIsReady(why))
-                if why.contains(&format!("at {}:", options.address)) && began.elapsed() < NOT_READY_TIMEOUT =>
+                if why.contains(&format!("at {}:", options.address))
+                    && began.elapsed() < NOT_READY_TIMEOUT =>
             {
                 tracing::warn!("the node is still Ready; waiting until it is NotReady to join again");
                 tokio::time::sleep(NOT_READY_POLL).await;

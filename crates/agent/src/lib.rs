@@ -1,10 +1,12 @@
 //! The node agent. A real node runs pods as containers through any CRI runtime; a simulated node registers, sends
 //! heartbeats and reports pods as running, without containers.
 
+mod address_limits;
 mod clock;
 pub mod config;
 pub mod endpoint;
 mod error_chain;
+pub mod event_recorder;
 pub mod image;
 pub mod join;
 pub mod local_node;
@@ -13,10 +15,8 @@ pub mod metrics;
 pub mod net;
 pub mod node;
 mod parsed_pod;
-pub mod event_recorder;
 pub mod references;
 pub mod runtime;
-mod address_limits;
 pub mod sim;
 pub mod volumes;
 

@@ -66,7 +66,9 @@ impl ClusterMembership {
         match response {
             Ok(Ok(namespace)) => match namespace.uid().filter(|it| is_uid(it)) {
                 Some(uid) => self.record_identity(&uid),
-                None => self.lock_state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into())),
+                None => {
+                    self.lock_state().unverified(Some(format!("namespace {NAMESPACE} has no UID").into()))
+                }
             },
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("cannot read namespace {NAMESPACE}: {}", status.message);
@@ -129,8 +131,11 @@ impl ClusterMembership {
                 self.lock_state().recorded(uid);
             }
             Err(error) => {
-                let why =
-                    format!("cannot record the cluster UID in {}: {}", self.record.display(), format_error_chain(&error));
+                let why = format!(
+                    "cannot record the cluster UID in {}: {}",
+                    self.record.display(),
+                    format_error_chain(&error)
+                );
                 self.lock_state().unverified(Some(why.into()));
             }
         }

@@ -87,7 +87,11 @@ pub struct RuntimeCalls {
 impl Default for RuntimeCalls {
     fn default() -> Self {
         let new: fn() -> Histogram = || Histogram::new(CALL_BUCKETS_S);
-        Self { total: Family::default(), errors: Family::default(), durations: Family::new_with_constructor(new) }
+        Self {
+            total: Family::default(),
+            errors: Family::default(),
+            durations: Family::new_with_constructor(new),
+        }
     }
 }
 
@@ -209,7 +213,9 @@ impl AgentMetrics {
         for (phase, count) in PHASES.into_iter().zip(counts) {
             self.pods.get_or_create(&PhaseLabels { phase }).set(count);
         }
-        for (gauge, until) in [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiry(pki)) {
+        for (gauge, until) in
+            [&self.client_ttl, &self.server_ttl].into_iter().zip(join::certificate_expiry(pki))
+        {
             gauge.set(until.map_or(0, |it| it.as_second() - now.as_second()));
         }
         let process = ProcessUsage::read();

@@ -116,7 +116,8 @@ impl References {
         };
         let params = PostParams::default();
         let answer =
-            get_reference("serviceaccount", account, api.create_token_request(account, &params, &request)).await;
+            get_reference("serviceaccount", account, api.create_token_request(account, &params, &request))
+                .await;
         let status = match answer {
             Ok(answer) => answer.status.unwrap_or_default(),
             Err(why) => {
@@ -131,13 +132,10 @@ impl References {
         };
         let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
             let message = "the response of the API server has no token".to_owned();
-            return Err(ReferenceError::Denied {
-                kind: "serviceaccount",
-                name: account.to_owned(),
-                message,
-            });
+            return Err(ReferenceError::Denied { kind: "serviceaccount", name: account.to_owned(), message });
         };
-        let cached = CachedToken { token: token.into(), renew_at: renewal_time(now, expires.0), expires: expires.0 };
+        let cached =
+            CachedToken { token: token.into(), renew_at: renewal_time(now, expires.0), expires: expires.0 };
         let token = cached.token.clone();
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(key, cached);
         Ok(token)

@@ -46,7 +46,10 @@ pub trait Runtime: Send + Sync + 'static {
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::PodSandbox>, RuntimeError>> + Send;
     /// The status of a sandbox with its addresses, which the list lacks.
-    fn sandbox_status(&self, id: &str) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
+    fn sandbox_status(
+        &self,
+        id: &str,
+    ) -> impl Future<Output = Result<v1::PodSandboxStatus, RuntimeError>> + Send;
     /// Creates and starts a sandbox and returns its ID. An empty `handler` is the runtime's default.
     fn run_sandbox(
         &self,
@@ -62,7 +65,10 @@ pub trait Runtime: Send + Sync + 'static {
         uid: Option<&str>,
     ) -> impl Future<Output = Result<Vec<v1::Container>, RuntimeError>> + Send;
     /// The status of a container with its exit code, which the list lacks.
-    fn container_status(&self, id: &str) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
+    fn container_status(
+        &self,
+        id: &str,
+    ) -> impl Future<Output = Result<v1::ContainerStatus, RuntimeError>> + Send;
     fn create_container(
         &self,
         sandbox: &str,
@@ -104,7 +110,10 @@ pub trait Runtime: Send + Sync + 'static {
 
     fn list_images(&self) -> impl Future<Output = Result<Vec<v1::Image>, RuntimeError>> + Send;
     /// The status of an image; `None` if it is not present.
-    fn image_status(&self, name: &str) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
+    fn image_status(
+        &self,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<v1::Image>, RuntimeError>> + Send;
     fn pull_image(
         &self,
         name: &str,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::address_limits::{AddressPermit, AddressLimits};
+use crate::address_limits::{AddressLimits, AddressPermit};
 
 /// Connections served concurrently; only the API server's connections get past the handshake.
 const CONNECTIONS_MAX: usize = 256;
@@ -47,7 +47,9 @@ impl ConnectionLimits {
             server_handshakes: semaphore(HANDSHAKES_MAX),
             other_handshakes: semaphore(HANDSHAKES_MAX),
             shares: AddressLimits::new(HANDSHAKES_PER_ADDRESS_MAX),
-            server_addresses: Mutex::new(servers.into_iter().map(|it| it.to_canonical()).take(SERVER_ADDRESSES_MAX).collect()),
+            server_addresses: Mutex::new(
+                servers.into_iter().map(|it| it.to_canonical()).take(SERVER_ADDRESSES_MAX).collect(),
+            ),
         })
     }
 
@@ -65,7 +67,11 @@ impl ConnectionLimits {
 
     /// Ends the handshake of a peer that has proved to be the API server, remembers its address, and returns a
     /// permit to serve the connection.
-    pub(super) fn admit_server(&self, peer: IpAddr, handshake: HandshakePermit) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn admit_server(
+        &self,
+        peer: IpAddr,
+        handshake: HandshakePermit,
+    ) -> Option<OwnedSemaphorePermit> {
         drop(handshake);
         let peer = peer.to_canonical();
         let mut servers = self.lock_server_addresses();
@@ -106,7 +112,11 @@ mod tests {
     fn an_address_of_the_api_server_is_learned_and_served_connections_are_bounded() {
         let connections = ConnectionLimits::new([]);
         let held: Vec<_> = (0..CONNECTIONS_MAX + 1)
-            .map(|_| connections.admit_handshake(address(7)).and_then(|it| connections.admit_server(address(7), it)))
+            .map(|_| {
+                connections
+                    .admit_handshake(address(7))
+                    .and_then(|it| connections.admit_server(address(7), it))
+            })
             .collect();
         assert_eq!(held.iter().flatten().count(), CONNECTIONS_MAX);
         let flood: Vec<_> = (20..=255).filter_map(|it| connections.admit_handshake(address(it))).collect();

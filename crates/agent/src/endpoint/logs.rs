@@ -68,7 +68,7 @@ pub(super) async fn send_log<F>(
 ) where
     F: Future<Output = bool>,
 {
-    let mut log = LogSender { file: place: file, lines: LogLineFilter::new(options.clone()), to: to.clone() };
+    let mut log = LogSender { file, lines: LogLineFilter::new(options.clone()), to: to.clone() };
     tokio::select! {
         // The client has gone.
         () = to.closed() => {}

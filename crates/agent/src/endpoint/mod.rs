@@ -202,7 +202,9 @@ impl<R: Runtime> Endpoint<R> {
                 (self.clone(), stream::StreamContext { _permit: permit.clone(), stop: stop.clone() });
             async move {
                 let answered = endpoint.handle(request, context).await;
-                Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text_response(it.code, it.message)))
+                Ok::<_, std::convert::Infallible>(
+                    answered.unwrap_or_else(|it| text_response(it.code, it.message)),
+                )
             }
         });
         let connection = http1::Builder::new()
@@ -214,7 +216,11 @@ impl<R: Runtime> Endpoint<R> {
         connection.await.map_err(io::Error::other)
     }
 
-    async fn handle(&self, request: Request<Incoming>, context: stream::StreamContext) -> Result<EndpointResponse, HttpError> {
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        context: stream::StreamContext,
+    ) -> Result<EndpointResponse, HttpError> {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         let query = QueryParameters(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
@@ -224,8 +230,11 @@ impl<R: Runtime> Endpoint<R> {
         match segments[..] {
             ["healthz"] if is_read => Ok(text_response(StatusCode::OK, "ok".to_owned())),
             ["pods"] if is_read => {
-                let items: Vec<Value> = self.node.pods.all().iter().map(|it| pod_with_status(&it.snapshot())).collect();
-                Ok(json_response(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
+                let items: Vec<Value> =
+                    self.node.pods.all().iter().map(|it| pod_with_status(&it.snapshot())).collect();
+                Ok(json_response(
+                    &json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}),
+                ))
             }
             ["stats", "summary"] if is_read => {
                 let summary = self.node.stats.summary().await?;
@@ -243,7 +252,8 @@ impl<R: Runtime> Endpoint<R> {
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let options = parse_log_options(&query, Timestamp::now())?;
-                let log = self.stream_logs(namespace, name, container, query.is_set("previous"), options).await?;
+                let log =
+                    self.stream_logs(namespace, name, container, query.is_set("previous"), options).await?;
                 if stream::is_web_socket(&request) {
                     return stream::stream_log_messages(request, log, context);
                 }
@@ -276,7 +286,8 @@ impl<R: Runtime> Endpoint<R> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::stream_command(request, &self.node.runtime.attach(attach).await?, streams, context).await
+                stream::stream_command(request, &self.node.runtime.attach(attach).await?, streams, context)
+                    .await
             }
             ["portForward", namespace, name] => {
                 let pod = self.find_pod(namespace, name)?;
@@ -284,8 +295,12 @@ impl<R: Runtime> Endpoint<R> {
                 let malformed = |_| HttpError::bad_request("port is not a port number");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
-                stream::stream_port_forward(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, context)
-                    .await
+                stream::stream_port_forward(
+                    request,
+                    &self.node.runtime.port_forward(&sandbox, &ports).await?,
+                    context,
+                )
+                .await
             }
             ["podProxy", namespace, name, scheme, port, ..] => {
                 let target = self.proxy_target(namespace, name, scheme, port).await?;
@@ -309,7 +324,12 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     /// The ID of the running container of that name.
-    async fn running_container_id(&self, namespace: &str, name: &str, container: &str) -> Result<String, HttpError> {
+    async fn running_container_id(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+    ) -> Result<String, HttpError> {
         let pod = self.find_pod(namespace, name)?;
         let all = self.container_instances(&pod, container).await?;
         let is_running = |it: &&v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
@@ -318,7 +338,11 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     /// The runtime's containers of that name, the newest first.
-    async fn container_instances(&self, pod: &EndpointPod, name: &str) -> Result<Vec<v1::Container>, HttpError> {
+    async fn container_instances(
+        &self,
+        pod: &EndpointPod,
+        name: &str,
+    ) -> Result<Vec<v1::Container>, HttpError> {
         let mut all = self.node.runtime.list_containers(Some(&pod.uid)).await?;
         all.retain(|it| it.labels.get(label::CONTAINER_NAME).is_some_and(|it| it == name));
         all.sort_by_key(|it| (it.metadata.as_ref().map(|it| it.attempt), it.created_at));

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{HEADER_BYTES_MAX, HttpError, EndpointResponse, stream};
+use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{dial_error, insecure_tls_config};
 
 /// Header of a response that comes from the proxied target; a response without it is the agent's own. The agent
@@ -163,7 +163,11 @@ fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
         .filter_map(|it| it.to_str().ok())
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();
-    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP_HEADERS).chain([REACHED_HEADER.as_str(), HOST.as_str()])
+    for name in named
+        .iter()
+        .map(String::as_str)
+        .chain(HOP_BY_HOP_HEADERS)
+        .chain([REACHED_HEADER.as_str(), HOST.as_str()])
     {
         headers.remove(name);
     }
@@ -247,7 +251,8 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let left: Vec<_> = without_hop_by_hop_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
+        let left: Vec<_> =
+            without_hop_by_hop_headers(headers).into_iter().filter_map(|(name, _)| name).collect();
         assert_eq!(left, ["x-other"]);
     }
 }

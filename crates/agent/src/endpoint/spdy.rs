@@ -74,7 +74,12 @@ impl<W: AsyncWrite + Unpin> SpdyWriter<W> {
         Ok(stream)
     }
 
-    pub(super) async fn send_data(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
+    pub(super) async fn send_data(
+        &mut self,
+        stream: StreamId,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> io::Result<()> {
         let chunks = bytes.chunks(FRAME_BYTES_MAX);
         let count = chunks.len();
         for (at, chunk) in chunks.enumerate() {
@@ -211,7 +216,8 @@ mod tests {
         while let Some(frame) = read_frame(&mut from).await.unwrap() {
             frames.push(frame);
         }
-        let data = |bytes: &'static [u8], is_last| SpdyFrame::Data { stream: 1, bytes: bytes.into(), is_last };
+        let data =
+            |bytes: &'static [u8], is_last| SpdyFrame::Data { stream: 1, bytes: bytes.into(), is_last };
         let expected = [
             SpdyFrame::Other,
             data(b"hello", false),

@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_util::sync::CancellationToken;
 
 use super::spdy::{self, SpdyFrame, StreamId};
-use super::{QueryParameters, HttpError, EndpointResponse, build_response, full_body};
+use super::{EndpointResponse, HttpError, QueryParameters, build_response, full_body};
 
 const SPDY: &str = "SPDY/3.1";
 const WEBSOCKET: &str = "websocket";
@@ -187,7 +187,8 @@ pub(super) fn stream_log_messages(
     let UpgradeRequest::WebSocket(offered) = UpgradeRequest::from_headers(request.headers())? else {
         return Err(HttpError::bad_request("Upgrade request required"));
     };
-    let subprotocol = offered.iter().find_map(|offered| LOG_SUBPROTOCOLS.into_iter().find(|it| it == offered));
+    let subprotocol =
+        offered.iter().find_map(|offered| LOG_SUBPROTOCOLS.into_iter().find(|it| it == offered));
     if subprotocol.is_none() && !offered.iter().all(String::is_empty) {
         let supported = LOG_SUBPROTOCOLS.join(" ");
         return Err(HttpError::bad_request(format!(
@@ -266,7 +267,11 @@ fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Resu
 }
 
 /// Connects to the runtime's streaming server and upgrades the connection.
-async fn upgrade_runtime(url: &str, method: Method, headers: &HeaderMap) -> Result<(HeaderMap, Upgraded), HttpError> {
+async fn upgrade_runtime(
+    url: &str,
+    method: Method,
+    headers: &HeaderMap,
+) -> Result<(HeaderMap, Upgraded), HttpError> {
     let failed = |why: String| {
         HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stream from the container runtime: {why}"))
     };
@@ -367,7 +372,11 @@ fn normal_closure() -> Message {
 
 /// Translates between WebSocket channels and SPDY streams of the runtime. The first byte of a message is its
 /// channel; a message on `CLOSE_CHANNEL` ends the channel that it names.
-async fn relay_channels<C, R>(client: WebSocketStream<C>, runtime: R, streams: CommandStreams) -> io::Result<()>
+async fn relay_channels<C, R>(
+    client: WebSocketStream<C>,
+    runtime: R,
+    streams: CommandStreams,
+) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite,

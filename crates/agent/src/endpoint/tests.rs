@@ -15,8 +15,8 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 use crate::config::example;
-use crate::node::Node;
 use crate::event_recorder::NodeEventRecorder;
+use crate::node::Node;
 use crate::runtime::Cri;
 
 struct Authority {

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{ImageError, ImageDescriptor, open_file};
+use super::{ImageDescriptor, ImageError, open_file};
 use crate::architecture;
 
 pub(super) const MANIFEST_MEDIA_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -92,7 +92,8 @@ impl Archive {
             let annotations = &descriptor["annotations"];
             let name = NAME_ANNOTATIONS.iter().find_map(|it| annotations[it].as_str());
             if let Some(target) = self.resolve_manifest(files, descriptor, 0)? {
-                self.images.push(ArchiveImage { names: name.map(str::to_owned).into_iter().collect(), target });
+                self.images
+                    .push(ArchiveImage { names: name.map(str::to_owned).into_iter().collect(), target });
             }
         }
         if self.images.is_empty() && self.foreign_platforms.is_empty() {
@@ -117,7 +118,12 @@ impl Archive {
     }
 
     /// Follows a descriptor to the manifest for this machine, if there is one.
-    fn resolve_manifest(&mut self, files: &ArchiveFiles, descriptor: &Value, depth: usize) -> Result<Option<ImageDescriptor>, String> {
+    fn resolve_manifest(
+        &mut self,
+        files: &ArchiveFiles,
+        descriptor: &Value,
+        depth: usize,
+    ) -> Result<Option<ImageDescriptor>, String> {
         if !self.matches_platform(&descriptor["platform"]) || INDEX_DEPTH_MAX < depth {
             return Ok(None);
         }
@@ -151,8 +157,11 @@ impl Archive {
             layers.push(layer.clone());
             self.blobs_by_file.insert(file, layer);
         }
-        let target =
-            ImageDescriptor { media_type: media_type.to_owned(), digest: blob.digest.clone(), size: blob.size };
+        let target = ImageDescriptor {
+            media_type: media_type.to_owned(),
+            digest: blob.digest.clone(),
+            size: blob.size,
+        };
         self.blobs_by_file.insert(file, Blob { labels: gc_reference_labels(&config, &layers), ..blob });
         self.blobs_by_file.insert(config_file, config);
         Ok(Some(target))
@@ -194,8 +203,10 @@ impl Archive {
             }
             let manifest = self::build_manifest(&config, &layers);
             let (digest, size) = (manifest.digest.clone(), manifest.size);
-            self.images
-                .push(ArchiveImage { names, target: ImageDescriptor { media_type: MANIFEST_MEDIA_TYPE.to_owned(), digest, size } });
+            self.images.push(ArchiveImage {
+                names,
+                target: ImageDescriptor { media_type: MANIFEST_MEDIA_TYPE.to_owned(), digest, size },
+            });
             self.blobs_by_file.insert(config_file, config);
             self.generated.push(manifest);
         }
@@ -229,7 +240,8 @@ impl ArchiveFiles {
             }
             files.sizes.insert(name.clone(), size);
             let mut text = [0];
-            if JSON_FILE_BYTES_MAX < size || content.read(&mut text)? == 0 || !matches!(text[0], b'{' | b'[') {
+            if JSON_FILE_BYTES_MAX < size || content.read(&mut text)? == 0 || !matches!(text[0], b'{' | b'[')
+            {
                 return Ok(());
             }
             let mut text = text.to_vec();
@@ -246,7 +258,9 @@ impl ArchiveFiles {
             Err(source) if source.raw_os_error().is_some() => {
                 Err(ImageError::File { path: path.to_owned(), source })
             }
-            Err(error) => Err(ImageError::NotAnArchive { path: path.to_owned(), why: describe_read_error(&error) }),
+            Err(error) => {
+                Err(ImageError::NotAnArchive { path: path.to_owned(), why: describe_read_error(&error) })
+            }
         }
     }
 

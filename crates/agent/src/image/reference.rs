@@ -89,8 +89,10 @@ mod tests {
             "a b",
             "x@sha256:1",
         ];
-        let said: Vec<_> =
-            names.iter().map(|it| format!("{it} -> {}", normalize_reference(it).unwrap_or("none".into()))).collect();
+        let said: Vec<_> = names
+            .iter()
+            .map(|it| format!("{it} -> {}", normalize_reference(it).unwrap_or("none".into())))
+            .collect();
         expect![[r#"
             busybox -> docker.io/library/busybox:latest
             busybox:1.36 -> docker.io/library/busybox:1.36

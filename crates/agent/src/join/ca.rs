@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::connection::connect_target;
-use super::{JoinOptions, CaSource, JoinError, file_error, pem, read_if_exists};
+use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -80,9 +80,13 @@ async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
         let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let found = presented.iter().find(|it| fingerprint(it) == expected);
-        found.map(|it| encode_pem(it)).ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
+        found
+            .map(|it| encode_pem(it))
+            .ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
     };
-    tokio::time::timeout(CONNECT_TIMEOUT, reaching).await.map_err(|_| unreachable("no response".to_owned()))?
+    tokio::time::timeout(CONNECT_TIMEOUT, reaching)
+        .await
+        .map_err(|_| unreachable("no response".to_owned()))?
 }
 
 fn encode_pem(der: &[u8]) -> String {

@@ -110,7 +110,11 @@ impl ServerConnection {
     }
 
     /// The open connection, or a new one; concurrent callers wait for the same one.
-    async fn open_connection(&self, generation: u64, credentials: &Credentials) -> Result<SendRequest<Body>, TransportError> {
+    async fn open_connection(
+        &self,
+        generation: u64,
+        credentials: &Credentials,
+    ) -> Result<SendRequest<Body>, TransportError> {
         let mut current = self.current.lock().await;
         if let Some((made_with, sender)) = current.as_ref()
             && generation <= *made_with
@@ -128,7 +132,8 @@ impl ServerConnection {
         let (host, name) = connect_target(&self.server)?;
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
-        let stream = TlsConnector::from(Arc::new(self.tls_config(credentials)?)).connect(name, stream).await?;
+        let stream =
+            TlsConnector::from(Arc::new(self.tls_config(credentials)?)).connect(name, stream).await?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)

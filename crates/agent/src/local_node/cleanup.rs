@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
-use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, containerd, cluster_identity, network};
+use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, containerd, network};
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 

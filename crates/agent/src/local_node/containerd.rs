@@ -12,7 +12,7 @@ use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::process::{Child, Command};
 
-use super::{LocalNode, LocalNodeError, cleanup, file_error, create_dir, prerequisites};
+use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequisites};
 use crate::image::{SANDBOX_IMAGE, import_built, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
@@ -92,7 +92,8 @@ impl LocalNode {
 
     fn spawn_containerd(&self) -> Result<Child, LocalNodeError> {
         let log_path = self.containerd_log();
-        let open = || OpenOptions::new().create(true).append(true).open(&log_path).map_err(file_error(&log_path));
+        let open =
+            || OpenOptions::new().create(true).append(true).open(&log_path).map_err(file_error(&log_path));
         let mut command = Command::new("nsenter");
         command
             .arg(path_option("--net=", &self.netns_path()))

@@ -17,10 +17,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-pub use self::cleanup::{STOP_GRACE, Leftovers, clean_up, clean_up_abandoned, find_leftovers, count_running_pods, runtime_sockets, supervisor_pid};
+pub use self::cleanup::{
+    Leftovers, STOP_GRACE, clean_up, clean_up_abandoned, count_running_pods, find_leftovers, runtime_sockets,
+    supervisor_pid,
+};
 pub use self::containerd::Containerd;
 pub use self::network::is_bridge_address;
-pub use self::prerequisites::{MissingTools, is_root, find_missing_tools, missing_agent_tools, missing_optional_tools};
+pub use self::prerequisites::{
+    MissingTools, find_missing_tools, is_root, missing_agent_tools, missing_optional_tools,
+};
 
 use crate::image::ImageError;
 use crate::volumes::mount_table;
@@ -173,7 +178,9 @@ impl LocalNode {
 
     /// Creates the node's directories and network.
     pub async fn create(&self) -> Result<(), LocalNodeError> {
-        for dir in [&self.dir, &self.agent_root(), &self.cni_conf_dir(), &self.static_pod_dir(), &self.run_dir()] {
+        for dir in
+            [&self.dir, &self.agent_root(), &self.cni_conf_dir(), &self.static_pod_dir(), &self.run_dir()]
+        {
             create_dir(dir)?;
         }
         // World-readable, for log shippers that run as any user.

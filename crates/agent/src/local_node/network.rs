@@ -105,7 +105,8 @@ pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNod
         run_command(Command::new("ip").args(add)).await?;
     }
     let (address, gateway) = (node.address(), bridge_address(node.range));
-    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pod_cidr());
+    let outside =
+        format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pod_cidr());
     let inside = format!(
         "link set lo up\naddr replace {address}/24 dev eth0\nlink set eth0 up\nroute replace default via {gateway}\n"
     );
@@ -118,11 +119,13 @@ pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNod
 pub(super) async fn restore_routes(node: &LocalNode) -> Result<(), LocalNodeError> {
     let name = node.netns_name();
     let (address, gateway) = (node.address(), bridge_address(node.range));
-    let inside = run_command(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
+    let inside =
+        run_command(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
     if inside.trim().is_empty() {
         run_ip_batch(Some(&name), &format!("route replace default via {gateway}\n")).await?;
     }
-    let outside = run_command(Command::new("ip").args(["-4", "-o", "route", "show", &node.pod_cidr()])).await?;
+    let outside =
+        run_command(Command::new("ip").args(["-4", "-o", "route", "show", &node.pod_cidr()])).await?;
     if outside.trim().is_empty() {
         run_ip_batch(None, &format!("route replace {} via {address}\n", node.pod_cidr())).await?;
     }

@@ -176,7 +176,11 @@ mod tests {
     fn what_is_missing_says_how_to_get_it() {
         let all = [
             MissingTools { is_root: false, programs: vec![], packages: vec![] },
-            MissingTools { is_root: true, programs: vec!["containerd", "runc"], packages: vec!["containerd", "runc"] },
+            MissingTools {
+                is_root: true,
+                programs: vec!["containerd", "runc"],
+                packages: vec!["containerd", "runc"],
+            },
             MissingTools { is_root: false, programs: vec!["nft"], packages: vec!["nftables"] },
         ];
         expect![[r#"

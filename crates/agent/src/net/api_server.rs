@@ -41,7 +41,10 @@ async fn resolve_server(server: &str) -> Vec<SocketAddr> {
 pub async fn accept_api_server(server: &str) {
     for chain in OUTPUT_CHAINS {
         // Without a table of an earlier agent, nothing blocks the connection.
-        let Ok(rules) = command::run_program("nft", &["list", "chain", "ip", "muster", chain], "").await else { return };
+        let Ok(rules) = command::run_program("nft", &["list", "chain", "ip", "muster", chain], "").await
+        else {
+            return;
+        };
         let rules = String::from_utf8_lossy(&rules).into_owned();
         for (address, port) in ipv4_addresses(server).await {
             let accept = format!("ip daddr {address} tcp dport {port} accept");

@@ -16,7 +16,11 @@ const SYSTEM_DIRS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a program with `input` on stdin and returns its stdout.
-pub(super) async fn run_program(program: &'static str, args: &[&str], input: &str) -> Result<Vec<u8>, NetworkError> {
+pub(super) async fn run_program(
+    program: &'static str,
+    args: &[&str],
+    input: &str,
+) -> Result<Vec<u8>, NetworkError> {
     let failed = |source| NetworkError::Spawn { program, source };
     let path = format!("{}:{SYSTEM_DIRS}", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);

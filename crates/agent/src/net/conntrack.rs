@@ -46,7 +46,12 @@ pub(super) fn delete_flows(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize
         }
     })?;
     for sent in &astray {
-        send_request(&socket, CT_DELETE, NLM_F_REQUEST | NLM_F_ACK, &encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, sent))?;
+        send_request(
+            &socket,
+            CT_DELETE,
+            NLM_F_REQUEST | NLM_F_ACK,
+            &encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, sent),
+        )?;
         match for_each_message(&socket, |_| {}) {
             // The flow expired meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -102,12 +107,14 @@ fn parse_error(message: &[u8]) -> io::Result<()> {
 
 /// Parses a UDP flow, and the original tuple by which the kernel identifies it.
 fn parse_flow(attributes: &[u8]) -> Option<(Flow, &[u8])> {
-    let (sent, answered) = (find_attribute(attributes, CTA_TUPLE_ORIG)?, find_attribute(attributes, CTA_TUPLE_REPLY)?);
+    let (sent, answered) =
+        (find_attribute(attributes, CTA_TUPLE_ORIG)?, find_attribute(attributes, CTA_TUPLE_REPLY)?);
     let of = |tuple, address: u16, port: u16| {
         let (addresses, ports) = (find_attribute(tuple, 1)?, find_attribute(tuple, 2)?);
         let address: [u8; 4] = find_attribute(addresses, address)?.try_into().ok()?;
         let port: [u8; 2] = find_attribute(ports, port)?.try_into().ok()?;
-        (find_attribute(ports, 1)? == [IPPROTO_UDP]).then(|| (Ipv4Addr::from(address), u16::from_be_bytes(port)))
+        (find_attribute(ports, 1)? == [IPPROTO_UDP])
+            .then(|| (Ipv4Addr::from(address), u16::from_be_bytes(port)))
     };
     Some((Flow { to: of(sent, 2, 3)?, got_by: of(answered, 1, 2)? }, sent))
 }
@@ -143,7 +150,8 @@ mod tests {
             encode_attribute(2, &from_port.to_be_bytes()),
             encode_attribute(3, &to_port.to_be_bytes()),
         ];
-        [encode_attribute(1 | NLA_F_NESTED, &addresses), encode_attribute(2 | NLA_F_NESTED, &ports.concat())].concat()
+        [encode_attribute(1 | NLA_F_NESTED, &addresses), encode_attribute(2 | NLA_F_NESTED, &ports.concat())]
+            .concat()
     }
 
     #[test]
@@ -152,7 +160,11 @@ mod tests {
         let told = |protocol| {
             let sent = tuple(client, service, 4000, 514, protocol);
             let answered = tuple(pod, client, 5140, 4000, protocol);
-            [encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, &sent), encode_attribute(CTA_TUPLE_REPLY | NLA_F_NESTED, &answered)].concat()
+            [
+                encode_attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, &sent),
+                encode_attribute(CTA_TUPLE_REPLY | NLA_F_NESTED, &answered),
+            ]
+            .concat()
         };
         let bytes = told(IPPROTO_UDP);
         let (flow, sent) = parse_flow(&bytes).expect("a flow");

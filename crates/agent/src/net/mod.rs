@@ -3,15 +3,15 @@
 //! service_cache -> service_rules, routes, dns: three watches fill the cache, the engine computes rules, routes
 //! and DNS records from it, and this module applies them.
 
+mod api_server;
 mod cni;
-mod dns;
+mod command;
 mod conntrack;
+mod dns;
 mod route_changes;
 mod routes;
-mod api_server;
 mod service_cache;
 mod service_rules;
-mod command;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::api_server::server_ip_addresses as server_addresses;
 pub use self::api_server::accept_api_server as reach_server;
+pub(crate) use self::api_server::server_ip_addresses as server_addresses;
 pub use self::service_cache::ServiceCache;
 use crate::config::Config;
 use crate::error_chain::format_error_chain;
@@ -185,8 +185,10 @@ async fn request_pod_cidr(config: &Config, client: &Client) -> Result<(), Networ
     };
     let patch = Patch::Strategic(json!({"spec": spec}));
     let patched = nodes.patch(&config.name, &PatchParams::default(), &patch).await;
-    let patched =
-        patched.map_err(|source| NetworkError::RequestPodCidr { node: config.name.clone(), source: source.into() })?;
+    let patched = patched.map_err(|source| NetworkError::RequestPodCidr {
+        node: config.name.clone(),
+        source: source.into(),
+    })?;
     match patched.spec.and_then(|it| it.pod_cidr) {
         Some(_) => Ok(()),
         None => Err(NetworkError::NoPodCidr { node: config.name.clone() }),

@@ -61,7 +61,8 @@ mod tests {
         // Others may change something meanwhile, but not without end.
         let mut is_quiet = false;
         for _ in 0..20 {
-            is_quiet |= tokio::time::timeout(Duration::from_millis(100), changes.wait_for_change()).await.is_err();
+            is_quiet |=
+                tokio::time::timeout(Duration::from_millis(100), changes.wait_for_change()).await.is_err();
         }
         assert!(is_quiet);
     }

@@ -31,7 +31,14 @@ pub(super) struct PodRoutes {
 impl PodRoutes {
     pub(super) fn new(address: IpAddr) -> Self {
         let (network, own, told) = (None, Vec::new(), Wanted::new());
-        Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied: told }
+        Self {
+            address,
+            network,
+            node_addresses: own,
+            is_bridge_filtered: false,
+            is_prepared: false,
+            applied: told,
+        }
     }
 
     pub(super) fn network(&self) -> Option<Range> {
@@ -52,7 +59,8 @@ impl PodRoutes {
         if self.is_prepared {
             return Ok(());
         }
-        enable_sysctl(IP_FORWARD_PATH).map_err(|source| NetworkError::Write { path: IP_FORWARD_PATH.to_owned(), source })?;
+        enable_sysctl(IP_FORWARD_PATH)
+            .map_err(|source| NetworkError::Write { path: IP_FORWARD_PATH.to_owned(), source })?;
         if !Path::new(BRIDGE_NF_PATH).exists() {
             // The module may be missing; then traffic between pods of the node is routed through the node.
             let _ = command::run_program("modprobe", &["br_netfilter"], "").await;
@@ -60,7 +68,8 @@ impl PodRoutes {
         self.is_bridge_filtered = enable_sysctl(BRIDGE_NF_PATH).is_ok();
         if let Some(dns) = dns {
             let bits = if dns.is_ipv4() { 32 } else { 128 };
-            command::run_program("ip", &["addr", "replace", &format!("{dns}/{bits}"), "dev", "lo"], "").await?;
+            command::run_program("ip", &["addr", "replace", &format!("{dns}/{bits}"), "dev", "lo"], "")
+                .await?;
         }
         let links = read_interfaces().await?;
         self.network = network_of(&links, self.address);
@@ -78,7 +87,8 @@ impl PodRoutes {
         }
         match read_routes().await {
             Ok(found) if found != self.applied => {
-                let missing = self.applied.iter().filter(|(range, node)| found.get(range) != Some(node)).count();
+                let missing =
+                    self.applied.iter().filter(|(range, node)| found.get(range) != Some(node)).count();
                 tracing::warn!(
                     missing,
                     "routes to pods of other nodes differ from the desired ones; repairing them"
@@ -162,9 +172,10 @@ async fn read_routes() -> Result<Wanted, NetworkError> {
         dst: String,
         gateway: Option<Ipv4Addr>,
     }
-    let output = command::run_program("ip", &["-json", "-4", "route", "show", "proto", ROUTE_PROTOCOL], "").await?;
-    let routes: Vec<Route> =
-        serde_json::from_slice(&output).map_err(|source| NetworkError::ParseOutput { program: "ip", source })?;
+    let output =
+        command::run_program("ip", &["-json", "-4", "route", "show", "proto", ROUTE_PROTOCOL], "").await?;
+    let routes: Vec<Route> = serde_json::from_slice(&output)
+        .map_err(|source| NetworkError::ParseOutput { program: "ip", source })?;
     Ok(routes.iter().filter_map(|it| Some((Range::parse(&it.dst)?, it.gateway?))).collect())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_engine::service_proxy::Table;
 
-use super::{NetworkError, conntrack, command};
+use super::{NetworkError, command, conntrack};
 
 /// The nftables table that was last applied; `None`: the kernel's state is unknown.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ async fn delete_stale_flows(before: Arc<Table>, now: Arc<Table>) -> Result<(), N
     if !now.moves_flows(&before) {
         return Ok(());
     }
-    let forgotten = tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_astray(&before, it))).await;
+    let forgotten =
+        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_astray(&before, it))).await;
     let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
     let count = forgotten.map_err(|source| NetworkError::DeleteFlows { source })?;
     if count != 0 {

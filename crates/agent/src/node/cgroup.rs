@@ -68,7 +68,8 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
 
 /// Possible paths of a pod's cgroup: the QoS class is unknown once the object is gone.
 fn possible_paths(parent: &str, uid: &str) -> [String; 3] {
-    [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|qos| pod_cgroup_path(parent, qos, uid))
+    [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
+        .map(|qos| pod_cgroup_path(parent, qos, uid))
 }
 
 /// CRI resources of a container: CPU shares and quota, memory limit, OOM score, huge pages.
@@ -78,7 +79,8 @@ pub(crate) fn container_resources(
     is_sidecar: bool,
     node_memory: i64,
 ) -> LinuxContainerResources {
-    let (requested, limited) = (container_requests(container.resources.as_ref()), container_limits(container.resources.as_ref()));
+    let (requested, limited) =
+        (container_requests(container.resources.as_ref()), container_limits(container.resources.as_ref()));
     LinuxContainerResources {
         cpu_period: CPU_PERIOD_US,
         cpu_quota: limited.get("cpu").map_or(0, |it| cpu_quota(*it)),
@@ -131,8 +133,9 @@ fn oom_score_adjust(spec: &PodSpec, container: &Container, is_sidecar: bool, nod
     if qos == QosClass::BestEffort {
         return 1000;
     }
-    let request_bytes =
-        |it: &Container| container_requests(it.resources.as_ref()).get("memory").map_or(0, |it| whole_units(*it));
+    let request_bytes = |it: &Container| {
+        container_requests(it.resources.as_ref()).get("memory").map_or(0, |it| whole_units(*it))
+    };
     let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(node_memory.max(1));
     let mut adjust = score(request_bytes(container));
     if is_sidecar {
@@ -172,8 +175,9 @@ impl PodCgroupLimits {
             sum
         };
         let is_limited = |name: &str| {
-            let has =
-                |it: Option<&ResourceRequirements>| container_limits(it).get(name).is_some_and(|it| !it.is_zero());
+            let has = |it: Option<&ResourceRequirements>| {
+                container_limits(it).get(name).is_some_and(|it| !it.is_zero())
+            };
             has(spec.resources.as_ref())
                 || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
         };
@@ -200,7 +204,10 @@ pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::
 
 /// Rule: the Burstable cgroup has CPU shares for the sum of its pods' requests, and the BestEffort cgroup has the
 /// minimum, however many pods there are. Upstream: `qosContainerManager`.
-pub(crate) fn set_qos_cpu_shares<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec>) -> io::Result<()> {
+pub(crate) fn set_qos_cpu_shares<'a>(
+    parent: &str,
+    pods: impl Iterator<Item = &'a PodSpec>,
+) -> io::Result<()> {
     for (class, shares) in qos_cpu_shares(pods) {
         let path = format!("{}/{class}", parent.trim_end_matches('/'));
         let (dir, file, value) = if is_v2() {
@@ -220,8 +227,10 @@ pub(crate) fn set_qos_cpu_shares<'a>(parent: &str, pods: impl Iterator<Item = &'
 }
 
 fn qos_cpu_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
-    let burstable: i64 =
-        pods.filter(|it| qos_class(it) == QosClass::Burstable).map(|it| PodCgroupLimits::from_spec(it).shares).sum();
+    let burstable: i64 = pods
+        .filter(|it| qos_class(it) == QosClass::Burstable)
+        .map(|it| PodCgroupLimits::from_spec(it).shares)
+        .sum();
     [("burstable", burstable.clamp(CPU_SHARES_MIN, CPU_SHARES_MAX)), ("besteffort", CPU_SHARES_MIN)]
 }
 
@@ -340,7 +349,10 @@ mod tests {
         ];
         assert_eq!(qos_cpu_shares(pods.iter()), [("burstable", 512 + 2 + 2048), ("besteffort", 2)]);
         assert_eq!(qos_cpu_shares([].iter()), [("burstable", 2), ("besteffort", 2)]);
-        assert_eq!([shares_to_weight(2), shares_to_weight(1024), shares_to_weight(CPU_SHARES_MAX)], [1, 39, 10_000]);
+        assert_eq!(
+            [shares_to_weight(2), shares_to_weight(1024), shares_to_weight(CPU_SHARES_MAX)],
+            [1, 39, 10_000]
+        );
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl ContainerConfigBuilder<'_> {
         let expand =
             |text: &String| downward_api::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
         let security = self.security_context(spec)?;
-        let resources = cgroup::container_resources(spec, container, self.pod_container.is_sidecar, self.node_memory);
+        let resources =
+            cgroup::container_resources(spec, container, self.pod_container.is_sidecar, self.node_memory);
         let mut mounts = self.mounts;
         let uid = sandbox::pod_ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
@@ -282,7 +283,9 @@ pub(crate) fn termination_message(
     has_failed: bool,
 ) -> String {
     let (name, namespace, uid) = sandbox::pod_ids(pod);
-    let message = read_tail(&termination_message_file(config, uid, container, attempt), TERMINATION_MESSAGE_BYTES_MAX).unwrap_or_default();
+    let message =
+        read_tail(&termination_message_file(config, uid, container, attempt), TERMINATION_MESSAGE_BYTES_MAX)
+            .unwrap_or_default();
     if !message.is_empty() || !has_failed {
         return message;
     }

@@ -23,7 +23,8 @@ impl EnvironmentSource<'_> {
     /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier ones,
     /// then those of Services unless the name is already set. Upstream: `makeEnvironmentVariables`.
     pub(crate) async fn variables(&self, container: &Container) -> Result<BTreeMap<String, String>, String> {
-        let mut read = EnvironmentReader { source: self, config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
+        let mut read =
+            EnvironmentReader { source: self, config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
         let mut variables = BTreeMap::new();
         for from in container.env_from.iter().flatten() {
             let prefix = from.prefix.as_deref().unwrap_or_default();
@@ -100,7 +101,11 @@ impl EnvironmentReader<'_> {
     }
 
     /// Resolves a `valueFrom`. `None` if it is optional and missing.
-    async fn resolve_value_from(&mut self, container: &Container, from: &EnvVarSource) -> Result<Option<String>, String> {
+    async fn resolve_value_from(
+        &mut self,
+        container: &Container,
+        from: &EnvVarSource,
+    ) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
             return downward_api::field(self.source.pod_json, &field.field_path)

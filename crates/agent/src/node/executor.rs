@@ -270,8 +270,10 @@ impl<R: Runtime> Executor<R> {
         };
         let config = make.build().map_err(config_error)?;
         let sandbox_config = sandbox::sandbox_config(&node.config, object, 0).map_err(config_error)?;
-        let created =
-            self.start_timing.measure(node.runtime.create_container(sandbox_id, config, sandbox_config)).await;
+        let created = self
+            .start_timing
+            .measure(node.runtime.create_container(sandbox_id, config, sandbox_config))
+            .await;
         let id = created.map_err(|error| failure("CreateContainerError", error.message))?;
         self.container_logs().link_log(name, attempt, &id);
         let started = self.start_timing.measure(node.runtime.start_container(&id)).await;
@@ -352,7 +354,12 @@ impl<R: Runtime> Executor<R> {
         if pre_stop && let Some(role) = self.pod.container(name) {
             let hook = role.container.lifecycle.as_ref().and_then(|it| it.pre_stop.as_ref());
             if let Some(hook) = hook {
-                match tokio::time::timeout(grace, self.container_prober(role, id).run_hook(hook, &self.pod_display_name())).await {
+                match tokio::time::timeout(
+                    grace,
+                    self.container_prober(role, id).run_hook(hook, &self.pod_display_name()),
+                )
+                .await
+                {
                     Ok(Ok(())) => {}
                     Ok(Err(message)) => self.record_warning("FailedPreStopHook", message),
                     Err(_) => {

@@ -267,7 +267,8 @@ mod tests {
             "other.test/x",
         ]
         .map(|image| {
-            let users: Vec<_> = matching_credentials(known.clone(), image).into_iter().map(|it| it.username).collect();
+            let users: Vec<_> =
+                matching_credentials(known.clone(), image).into_iter().map(|it| it.username).collect();
             format!("{image}: {}", users.join(" "))
         });
         expect![[r#"

@@ -194,7 +194,9 @@ mod tests {
     #[test]
     fn whom_a_pod_asks() {
         let of_node = || {
-            parse_resolv_conf("nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n")
+            parse_resolv_conf(
+                "nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n",
+            )
         };
         let of = |spec: serde_json::Value| {
             let pod = pod(spec);
@@ -230,7 +232,11 @@ mod tests {
             let pod = pod(spec);
             let spec = pod.spec.as_ref().unwrap();
             let names = PodHostname::from_pod(&pod, spec, "cluster.local");
-            format!("{:?}\n{}", names.kernel_hostname(spec), names.hosts_file(spec, &["10.0.0.7".to_owned()], None))
+            format!(
+                "{:?}\n{}",
+                names.kernel_hostname(spec),
+                names.hosts_file(spec, &["10.0.0.7".to_owned()], None)
+            )
         };
         let texts = [
             of(json!({"hostAliases": [{"ip": "1.2.3.4", "hostnames": ["a", "b"]}]})),

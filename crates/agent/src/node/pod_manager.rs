@@ -390,7 +390,9 @@ async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPo
                 apply_list(node, std::mem::take(&mut list));
                 listed.notify_one();
             }
-            Ok(Some(watcher::Event::Apply(_) | watcher::Event::Delete(_))) if !node.membership.may_apply_events() => {
+            Ok(Some(watcher::Event::Apply(_) | watcher::Event::Delete(_)))
+                if !node.membership.may_apply_events() =>
+            {
                 return;
             }
             Ok(Some(watcher::Event::Apply(pod))) => apply_pod(node, pod),

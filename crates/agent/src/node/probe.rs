@@ -78,7 +78,11 @@ impl<R: Runtime> ContainerProber<'_, R> {
                 let host = socket.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
                 return Ok(match TcpStream::connect((host, port)).await {
                     Ok(_) => ProbeResult::passed(),
-                    Err(error) => ProbeResult::failed(format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&error))),
+                    Err(error) => ProbeResult::failed(format!(
+                        "dial tcp {}: {}",
+                        host_and_port(host, port),
+                        dial_error(&error)
+                    )),
                 });
             }
             if let Some(grpc) = &probe.grpc {
@@ -142,8 +146,10 @@ impl<R: Runtime> ContainerProber<'_, R> {
             });
         }
         if let Some(sleep) = &hook.sleep {
-            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_TIMEOUT))
-                .await;
+            tokio::time::sleep(
+                Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_TIMEOUT),
+            )
+            .await;
             return Ok(());
         }
         Err("Cannot run handler: invalid handler".to_owned())
@@ -177,7 +183,10 @@ impl<R: Runtime> ContainerProber<'_, R> {
             Ok(HttpResponse { status: 200..300, .. }) => ProbeResult::passed(),
             Ok(HttpResponse { status: 300..400, body, .. }) => {
                 let body = String::from_utf8_lossy(&body);
-                ProbeResult { passed: true, message: format!("Probe terminated redirects, Response body: {body}") }
+                ProbeResult {
+                    passed: true,
+                    message: format!("Probe terminated redirects, Response body: {body}"),
+                }
             }
             Ok(HttpResponse { status, .. }) => {
                 ProbeResult::failed(format!("HTTP probe failed with statuscode: {status}"))
@@ -203,7 +212,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
         for _ in 0..REDIRECTS_MAX {
             let fetched = send_get(get, &url).await.map_err(|error| failure(&url.to_string(), &error))?;
             let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);
-            let next = fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| redirect_target(&url, it));
+            let next =
+                fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| redirect_target(&url, it));
             match next {
                 Some(next) if next.host() == Some(&host) => url = next,
                 _ => return Ok(fetched),
@@ -217,13 +227,17 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                return ProbeResult::failed(format!("error: failed to connect service at {place:?}: {error}"));
+                return ProbeResult::failed(format!(
+                    "error: failed to connect service at {place:?}: {error}"
+                ));
             }
         };
         let channel = match endpoint.connect().await {
             Ok(channel) => channel,
             Err(error) => {
-                return ProbeResult::failed(format!("error: failed to connect service at {place:?}: {error}"));
+                return ProbeResult::failed(format!(
+                    "error: failed to connect service at {place:?}: {error}"
+                ));
             }
         };
         let mut client = health::health_client::HealthClient::new(channel);
@@ -231,9 +245,10 @@ impl<R: Runtime> ContainerProber<'_, R> {
         match client.check(request).await {
             Ok(answer) => match answer.into_inner().status() {
                 health::health_check_response::ServingStatus::Serving => ProbeResult::passed(),
-                status => {
-                    ProbeResult::failed(format!("service unhealthy (responded with {:?})", status.as_str_name()))
-                }
+                status => ProbeResult::failed(format!(
+                    "service unhealthy (responded with {:?})",
+                    status.as_str_name()
+                )),
             },
             Err(status) if status.code() == tonic::Code::Unimplemented => ProbeResult::failed(format!(
                 "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
@@ -299,12 +314,16 @@ struct HttpResponse {
     body: Vec<u8>,
 }
 
-async fn send_get(get: &HTTPGetAction, url: &Uri) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
+async fn send_get(
+    get: &HTTPGetAction,
+    url: &Uri,
+) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let is_tls = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|it| format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&it)))?;
+    let stream =
+        stream.map_err(|it| format!("dial tcp {}: {}", host_and_port(host, port), dial_error(&it)))?;
     let path = url.path_and_query().map_or("/", |it| it.as_str());
     let mut request = Request::builder().method(Method::GET).uri(path).body(Empty::<Bytes>::new())?;
     let headers = request.headers_mut();
@@ -369,7 +388,10 @@ pub(crate) fn insecure_tls_config() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().expect("ring has the default versions");
-    builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider))).with_no_client_auth()
+    builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
+        .with_no_client_auth()
 }
 
 #[derive(Debug)]

@@ -9,7 +9,11 @@ use super::{Config, cgroup};
 use crate::runtime::{label, v1};
 
 /// The CRI configuration of a pod's sandbox, which is also passed with each container.
-pub(crate) fn sandbox_config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
+pub(crate) fn sandbox_config(
+    config: &Config,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
     // The pod would run with more privileges than it asked for.
     if spec.host_users == Some(false) {

@@ -24,7 +24,8 @@ const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Delays of repeated reads after an exit event: the runtime reports an exit a moment before it shows the new
 /// state.
-const EXIT_RECHECK_DELAYS_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
+const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
+    [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// Delay of the first volume refresh after preparation; later ones follow at twice this interval.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -139,7 +140,8 @@ impl<R: Runtime> Worker<R> {
 
     /// Whether a container or sandbox shows as running although the runtime reported its exit.
     fn is_exit_pending(&self) -> bool {
-        let running = self.runtime_state.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let running =
+            self.runtime_state.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
         let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready);
         let mut ids = running.map(|it| &it.id).chain(ready.map(|it| &it.id));
         ids.any(|id| self.node.pods.has_exited(id))

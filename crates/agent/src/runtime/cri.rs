@@ -108,13 +108,15 @@ impl Cri {
 impl Runtime for Cri {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
-        self.call(CALL_TIMEOUT, "version", "get the runtime version", self.runtime_service().version(request)).await
+        self.call(CALL_TIMEOUT, "version", "get the runtime version", self.runtime_service().version(request))
+            .await
     }
 
     async fn status(&self) -> Result<RuntimeStatus, RuntimeError> {
         let request = v1::StatusRequest { verbose: false };
-        let answer =
-            self.call(CALL_TIMEOUT, "status", "get the runtime status", self.runtime_service().status(request)).await?;
+        let answer = self
+            .call(CALL_TIMEOUT, "status", "get the runtime status", self.runtime_service().status(request))
+            .await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
             Some(it) if it.status => None,
@@ -137,7 +139,12 @@ impl Runtime for Cri {
         });
         let request = v1::ListPodSandboxRequest { filter };
         Ok(self
-            .call(CALL_TIMEOUT, "list_podsandbox", "list sandboxes", self.runtime_service().list_pod_sandbox(request))
+            .call(
+                CALL_TIMEOUT,
+                "list_podsandbox",
+                "list sandboxes",
+                self.runtime_service().list_pod_sandbox(request),
+            )
             .await?
             .items)
     }
@@ -158,7 +165,12 @@ impl Runtime for Cri {
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         let answer = self
-            .call(SANDBOX_TIMEOUT, "run_podsandbox", "run a sandbox", self.runtime_service().run_pod_sandbox(request))
+            .call(
+                SANDBOX_TIMEOUT,
+                "run_podsandbox",
+                "run a sandbox",
+                self.runtime_service().run_pod_sandbox(request),
+            )
             .await?;
         Ok(answer.pod_sandbox_id)
     }
@@ -194,7 +206,12 @@ impl Runtime for Cri {
         });
         let request = v1::ListContainersRequest { filter };
         Ok(self
-            .call(CALL_TIMEOUT, "list_containers", "list containers", self.runtime_service().list_containers(request))
+            .call(
+                CALL_TIMEOUT,
+                "list_containers",
+                "list containers",
+                self.runtime_service().list_containers(request),
+            )
             .await?
             .containers)
     }
@@ -236,9 +253,14 @@ impl Runtime for Cri {
 
     async fn start_container(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
-        self.call(CALL_TIMEOUT, "start_container", "start a container", self.runtime_service().start_container(request))
-            .await
-            .map(drop)
+        self.call(
+            CALL_TIMEOUT,
+            "start_container",
+            "start a container",
+            self.runtime_service().start_container(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
@@ -270,7 +292,9 @@ impl Runtime for Cri {
             v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
         let mut runtime = self.runtime_service();
         let call = runtime.update_container_resources(request);
-        self.call(CALL_TIMEOUT, "update_container", "update the resources of a container", call).await.map(drop)
+        self.call(CALL_TIMEOUT, "update_container", "update the resources of a container", call)
+            .await
+            .map(drop)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
@@ -297,12 +321,20 @@ impl Runtime for Cri {
             v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
         // The runtime enforces the timeout; this limit is for a runtime that hangs.
         let limit = timeout.saturating_add(CALL_TIMEOUT);
-        self.call(limit, "exec_sync", "run a command in a container", self.runtime_service().exec_sync(request))
-            .await
+        self.call(
+            limit,
+            "exec_sync",
+            "run a command in a container",
+            self.runtime_service().exec_sync(request),
+        )
+        .await
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
-        Ok(self.call(CALL_TIMEOUT, "exec", "exec in a container", self.runtime_service().exec(request)).await?.url)
+        Ok(self
+            .call(CALL_TIMEOUT, "exec", "exec in a container", self.runtime_service().exec(request))
+            .await?
+            .url)
     }
 
     async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
@@ -469,7 +501,11 @@ fn runtime_error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
 }
 
 fn empty_response(tried: &'static str) -> RuntimeError {
-    RuntimeError { operation: tried, kind: RuntimeErrorKind::Refused, message: "the response of the runtime is empty".to_owned() }
+    RuntimeError {
+        operation: tried,
+        kind: RuntimeErrorKind::Refused,
+        message: "the response of the runtime is empty".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -145,7 +145,11 @@ impl NodeBehaviour {
                 Err(error) => (reader.complain)(format!("{FAIL_ANNOTATION}: {error}")),
             }
         }
-        Self { faults: troubles, start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration), stop: reader.parse_annotation(STOP_DELAY_ANNOTATION, parse_duration) }
+        Self {
+            faults: troubles,
+            start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration),
+            stop: reader.parse_annotation(STOP_DELAY_ANNOTATION, parse_duration),
+        }
     }
 
     pub(super) fn has_fault(&self, trouble: NodeFault) -> bool {
@@ -165,7 +169,10 @@ impl NodeBehaviour {
 
     pub(super) fn timings(&self, usual: ContainerTimings) -> ContainerTimings {
         let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
-        ContainerTimings { start: self.start.or(slow).unwrap_or(usual.start), stop: self.stop.unwrap_or(usual.stop) }
+        ContainerTimings {
+            start: self.start.or(slow).unwrap_or(usual.start),
+            stop: self.stop.unwrap_or(usual.stop),
+        }
     }
 }
 
@@ -200,7 +207,13 @@ impl ContainerBehaviour {
             return Self::default();
         }
         let mut reader = AnnotationReader { annotations, complain };
-        let stop = |it: &str| if it == "never" { Ok(StopBehaviour::Never) } else { parse_duration(it).map(StopBehaviour::After) };
+        let stop = |it: &str| {
+            if it == "never" {
+                Ok(StopBehaviour::Never)
+            } else {
+                parse_duration(it).map(StopBehaviour::After)
+            }
+        };
         let code = |it: &str| match it.parse() {
             Ok(code @ 0..=255) => Ok(code),
             _ => Err(format!("{it:?} is not an exit code from 0 to 255")),
@@ -209,7 +222,8 @@ impl ContainerBehaviour {
         let code = reader.parse_annotation(EXIT_CODE_ANNOTATION, code);
         let reason = reader.parse_annotation(EXIT_REASON_ANNOTATION, |it| Ok(it.to_owned()));
         let exit = (after.is_some() || code.is_some() || reason.is_some()).then(|| {
-            let code = code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { EXIT_CODE_SIGKILL } else { 0 });
+            let code =
+                code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { EXIT_CODE_SIGKILL } else { 0 });
             let reason = reason.map_or_else(|| exit_reason(code).into(), String::into_boxed_str);
             ExitBehaviour { after: after.unwrap_or(CRASH_DELAY), code, reason }
         });

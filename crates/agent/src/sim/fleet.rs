@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::behaviour::{FLEET_LABEL, NodeBehaviour, ContainerTimings, NodeFault};
+use super::behaviour::{ContainerTimings, FLEET_LABEL, NodeBehaviour, NodeFault};
 use super::clock::{FleetClock, shift_timestamp};
-use super::node::{self, PodAddressPool, NewNode};
+use super::node::{self, NewNode, PodAddressPool};
 use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 use crate::error_chain::format_error_chain;
@@ -58,7 +58,13 @@ pub struct FleetOptions {
 
 impl Default for FleetOptions {
     fn default() -> Self {
-        Self { fleet: "up".into(), count: 0, prefix: "sim".into(), pace: ContainerTimings::default(), zones: 0 }
+        Self {
+            fleet: "up".into(),
+            count: 0,
+            prefix: "sim".into(),
+            pace: ContainerTimings::default(),
+            zones: 0,
+        }
     }
 }
 
@@ -137,8 +143,9 @@ pub async fn free_numbers(client: &Client) -> kube::Result<impl Iterator<Item = 
 
 /// Deletes every node of a fleet.
 pub async fn remove_fleet(client: &Client, fleet: &str) -> kube::Result<()> {
-    let delete =
-        |it: wire::Node| api_request(Method::DELETE, format!("{NODES_PATH}/{}", it.name_any()), JSON_TYPE, &json!({}));
+    let delete = |it: wire::Node| {
+        api_request(Method::DELETE, format!("{NODES_PATH}/{}", it.name_any()), JSON_TYPE, &json!({}))
+    };
     let calls = list_nodes(client, fleet).await?.into_iter().map(delete).collect();
     send_all(client, calls).await
 }
@@ -182,7 +189,12 @@ fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
 }
 
 fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
-    api_request(Method::PATCH, format!("{NODES_PATH}/{node}/status"), STRATEGIC_MERGE_PATCH_TYPE, &json!({"status": status}))
+    api_request(
+        Method::PATCH,
+        format!("{NODES_PATH}/{node}/status"),
+        STRATEGIC_MERGE_PATCH_TYPE,
+        &json!({"status": status}),
+    )
 }
 
 /// Runs a fleet: nodes, pods, timers and calls.
@@ -305,7 +317,9 @@ impl FleetRunner {
                     }
                 }
                 Ok(None) => return,
-                Err(error) => tracing::warn!(error = %format_error_chain(&error), "cannot list the nodes, retrying"),
+                Err(error) => {
+                    tracing::warn!(error = %format_error_chain(&error), "cannot list the nodes, retrying")
+                }
             }
         }
         let pods = Api::<wire::Pod>::all(self.client.clone());
@@ -419,7 +433,11 @@ impl FleetRunner {
                         if node.behaviour.is_connected() {
                             self.heartbeat_queue.push_back(heartbeat_call(&name, node, now));
                         } else {
-                            self.set_node_timer(&name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL));
+                            self.set_node_timer(
+                                &name,
+                                HEARTBEAT_TIMER,
+                                add_duration(now, HEARTBEAT_INTERVAL),
+                            );
                         }
                     }
                 }
@@ -435,7 +453,9 @@ impl FleetRunner {
 
     fn set_node_timer(&mut self, name: &Arc<str>, which: usize, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        let subject = |it: Arc<str>| if which == HEARTBEAT_TIMER { TimerSubject::Heartbeat(it) } else { TimerSubject::Report(it) };
+        let subject = |it: Arc<str>| {
+            if which == HEARTBEAT_TIMER { TimerSubject::Heartbeat(it) } else { TimerSubject::Report(it) }
+        };
         if let Some(before) = node.timers[which].replace(at) {
             self.timers.remove(&(before, subject(name.clone())));
         }
@@ -492,7 +512,11 @@ impl FleetRunner {
             self.nodes.insert(name.clone(), node);
             // The first heartbeat creates the lease and is due immediately.
             self.set_node_timer(&name, HEARTBEAT_TIMER, now);
-            self.set_node_timer(&name, REPORT_TIMER, add_duration(now, REPORT_INTERVAL.mul_f64(interval_offset(number))));
+            self.set_node_timer(
+                &name,
+                REPORT_TIMER,
+                add_duration(now, REPORT_INTERVAL.mul_f64(interval_offset(number))),
+            );
             if is_late {
                 self.call_queue.push_back(pod_list_call(&name));
             }
@@ -508,7 +532,12 @@ impl FleetRunner {
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
-        let new = NewNode { name: name.to_string(), number, fleet: self.options.fleet.clone(), ..NewNode::default() };
+        let new = NewNode {
+            name: name.to_string(),
+            number,
+            fleet: self.options.fleet.clone(),
+            ..NewNode::default()
+        };
         let object = new.to_object(Timestamp::now());
         let patch = json!({
             "metadata": {"labels": object["metadata"]["labels"]},
@@ -673,7 +702,9 @@ impl FleetRunner {
             Err(_) => Some(0),
         };
         match (&about, came) {
-            (CallSubject::PodList(_), Ok(CallResponse::Pods(pods))) => pods.into_iter().for_each(|it| self.apply_pod(it)),
+            (CallSubject::PodList(_), Ok(CallResponse::Pods(pods))) => {
+                pods.into_iter().for_each(|it| self.apply_pod(it))
+            }
             (CallSubject::Pod(uid), Ok(CallResponse::Written(version))) => {
                 if let Some(entry) = self.pods.get_mut(uid)
                     && let Some(node) = self.nodes.get(&entry.pod.node)
@@ -684,7 +715,9 @@ impl FleetRunner {
                 self.step_pod(uid, now);
             }
             (CallSubject::Lease(name), Ok(_)) => self.lease_exists(name, now),
-            (CallSubject::Renewal(name), Ok(_)) => self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL)),
+            (CallSubject::Renewal(name), Ok(_)) => {
+                self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL))
+            }
             (_, Ok(_)) => {}
             (_, Err(error)) => self.call_failed(about, failed.unwrap_or_default(), &error, now),
         }
@@ -695,7 +728,13 @@ impl FleetRunner {
         let error = format_error_chain(error);
         match (about, code) {
             // The object is gone or was replaced; the watch will show it.
-            (CallSubject::Pod(_) | CallSubject::Report(_) | CallSubject::Deletion(_) | CallSubject::Adoption(_), 404 | 409) => {}
+            (
+                CallSubject::Pod(_)
+                | CallSubject::Report(_)
+                | CallSubject::Deletion(_)
+                | CallSubject::Adoption(_),
+                404 | 409,
+            ) => {}
             (CallSubject::Pod(uid), code) => {
                 tracing::warn!(uid = &*uid, %error, "cannot write the status of a pod, retrying");
                 let Some(entry) = self.pods.get_mut(&uid) else { return };
@@ -779,7 +818,9 @@ fn pod_list_call(node: &Arc<str>) -> QueuedCall {
 fn pod_call_request(pod: &SimulatedPod, call: PodCall) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {
-        PodCall::Report(patch) => api_request(Method::PATCH, format!("{path}/status"), STRATEGIC_MERGE_PATCH_TYPE, &patch),
+        PodCall::Report(patch) => {
+            api_request(Method::PATCH, format!("{path}/status"), STRATEGIC_MERGE_PATCH_TYPE, &patch)
+        }
         PodCall::Delete => {
             let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}});
             api_request(Method::DELETE, path, JSON_TYPE, &options)

@@ -19,6 +19,6 @@ mod fleet_tests;
 #[cfg(test)]
 mod tests;
 
-pub use behaviour::{FAIL_ANNOTATION, FLEET_LABEL, ContainerTimings, NodeFault, IMAGE_WORDS, parse_duration};
+pub use behaviour::{ContainerTimings, FAIL_ANNOTATION, FLEET_LABEL, IMAGE_WORDS, NodeFault, parse_duration};
 pub use fleet::{Fleet, FleetOptions, add_node, free_numbers, remove_fleet};
 pub use node::{NODES_MAX, NewNode};

@@ -176,7 +176,8 @@ impl SimulatedCondition {
 }
 
 fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
-    let condition = |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
+    let condition =
+        |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
     let pressure = |trouble, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
         let holds = behaviour.has_fault(trouble);
         let [reason, message] = if holds { if_so } else { if_not };

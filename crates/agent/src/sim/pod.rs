@@ -112,8 +112,9 @@ impl SimulatedPod {
             runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
         for (id, name, since) in running {
             let Some(container) = object.spec.find(&name) else { continue };
-            let exit =
-                behaviour.for_container(container.role, &container.image).exit_or_complete(container.role, host.pace);
+            let exit = behaviour
+                .for_container(container.role, &container.image)
+                .exit_or_complete(container.role, host.pace);
             runtime.schedule_exit(&id, exit, since);
         }
         let mut pod = Self {
@@ -304,7 +305,8 @@ impl ActivePod {
     ) {
         let of = |name: &str| {
             let container = self.object.spec.find(name);
-            container.map_or_else(ContainerBehaviour::default, |it| behaviour.for_container(it.role, &it.image))
+            container
+                .map_or_else(ContainerBehaviour::default, |it| behaviour.for_container(it.role, &it.image))
         };
         let outcome = match &action {
             Action::Start { container, .. } => {
@@ -341,7 +343,13 @@ impl ActivePod {
     }
 
     /// Completes the exits, starts and stops that are due.
-    fn complete_due(&mut self, runtime: &mut FakeRuntime, behaviour: &ContainerBehaviour, pace: ContainerTimings, now: Time) {
+    fn complete_due(
+        &mut self,
+        runtime: &mut FakeRuntime,
+        behaviour: &ContainerBehaviour,
+        pace: ContainerTimings,
+        now: Time,
+    ) {
         runtime.exit_due_containers(now);
         let is_deleted = self.object.deletion_grace.is_some();
         let is_due = |(due, action): &mut (Option<Time>, Action)| {
@@ -358,14 +366,16 @@ impl ActivePod {
                     let spec = self.object.spec.all().nth(*position);
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
                     let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
-                    let exit =
-                        spec.and_then(|it| behaviour.for_container(it.role, &it.image).exit_or_complete(it.role, pace));
+                    let exit = spec.and_then(|it| {
+                        behaviour.for_container(it.role, &it.image).exit_or_complete(it.role, pace)
+                    });
                     runtime.schedule_exit(&id, exit, now);
                     Outcome::Started { id }
                 }
                 Action::Stop { container, id, grace, .. } => {
                     let spec = self.object.spec.find(container);
-                    let behaviour = spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
+                    let behaviour =
+                        spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
                     let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(pace.stop)), StopBehaviour::After(it) if *grace < it);
                     runtime.stop_container(id, is_killed, now);
                     Outcome::Done

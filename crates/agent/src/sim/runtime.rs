@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Container, Object, RuntimeState, Sandbox, State};
 use serde_json::Value;
 
-use super::behaviour::{ExitBehaviour, EXIT_CODE_SIGKILL, exit_reason};
+use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
 
 /// The sandboxes and containers of one simulated pod.
 #[derive(Debug, Default)]
@@ -111,7 +111,14 @@ impl FakeRuntime {
     }
 
     /// Starts the container of [`Action::Start`], and returns its ID.
-    pub(super) fn start_container(&mut self, uid: &str, name: &Text, image: &Text, action: &Action, now: Time) -> Text {
+    pub(super) fn start_container(
+        &mut self,
+        uid: &str,
+        name: &Text,
+        image: &Text,
+        action: &Action,
+        now: Time,
+    ) -> Text {
         let Action::Start { sandbox, attempt, hash, .. } = action else { return "".into() };
         let id = container_id(uid, name, *attempt);
         self.containers.push(Container {
@@ -138,7 +145,8 @@ impl FakeRuntime {
     }
 
     pub(super) fn exit_due_containers(&mut self, now: Time) {
-        let due: Vec<(Time, Text, ExitBehaviour)> = self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
+        let due: Vec<(Time, Text, ExitBehaviour)> =
+            self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
         due.into_iter().for_each(|(_, id, exit)| self.exit_container(&id, exit.code, &exit.reason, now));
     }
 

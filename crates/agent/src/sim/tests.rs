@@ -8,12 +8,13 @@ use expect_test::{Expect, expect};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::behaviour::{ContainerBehaviour, NodeBehaviour, ContainerTimings, NodeFault, parse_duration};
+use super::behaviour::{ContainerBehaviour, ContainerTimings, NodeBehaviour, NodeFault, parse_duration};
 use super::node;
 use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 
-const PACE: ContainerTimings = ContainerTimings { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
+const PACE: ContainerTimings =
+    ContainerTimings { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
 
 /// A pod on a node, and the API server that keeps what the node says.
 struct World {
@@ -34,7 +35,8 @@ impl World {
         let object =
             json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": scheduled}});
         let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let mut pod = SimulatedPod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
+        let mut pod =
+            SimulatedPod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
         pod.address = Some(node::pod_address(1, 5));
         Self { object, pod, now, version: 1, told: String::new(), gone: false, pace: PACE }
     }
@@ -71,7 +73,8 @@ impl World {
     fn restart(mut self) -> Self {
         self.line("restart");
         self.pod =
-            SimulatedPod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}")).unwrap();
+            SimulatedPod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}"))
+                .unwrap();
         self
     }
 
@@ -175,7 +178,9 @@ fn one(image: &str) -> Value {
 #[test]
 fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     let mut world = World::new(json!({}), one("web"));
-    let Some(PodCall::Report(patch)) = world.pod.step(host(PACE), world.now).call else { panic!("no report") };
+    let Some(PodCall::Report(patch)) = world.pod.step(host(PACE), world.now).call else {
+        panic!("no report")
+    };
     world.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     world.object["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     world.object["metadata"]["resourceVersion"] = "2".into();
@@ -653,7 +658,13 @@ fn which_troubles_stop_what() {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), trouble.to_string())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
         let pace = told.timings(PACE);
-        writeln!(said, "{trouble}: speaks {}, works {}, {pace:?}", told.is_connected(), told.runs_containers()).unwrap();
+        writeln!(
+            said,
+            "{trouble}: speaks {}, works {}, {pace:?}",
+            told.is_connected(),
+            told.runs_containers()
+        )
+        .unwrap();
     }
     expect![[r#"
         not-ready: speaks true, works false, ContainerTimings { start: 1s, stop: 2s }

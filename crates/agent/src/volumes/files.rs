@@ -24,7 +24,11 @@ const GROUP_DIR_MODE: u32 = 0o2550;
 
 /// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:
 /// `AtomicWriter.Write`.
-pub(super) fn write_files(volume: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<()> {
+pub(super) fn write_files(
+    volume: &Path,
+    files: &BTreeMap<String, VolumeFile>,
+    group: Option<u32>,
+) -> io::Result<()> {
     let current = match fs::read_link(volume.join(DATA_LINK)) {
         Ok(link) => Some(link),
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
@@ -57,7 +61,11 @@ pub(super) fn write_files(volume: &Path, files: &BTreeMap<String, VolumeFile>, g
 }
 
 /// Writes all files into a new directory and points `..data` to it.
-fn replace_data_dir(volume: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<PathBuf> {
+fn replace_data_dir(
+    volume: &Path,
+    files: &BTreeMap<String, VolumeFile>,
+    group: Option<u32>,
+) -> io::Result<PathBuf> {
     let now = Timestamp::now();
     let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
     let name = PathBuf::from(name);

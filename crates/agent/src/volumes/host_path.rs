@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{VolumeError, run_blocking, lock};
+use super::{VolumeError, lock, run_blocking};
 
 /// Runs checks of host paths. Any path may be on a disk or file server that does not respond.
 #[derive(Debug, Default)]
@@ -41,7 +41,9 @@ impl HostPathChecks {
             })
             .await
         };
-        timeout(within, checking).await.unwrap_or_else(|_| Err(VolumeError::HostPathTimeout { path: path.to_owned() }))
+        timeout(within, checking)
+            .await
+            .unwrap_or_else(|_| Err(VolumeError::HostPathTimeout { path: path.to_owned() }))
     }
 }
 

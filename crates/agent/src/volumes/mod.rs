@@ -7,10 +7,10 @@
 mod empty_dir;
 mod files;
 mod host_path;
+pub(crate) mod mount_table;
 mod payload;
 mod removal;
 mod sub_path;
-pub(crate) mod mount_table;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,7 @@ use muster_engine::kubelet::downward_api;
 use serde_json::Value;
 
 use self::empty_dir::{EmptyDir, EmptyDirMedium};
-use self::payload::{VolumePayload, PodContext};
+use self::payload::{PodContext, VolumePayload};
 use crate::config::Config;
 use crate::references::{ReferenceError, References};
 use crate::runtime::v1::{Mount, MountPropagation};
@@ -154,7 +154,9 @@ impl Volumes {
         let dir = match self.volume_location(pod_dir, volume)? {
             VolumeLocation::Host { path, kind } => {
                 let (at, kind) = (path.clone(), kind.to_owned());
-                self.host_path_checks.run(&path, HOST_PATH_TIMEOUT, move || host_path::check_type(&at, &kind)).await?;
+                self.host_path_checks
+                    .run(&path, HOST_PATH_TIMEOUT, move || host_path::check_type(&at, &kind))
+                    .await?;
                 return Ok(false);
             }
             VolumeLocation::PodDir(dir) => dir,
@@ -176,7 +178,8 @@ impl Volumes {
         run_blocking(move || {
             empty.create(&dir, &ready).map_err(|why| VolumeError::from_io("create", &dir, why))?;
             let Some(payload) = payload else { return Ok(()) };
-            files::write_files(&dir, &payload.files, group).map_err(|why| VolumeError::from_io("write", &dir, why))?;
+            files::write_files(&dir, &payload.files, group)
+                .map_err(|why| VolumeError::from_io("write", &dir, why))?;
             for point in nested {
                 let made = sub_path::create_dir_in_volume(&dir, &point, 0o755);
                 made.map_err(|why| VolumeError::from_io("create a mount point in", &dir, why))?;
@@ -232,7 +235,9 @@ impl Volumes {
             VolumeLocation::PodDir(dir) => (dir, None),
         };
         let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
-            (_, Some(text)) if !text.is_empty() => Some(sub_path::parse_sub_path(&expand_sub_path(text, env)?)?),
+            (_, Some(text)) if !text.is_empty() => {
+                Some(sub_path::parse_sub_path(&expand_sub_path(text, env)?)?)
+            }
             (Some(text), _) if !text.is_empty() => Some(sub_path::parse_sub_path(text)?),
             _ => None,
         };
@@ -249,7 +254,11 @@ impl Volumes {
                     Some(sub_path) => mount_sub_path(&place, &sub_path, target)?,
                 };
                 let (propagation, host_path) = resolve_propagation(mode.as_deref(), host_path)?;
-                let hidden = if kind.is_some() && is_whole { mapped_paths_below(&own_paths, &place) } else { Vec::new() };
+                let hidden = if kind.is_some() && is_whole {
+                    mapped_paths_below(&own_paths, &place)
+                } else {
+                    Vec::new()
+                };
                 Ok(ResolvedMount { host_path, propagation, mapped_below: hidden })
             }
         };
@@ -310,7 +319,11 @@ impl Volumes {
     }
 
     /// Location of a volume.
-    fn volume_location<'a>(&self, pod_dir: &Path, volume: &'a Volume) -> Result<VolumeLocation<'a>, VolumeError> {
+    fn volume_location<'a>(
+        &self,
+        pod_dir: &Path,
+        volume: &'a Volume,
+    ) -> Result<VolumeLocation<'a>, VolumeError> {
         if let Some(source) = &volume.host_path {
             let path = self.config.resolve_host_path(host_path::parse_host_path(&source.path)?);
             return Ok(VolumeLocation::Host { path, kind: source.type_.as_deref().unwrap_or_default() });
@@ -424,7 +437,10 @@ fn is_file_volume(volume: &Volume) -> bool {
 /// Rule: the size of an emptyDir in memory is limited by its sizeLimit, and by the pod's memory limit or the
 /// node's allocatable memory.
 /// Upstream: `calculateEmptyDirMemorySize`.
-fn empty_dir_medium(source: &EmptyDirVolumeSource, subject: &PodContext<'_>) -> Result<EmptyDirMedium, VolumeError> {
+fn empty_dir_medium(
+    source: &EmptyDirVolumeSource,
+    subject: &PodContext<'_>,
+) -> Result<EmptyDirMedium, VolumeError> {
     match source.medium.as_deref().unwrap_or_default() {
         "" => Ok(EmptyDirMedium::Disk),
         "Memory" => {
@@ -480,14 +496,17 @@ fn resolve_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<boo
 ///
 /// Also returns the path for the runtime with symbolic links resolved: the runtime checks the mount of the path as
 /// written, and a link may lead to another mount.
-fn resolve_propagation(mode: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
+fn resolve_propagation(
+    mode: Option<&str>,
+    path: PathBuf,
+) -> Result<(MountPropagation, PathBuf), VolumeError> {
     let mode = mode.unwrap_or("None");
     if mode == "None" {
         return Ok((MountPropagation::PropagationPrivate, path));
     }
     let real = path.canonicalize().map_err(|why| VolumeError::from_io("inspect", &path, why))?;
-    let mounts =
-        mount_table::read_mounts().map_err(|why| VolumeError::from_io("read", Path::new("/proc/self/mountinfo"), why))?;
+    let mounts = mount_table::read_mounts()
+        .map_err(|why| VolumeError::from_io("read", Path::new("/proc/self/mountinfo"), why))?;
     let under = mount_table::mount_of_path(&mounts, &real);
     let is_shared = under.is_some_and(|it| it.is_shared);
     match mode {

@@ -123,7 +123,9 @@ mod tests {
              37 22 0:5 / /mnt/a\\040b/c\\134d rw shared:8 - tmpfs tmpfs rw\n\
              short line\n",
         );
-        let over = |path: &str| mount_of_path(&mounts, Path::new(path)).map(|it| it.mount_point.display().to_string());
+        let over = |path: &str| {
+            mount_of_path(&mounts, Path::new(path)).map(|it| it.mount_point.display().to_string())
+        };
         expect![[r#"
             [
                 MountInfo {

@@ -96,7 +96,8 @@ impl VolumePayload {
             self.add_downward_api(it.items.iter().flatten(), mode, subject)
         } else if let Some(it) = &part.service_account_token {
             let audience = it.audience.as_deref().filter(|it| !it.is_empty());
-            let token = references.service_account_token(subject.pod, audience, it.expiration_seconds).await?;
+            let token =
+                references.service_account_token(subject.pod, audience, it.expiration_seconds).await?;
             let (user, group) = (common_user(subject.pod), fs_group(subject.pod));
             // Only its user may read a token; a group gets access by ownership.
             let mode = if user.is_some() || group.is_some() { Some(0o600) } else { mode };
@@ -123,7 +124,8 @@ impl VolumePayload {
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let found = references.config_map(pod_namespace(subject.pod), &source.name).await;
-        let Some(ConfigMap { data, binary_data, immutable, .. }) = found_or_optional(found, is_optional)? else {
+        let Some(ConfigMap { data, binary_data, immutable, .. }) = found_or_optional(found, is_optional)?
+        else {
             self.may_change = true;
             return Ok(());
         };
@@ -196,7 +198,13 @@ impl VolumePayload {
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
-                downward_api::resource(subject.pod_json, container, &it.resource, divisor, subject.allocatable)
+                downward_api::resource(
+                    subject.pod_json,
+                    container,
+                    &it.resource,
+                    divisor,
+                    subject.allocatable,
+                )
             } else {
                 Ok(String::new())
             };
@@ -272,7 +280,10 @@ fn pod_namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-fn found_or_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, ReferenceError> {
+fn found_or_optional<T>(
+    found: Result<T, ReferenceError>,
+    is_optional: bool,
+) -> Result<Option<T>, ReferenceError> {
     match found {
         Err(why) if is_optional && why.is_not_found() => Ok(None),
         other => other.map(Some),

@@ -99,7 +99,10 @@ impl Bed {
                 let mut alone: Vec<VolumeMount> = container.volume_mounts.clone().unwrap();
                 alone.truncate(at + 1);
                 alone.drain(..at);
-                match self.volumes.container_mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false).await
+                match self
+                    .volumes
+                    .container_mounts(pod, &format!("{}-{at}", container.name), &alone, &env, false)
+                    .await
                 {
                     Err(why) => writeln!(told, "{}! {why}", one.mount_path).unwrap(),
                     Ok(mounts) => {

@@ -86,7 +86,10 @@ async fn the_last_lines_are_found_from_the_end() {
     let long: String = (0..5_000).map(line).collect();
     assert!(3 * CHUNK_BYTES < long.len());
     for (count, expected) in [(0, String::new()), (1, "4999\n".into()), (2, "4998\n4999\n".into())] {
-        assert_eq!(shown(&long, LogOptions { tail_lines: Some(count), ..LogOptions::default() }).await, expected);
+        assert_eq!(
+            shown(&long, LogOptions { tail_lines: Some(count), ..LogOptions::default() }).await,
+            expected
+        );
     }
     let many = shown(&long, LogOptions { tail_lines: Some(2_000), ..LogOptions::default() }).await;
     assert_eq!((many.lines().next(), many.lines().count()), (Some("3000"), 2_000));
@@ -112,7 +115,8 @@ async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
     let is_running: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(true)));
     let (to, mut from) = mpsc::channel(4);
     let wanted = LogOptions { follow: true, ..LogOptions::default() };
-    let sending = tokio::spawn(send_log(dir.place(), wanted, || async { is_running.load(Ordering::SeqCst) }, to));
+    let sending =
+        tokio::spawn(send_log(dir.place(), wanted, || async { is_running.load(Ordering::SeqCst) }, to));
     let mut next = async || from.recv().await.map(|it| String::from_utf8_lossy(&it.unwrap()).into_owned());
     assert_eq!(next().await.as_deref(), Some("one\n"));
     say(&dir.log(), "two");

@@ -141,7 +141,8 @@ fn layouts() {
 #[test]
 fn images_for_another_machine() {
     let config = json!({"os": "linux", "architecture": "pdp11", "rootfs": {"diff_ids": []}}).to_string();
-    let manifest = json!({"config": descriptor(CONFIG_MEDIA_TYPE, config.as_bytes()), "layers": []}).to_string();
+    let manifest =
+        json!({"config": descriptor(CONFIG_MEDIA_TYPE, config.as_bytes()), "layers": []}).to_string();
     let index = json!({"manifests": [descriptor(MANIFEST_MEDIA_TYPE, manifest.as_bytes())]}).to_string();
     let names = [config.as_bytes(), manifest.as_bytes()].map(blob_name);
     let refused =

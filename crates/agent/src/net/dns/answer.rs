@@ -66,7 +66,11 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, tu
         return DnsReply::Ignore;
     }
     let mut response = new_response(&message);
-    let max = if is_udp { usize::from(message.max_payload().min(UDP_RESPONSE_BYTES_MAX)) } else { usize::from(u16::MAX) };
+    let max = if is_udp {
+        usize::from(message.max_payload().min(UDP_RESPONSE_BYTES_MAX))
+    } else {
+        usize::from(u16::MAX)
+    };
     let code = match (&message.queries[..], message.metadata.op_code) {
         (_, op_code) if op_code != OpCode::Query => ResponseCode::NotImp,
         _ if message.version() != 0 => ResponseCode::BADVERS,
@@ -119,7 +123,13 @@ fn new_response(request: &Message) -> Message {
     response
 }
 
-fn resolve_query(zone: &ZoneData<'_>, query: &Query, mut response: Message, max: usize, turn: usize) -> DnsReply {
+fn resolve_query(
+    zone: &ZoneData<'_>,
+    query: &Query,
+    mut response: Message,
+    max: usize,
+    turn: usize,
+) -> DnsReply {
     let mut name = query.name.clone();
     for _ in 0..CNAME_DEPTH_MAX {
         let labels: Vec<String> =
@@ -159,7 +169,11 @@ fn resolve_query(zone: &ZoneData<'_>, query: &Query, mut response: Message, max:
             Answer::Alias(target) => {
                 response.metadata.authoritative = true;
                 let Some(target) = absolute_name(&target) else { break };
-                response.add_answer(Record::from_rdata(name, RECORD_TTL_S, RData::CNAME(CNAME(target.clone()))));
+                response.add_answer(Record::from_rdata(
+                    name,
+                    RECORD_TTL_S,
+                    RData::CNAME(CNAME(target.clone())),
+                ));
                 if query.query_type == RecordType::CNAME {
                     return DnsReply::Respond(encode_within(response, max));
                 }
@@ -190,7 +204,11 @@ fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide
         decide::Record::Address(address) => Some(address_data(*address)),
         decide::Record::Port { number, target, addresses } => absolute_name(target).map(|target| {
             for address in addresses {
-                response.add_additional(Record::from_rdata(target.clone(), RECORD_TTL_S, address_data(*address)));
+                response.add_additional(Record::from_rdata(
+                    target.clone(),
+                    RECORD_TTL_S,
+                    address_data(*address),
+                ));
             }
             RData::SRV(SRV::new(0, 100, *number, target))
         }),
@@ -213,7 +231,8 @@ fn address_data(address: IpAddr) -> RData {
 
 /// The SOA record, from which clients take the TTL of negative responses.
 fn soa_record(domain: &str) -> Option<Record> {
-    let (server, mail) = (absolute_name(&format!("ns.dns.{domain}"))?, absolute_name(&format!("hostmaster.{domain}"))?);
+    let (server, mail) =
+        (absolute_name(&format!("ns.dns.{domain}"))?, absolute_name(&format!("hostmaster.{domain}"))?);
     let soa = SOA::new(server, mail, 1, 7_200, 1_800, 86_400, RECORD_TTL_S);
     Some(Record::from_rdata(absolute_name(domain)?, RECORD_TTL_S, RData::SOA(soa)))
 }

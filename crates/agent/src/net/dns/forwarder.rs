@@ -46,7 +46,13 @@ impl Forwarder {
     pub(super) fn new(file: &Path, own: IpAddr) -> Self {
         let under_way = Semaphore::new(QUERIES_MAX);
         let shares = AddressLimits::new(QUERIES_PER_CLIENT_MAX);
-        Self { resolv_conf: file.to_owned(), own_address: own, queries: under_way, shares, resolvers: Mutex::default() }
+        Self {
+            resolv_conf: file.to_owned(),
+            own_address: own,
+            queries: under_way,
+            shares,
+            resolvers: Mutex::default(),
+        }
     }
 
     /// Forwards a request and returns the first conclusive response, else the last inconclusive one. `None`: no
@@ -142,7 +148,8 @@ async fn query_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> 
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
-    validate_response(&answer, &question, id).ok_or_else(|| io::Error::other("the response does not match the query"))
+    validate_response(&answer, &question, id)
+        .ok_or_else(|| io::Error::other("the response does not match the query"))
 }
 
 /// The request with a random ID, and its original ID.

@@ -12,11 +12,11 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use self::answer::{ZoneData, DnsReply};
+use self::answer::{DnsReply, ZoneData};
 use self::forwarder::{Forwarder, random_u16};
 use super::service_cache::ServiceCache;
-use crate::config::Config;
 use crate::address_limits::AddressLimits;
+use crate::config::Config;
 
 const DNS_PORT: u16 = 53;
 
@@ -50,7 +50,11 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
 }
 
 /// Serves again after each failure: the address is added later, and other programs may remove it.
-async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &str, serve: impl Fn() -> F) {
+async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
+    address: IpAddr,
+    over: &str,
+    serve: impl Fn() -> F,
+) {
     let mut has_failed = false;
     loop {
         if let Err(error) = serve().await

@@ -145,7 +145,9 @@ mod tests {
     fn the_limits_of_a_pod_are_read() {
         let storage = |spec: serde_json::Value| {
             let pod: core::Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            let Some(Storage { volumes, whole, containers }) = storage_limits(&pod) else { return "none".to_owned() };
+            let Some(Storage { volumes, whole, containers }) = storage_limits(&pod) else {
+                return "none".to_owned();
+            };
             let list = |of: Vec<Limited>| {
                 of.iter().map(|it| format!("{}={}", it.name, it.limit)).collect::<Vec<_>>().join(" ")
             };

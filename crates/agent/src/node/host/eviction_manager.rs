@@ -76,7 +76,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 self.reclaim_resource(shortage, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
-            log_rotation::rotate_logs(&*self.node.runtime, &log_dir, config.log_bytes_max, config.log_files_max).await;
+            log_rotation::rotate_logs(
+                &*self.node.runtime,
+                &log_dir,
+                config.log_bytes_max,
+                config.log_files_max,
+            )
+            .await;
             sleep(config.check_interval).await;
         }
     }
@@ -137,7 +143,10 @@ impl<R: Runtime> EvictionManager<'_, R> {
             "an eviction threshold is met: the node is short of {resource}"
         );
         let message = format!("Attempting to reclaim {resource}");
-        self.record_event(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
+        self.record_event(
+            node_reference(&self.node.config.name),
+            Event::warning("EvictionThresholdMet", message),
+        );
         if resource.is_of_disks() {
             self.collect_images(garbage, ImageGcGoal::AllUnused).await;
             let mut again = watcher.clone();
@@ -244,8 +253,11 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let at = now();
         garbage.see(&images, &used, at);
         let config = &self.node.config.reclaim;
-        let limits =
-            Limits { high: config.image_gc_high_percent, low: config.image_gc_low_percent, age_min: config.image_age_min };
+        let limits = Limits {
+            high: config.image_gc_high_percent,
+            low: config.image_gc_low_percent,
+            age_min: config.image_age_min,
+        };
         let unused: Vec<Text> = match want {
             ImageGcGoal::AllUnused => {
                 garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
@@ -318,7 +330,8 @@ fn eviction_candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resou
         containers.iter().map(of_container),
         init.iter().map(|it| (sidecar(it), of_container(it))),
     );
-    let pod_requests: ResourceQuantities = spec.map(|it| container_requests(it.resources.as_ref())).unwrap_or_default();
+    let pod_requests: ResourceQuantities =
+        spec.map(|it| container_requests(it.resources.as_ref())).unwrap_or_default();
     let amount =
         |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);

@@ -19,7 +19,8 @@ const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 /// directory for each pod, with one for each container.
 pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
-    let large = tokio::task::spawn_blocking(move || find_large_logs(&dir, bytes_max)).await.unwrap_or_default();
+    let large =
+        tokio::task::spawn_blocking(move || find_large_logs(&dir, bytes_max)).await.unwrap_or_default();
     if large.is_empty() {
         return;
     }

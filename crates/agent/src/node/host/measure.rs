@@ -252,11 +252,20 @@ mod tests {
         let memory = MachineMemory::parse(text).unwrap();
         assert_eq!(
             memory,
-            MachineMemory { total: 1_024_000, available: 409_600, usage: 921_600, anonymous: 51_200, swap: 0 }
+            MachineMemory {
+                total: 1_024_000,
+                available: 409_600,
+                usage: 921_600,
+                anonymous: 51_200,
+                swap: 0
+            }
         );
         assert_eq!(memory.working_set(), 614_400);
         assert_eq!(MachineMemory::parse("MemTotal: lots"), None);
-        assert_eq!([count_cpu_list("0-3,6"), count_cpu_list("0"), count_cpu_list(""), count_cpu_list("3-1")], [5, 1, 0, 0]);
+        assert_eq!(
+            [count_cpu_list("0-3,6"), count_cpu_list("0"), count_cpu_list(""), count_cpu_list("3-1")],
+            [5, 1, 0, 0]
+        );
         assert_eq!(
             os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
             "Debian GNU/Linux 12 (bookworm)"

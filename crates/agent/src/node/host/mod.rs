@@ -1,7 +1,7 @@
 //! The node itself: registration, heartbeat, status, stats, eviction and shutdown.
 
-mod eviction_manager;
 mod ephemeral_storage;
+mod eviction_manager;
 mod log_rotation;
 mod measure;
 mod node_status;
@@ -17,7 +17,7 @@ use muster_engine::controller::ObjectReference;
 use muster_engine::kubelet::eviction::Signal;
 use muster_engine::kubelet::node_status as rules;
 
-pub use self::node_status::{NodeStop, NodeState};
+pub use self::node_status::{NodeState, NodeStop};
 pub use self::shutdown::{ShutdownGrace, terminate_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;

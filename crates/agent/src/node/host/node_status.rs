@@ -174,9 +174,11 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         let current = serde_json::to_value(&own).map_err(|it| it.to_string())?;
         match node_status::relabel(object, &current) {
             None => Ok(own),
-            Some(patch) => with_timeout(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
-                .await
-                .map_err(|it| format_error_chain(&it)),
+            Some(patch) => {
+                with_timeout(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
+                    .await
+                    .map_err(|it| format_error_chain(&it))
+            }
         }
     }
 
@@ -186,7 +188,9 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
         loop {
             match events.try_next().await {
-                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.update_node(own),
+                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => {
+                    self.update_node(own)
+                }
                 Ok(Some(watcher::Event::Delete(_))) => {
                     tracing::warn!(
                         node = self.node.config.name,
@@ -290,7 +294,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 if is_due || node_status::is_news(&status, &current) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
-                    match with_timeout(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
+                    match with_timeout(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await
+                    {
                         Ok(own) => {
                             reported = Some(Instant::now());
                             retry = FailureBackoff::default();
@@ -325,9 +330,13 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         let mut handlers = Vec::new();
         match runtime_status(&*self.node.runtime, RUNTIME_STATUS_TIMEOUT).await {
             Ok(status) => {
-                troubles.extend(status.not_ready_reason.map(|it| format!("container runtime not ready: {it}")));
                 troubles
-                    .extend(status.network_not_ready_reason.map(|it| format!("container runtime network not ready: {it}")));
+                    .extend(status.not_ready_reason.map(|it| format!("container runtime not ready: {it}")));
+                troubles.extend(
+                    status
+                        .network_not_ready_reason
+                        .map(|it| format!("container runtime network not ready: {it}")),
+                );
                 handlers = status.handlers.unwrap_or_default();
                 images.refresh_images(&*self.node.runtime).await;
             }

@@ -8,7 +8,7 @@ use muster_engine::kubelet::pod::Ending;
 use tokio::time::{Instant, sleep};
 
 use super::NodeStop;
-use crate::node::{PodEntry, Node, PodSnapshot};
+use crate::node::{Node, PodEntry, PodSnapshot};
 use crate::runtime::Runtime;
 
 const TERMINATED_REASON: &str = "Terminated";

@@ -226,7 +226,8 @@ impl<R: Runtime> StatsProvider<R> {
             .collect();
 
         let time = now().to_rfc3339();
-        let mut collector = StatsCollector { time: time.clone(), previous_samples: before, worked: HashMap::new() };
+        let mut collector =
+            StatsCollector { time: time.clone(), previous_samples: before, worked: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
         let images = image_path.and_then(|it| FilesystemUsage::read(Path::new(&it)).ok());
         let own = FilesystemUsage::read(&self.config.root_dir).ok();
@@ -279,8 +280,14 @@ impl<R: Runtime> StatsProvider<R> {
         let images_used = image_fs.first().map_or(0, |it| value_or_zero(it.used_bytes));
         let node = NodeStats {
             node_name: self.config.name.clone(),
-            start_time: measure::boot_time_s().map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
-            cpu: collector.cpu_stats(String::new(), now().as_micros() * 1000, measure::cpu_busy_nanos().unwrap_or(0), 0),
+            start_time: measure::boot_time_s()
+                .map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
+            cpu: collector.cpu_stats(
+                String::new(),
+                now().as_micros() * 1000,
+                measure::cpu_busy_nanos().unwrap_or(0),
+                0,
+            ),
             memory: MachineMemory::read().ok().map(|it| collector.node_memory_stats(it)),
             network: measure::network_stats().map(|(default, interfaces)| NetworkStats {
                 time: time.clone(),
@@ -380,7 +387,8 @@ impl StatsCollector {
             start_time: Time::from_micros(started / 1000).to_rfc3339(),
             cpu: self.cpu_stats(id, cpu.timestamp, value_or_zero(cpu.usage_core_nano_seconds), started),
             memory: self.memory_stats(stats.memory),
-            rootfs: self.fs_stats(images, Some((value_or_zero(layer.used_bytes), value_or_zero(layer.inodes_used)))),
+            rootfs: self
+                .fs_stats(images, Some((value_or_zero(layer.used_bytes), value_or_zero(layer.inodes_used)))),
             logs: self.fs_stats(own, Some(logs)),
         }
     }
@@ -398,9 +406,12 @@ impl StatsCollector {
     ) -> PodStats {
         let linux = linux.unwrap_or_default();
         let cpu = match linux.cpu {
-            Some(it) => {
-                self.cpu_stats(sandbox.to_owned(), it.timestamp, value_or_zero(it.usage_core_nano_seconds), created)
-            }
+            Some(it) => self.cpu_stats(
+                sandbox.to_owned(),
+                it.timestamp,
+                value_or_zero(it.usage_core_nano_seconds),
+                created,
+            ),
             None => CpuStats {
                 time: self.time.clone(),
                 usage_nano_cores: containers.iter().map(|it| it.cpu.usage_nano_cores).sum(),
@@ -421,7 +432,12 @@ impl StatsCollector {
             Some(NetworkStats {
                 time: self.time.clone(),
                 default: interface_stats(it.default_interface.clone()?),
-                interfaces: it.default_interface.into_iter().chain(it.interfaces).map(interface_stats).collect(),
+                interfaces: it
+                    .default_interface
+                    .into_iter()
+                    .chain(it.interfaces)
+                    .map(interface_stats)
+                    .collect(),
             })
         });
         let of_containers = containers.iter().flat_map(|it| [&it.rootfs, &it.logs]);
@@ -434,7 +450,9 @@ impl StatsCollector {
             memory,
             network,
             ephemeral_storage: self.fs_stats(own, Some((bytes, inodes))),
-            process_stats: linux.process.map(|it| ProcessStats { process_count: value_or_zero(it.process_count) }),
+            process_stats: linux
+                .process
+                .map(|it| ProcessStats { process_count: value_or_zero(it.process_count) }),
             containers,
         }
     }

@@ -1,7 +1,6 @@
 //! What documents say of the program: each behaviour has its test, each field its line, each command its flags.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use super::{Tree, held, items, nothing_wrong, quoted, repository, rows};
 
@@ -21,11 +20,6 @@ fn what_kubectl_does_is_said_as_it_is() {
 }
 
 #[test]
-fn every_command_that_is_shown_exists() {
-    nothing_wrong(commands(&repository(), help));
-}
-
-#[test]
 fn the_translated_readme_has_the_same_headings_and_code() {
     nothing_wrong(translation(&repository()));
 }
@@ -38,12 +32,6 @@ fn the_changelog_has_the_version_of_the_workspace() {
 #[test]
 fn documents_are_wrapped() {
     nothing_wrong(wrapped(&repository()));
-}
-
-/// What `muster WORDS --help` prints, if there is such a command.
-fn help(words: &[&str]) -> Option<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(words).arg("--help").output().unwrap();
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Each behaviour names the tests that show it.
@@ -165,63 +153,6 @@ fn verdict(verb: &str, entries: &[(bool, Outcomes<'_>)], version: u32) -> String
     let error = last.iter().find_map(|it| it.strip_prefix("  ! ")).unwrap_or_default();
     let error = error.strip_prefix("error: ").unwrap_or(error);
     format!("no: {}", error.replace('|', "\\|"))
-}
-
-/// Each `muster …` and `make …` that a document shows is a command that exists, with flags that exist.
-fn commands(tree: &Tree, help: impl Fn(&[&str]) -> Option<String>) -> Vec<String> {
-    let mut complaints = Vec::new();
-    let mut known: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
-    let documents = tree.all().filter(|(path, _)| path.ends_with(".md"));
-    for (path, command) in documents.flat_map(|(path, text)| shown(text).map(move |it| (path, it))) {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        if let ["make", target, ..] = words[..] {
-            let is_target = tree.text("Makefile").lines().any(|it| it.starts_with(&format!("{target}:")));
-            if !is_target {
-                complaints.push(format!("{path}: `{command}`: there is no target {target}"));
-            }
-            continue;
-        }
-        // A command has parts, and then arguments: the longest that there is help for.
-        let is_part =
-            |it: &&&str| it.chars().all(|it| it.is_ascii_lowercase() || it == '-') && !it.starts_with('-');
-        let parts: Vec<&str> = words[1..].iter().take_while(is_part).copied().collect();
-        let mut text_of = |parts: &[&str]| {
-            let key = parts.iter().map(|it| (*it).to_owned()).collect();
-            known.entry(key).or_insert_with(|| help(parts)).clone()
-        };
-        let is_there = parts.first().is_none_or(|first| text_of(&[first]).is_some());
-        let found = (0..=parts.len()).rev().find_map(|count| text_of(&parts[..count]));
-        let (true, Some(text)) = (is_there, found) else {
-            complaints.push(format!("{path}: `{command}`: there is no such command"));
-            continue;
-        };
-        for flag in words.iter().filter(|it| it.starts_with("--")) {
-            let flag = flag.split('=').next().unwrap_or_default();
-            let is_there = flag == "--help" || text.split([' ', ',', '\n', '=']).any(|it| it == flag);
-            if !is_there {
-                complaints.push(format!("{path}: `{command}`: there is no flag {flag}"));
-            }
-        }
-    }
-    complaints
-}
-
-/// The commands of ours in a document: lines of blocks of code, and what stands between backticks.
-fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
-    let mut fenced = false;
-    let in_blocks = text.lines().filter_map(move |line| {
-        if line.starts_with("```") {
-            fenced = !fenced;
-            return None;
-        }
-        let inside = if fenced { Some(line) } else { line.strip_prefix("    ") };
-        inside.map(|it| it.strip_prefix("$ ").unwrap_or(it).to_owned())
-    });
-    let in_lines = text.lines().flat_map(quoted).map(str::to_owned);
-    let ours = |it: &String| it.starts_with("muster ") || it.starts_with("make ");
-    // What follows is a comment, or for another program.
-    let bare = |it: String| it.split([';', '|', '>', '#', '\'']).next().unwrap_or_default().trim().to_owned();
-    in_blocks.chain(in_lines).map(|it| it.replace('…', "")).filter(ours).map(bare)
 }
 
 /// CHANGELOG.md has a heading for what is not released, and one for the version of the workspace.
@@ -374,27 +305,6 @@ mod can_fail {
         assert_eq!(
             kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", "")])),
             [format!("docs/kubectl.md: the table should be\n{table}")]
-        );
-    }
-
-    #[test]
-    fn commands_that_do_not_exist() {
-        let document = "`muster up --nodes 3` and `muster token create`; `make tea`\n\
-            ```console\n$ muster up --no-such=1 # word\n$ muster fly\n```\n    muster up FILE --sim-nodes 2\n";
-        let tree = Tree::of(&[("README.md", document), ("Makefile", "up: ## x\n")]);
-        let help = |words: &[&str]| match words {
-            [] => Some("Commands: up token".to_owned()),
-            ["up"] => Some("--nodes <N>\n --sim-nodes".to_owned()),
-            ["token"] | ["token", "create"] => Some(String::new()),
-            _ => None,
-        };
-        assert_eq!(
-            commands(&tree, help),
-            [
-                "README.md: `muster up --no-such=1`: there is no flag --no-such",
-                "README.md: `muster fly`: there is no such command",
-                "README.md: `make tea`: there is no target tea",
-            ]
         );
     }
 }
