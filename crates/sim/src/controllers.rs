@@ -67,7 +67,7 @@ fn garbage_collector() -> Graph {
         Watch::whole(kind.group(), "v1", name, kind.plural(), kind != Kind::Nodes).resource
     };
     let all = Kind::ALL.map(resource);
-    Graph::new(all_controllers.to_vec(), all_controllers)
+    Graph::new(all.to_vec(), all)
 }
 
 /// The node lifecycle controller with short grace periods, so that a short run covers node failures and evictions.

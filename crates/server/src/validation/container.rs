@@ -34,7 +34,7 @@ pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mu
 pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let mut seen: Vec<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
-        let list_at = at;
+        let parent = at;
         let at = at.index(index);
         check_common_fields(it, spec, &at, out);
         if it["restartPolicy"].is_null() && is_set(&it["restartPolicyRules"]) {
@@ -49,7 +49,7 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
             seen.push(name);
         }
         // Init containers run one after the other, so host ports are checked for each alone.
-        check_host_ports(std::slice::from_ref(it), list_at, out);
+        check_host_ports(std::slice::from_ref(it), parent, out);
         if it["restartPolicy"] == "Always" {
             probe::check_lifecycle_and_probes(it, spec, &at, out);
             continue;
@@ -270,7 +270,7 @@ fn check_value_from(env: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     for (index, it) in sources.iter().enumerate() {
-        let list_at = at;
+        let parent = at;
         let at = at.index(index);
         let prefix = str_at(it, "prefix");
         if !prefix.is_empty() {
@@ -291,9 +291,9 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
             }
         }
         match sources_given.len() {
-            0 => out.invalid(list_at, "", "must specify one of: `configMapRef` or `secretRef`"),
+            0 => out.invalid(parent, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => out.invalid(list_at, "", "may not have more than one field specified at a time"),
+            _ => out.invalid(parent, "", "may not have more than one field specified at a time"),
         }
     }
 }
@@ -301,7 +301,7 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
 fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
     for (index, it) in mounts.iter().enumerate() {
-        let list_at = at;
+        let parent = at;
         let at = at.index(index);
         let (name, path) = (str_at(it, "name"), str_at(it, "mountPath"));
         check_required(it, &["name"], &at, out);
@@ -320,13 +320,13 @@ fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
         }
         // From here on upstream uses the path of the list, not of the mount.
         let (sub_path, expression) = (str_at(it, "subPath"), str_at(it, "subPathExpr"));
-        file_path::check_relative_path(sub_path, &list_at.field("subPath"), out);
+        file_path::check_relative_path(sub_path, &parent.field("subPath"), out);
         if !expression.is_empty() && !sub_path.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
             out.invalid(&at.field("subPathExpr"), expression, why);
         }
-        file_path::check_relative_path(expression, &list_at.field("subPathExpr"), out);
-        let propagation_at = list_at.field("mountPropagation");
+        file_path::check_relative_path(expression, &parent.field("subPathExpr"), out);
+        let propagation_at = parent.field("mountPropagation");
         check_choice(
             &it["mountPropagation"],
             &["Bidirectional", "HostToContainer", "None"],
@@ -337,7 +337,7 @@ fn check_volume_mounts(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPat
             let why = "Bidirectional mount propagation is available only to privileged containers";
             out.forbidden(&propagation_at, why);
         }
-        check_recursive_read_only(it, &list_at.field("recursiveReadOnly"), out);
+        check_recursive_read_only(it, &parent.field("recursiveReadOnly"), out);
     }
 }
 

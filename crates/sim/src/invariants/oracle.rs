@@ -292,7 +292,7 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
         .all(|(key, value)| node.labels.get(key).map(|it| it.as_ref()) == Some(value));
     let attracted = match &template.affinity {
         Affinity::Anywhere => true,
-        Affinity::AnyOf(terms) => terms.iter().any(|term| match has_finished {
+        Affinity::AnyOf(terms) => terms.iter().any(|term| match term {
             Term::Unreadable(_) => false,
             Term::AllOf(all) => !all.is_empty() && all.iter().all(|it| meets_requirement(it, node)),
         }),
