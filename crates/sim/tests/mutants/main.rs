@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim::case::{Case, run_case};
 use sim::faults::{WatchFault, WriteFault};
-use sim::run::run;
-use sim::world::Strike;
+use sim::run::run_seed;
+use sim::world::InjectedFault;
 
 include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
 
@@ -72,7 +72,7 @@ fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>, sound: &BTreeSet<u64>) -> 
     let of_bug: Vec<&Case> =
         bug.cases.iter().map(|it| cases.get(*it).unwrap_or_else(|| panic!("no case {it}"))).collect();
     for case in &of_bug {
-        let verdict = run_case(case, Strike::default());
+        let verdict = run_case(case, InjectedFault::default());
         if let Some(it) = verdict.violation {
             return Some(Killed { by: case.name.clone(), invariant: it.invariant, detail: it.detail });
         }
@@ -81,17 +81,17 @@ fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>, sound: &BTreeSet<u64>) -> 
 }
 
 fn kill_with_strikes(case: &Case) -> Option<Killed> {
-    let calm = run_case(case, Strike::default());
+    let calm = run_case(case, InjectedFault::default());
     let writes = (1..=calm.writes).flat_map(|at| WriteFault::ALL.map(|fault| (at, fault)));
     let watches = (1..=calm.deliveries).flat_map(|at| WatchFault::ALL.map(|fault| (at, fault)));
     let strikes = writes
-        .map(|it| Strike { write: Some(it), watch: None })
-        .chain(watches.map(|it| Strike { write: None, watch: Some(it) }));
+        .map(|it| InjectedFault { write: Some(it), watch: None })
+        .chain(watches.map(|it| InjectedFault { write: None, watch: Some(it) }));
     for strike in strikes {
         let verdict = run_case(case, strike);
         let at = match strike {
-            Strike { write: Some((at, fault)), .. } => format!("{fault:?} at write {at}"),
-            Strike { watch: Some((at, fault)), .. } => format!("{fault:?} at event {at}"),
+            InjectedFault { write: Some((at, fault)), .. } => format!("{fault:?} at write {at}"),
+            InjectedFault { watch: Some((at, fault)), .. } => format!("{fault:?} at event {at}"),
             _ => String::new(),
         };
         let by = format!("{}, {at}", case.name);
@@ -113,14 +113,14 @@ fn kill_with_strikes(case: &Case) -> Option<Killed> {
 
 fn kill_with_seeds(sound: &BTreeSet<u64>) -> Option<Killed> {
     (1..=SEEDS).filter(|seed| sound.contains(seed)).find_map(|seed| {
-        let it = run(seed, false).violation?;
+        let it = run_seed(seed, false).violation?;
         Some(Killed { by: format!("seed {seed}"), invariant: it.invariant, detail: it.detail })
     })
 }
 
 /// S10: the same seed gives the same trace.
 fn breaks_determinism() -> Option<Killed> {
-    let differs = (1..=3).find(|seed| run(*seed, false).hash != run(*seed, false).hash)?;
+    let differs = (1..=3).find(|seed| run_seed(*seed, false).hash != run_seed(*seed, false).hash)?;
     let detail = "two runs of one seed differ".to_owned();
     Some(Killed { by: format!("seed {differs}, twice"), invariant: "S10", detail })
 }
@@ -128,12 +128,13 @@ fn breaks_determinism() -> Option<Killed> {
 #[test]
 fn every_mutant_is_noticed_and_every_check_notices_one() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");
-    let cases = Case::all(&folder).unwrap_or_else(|it| panic!("{it}"));
+    let cases = Case::read_folder(&folder).unwrap_or_else(|it| panic!("{it}"));
     let cases: BTreeMap<String, Case> = cases.into_iter().map(|it| (it.name.clone(), it)).collect();
     let only = std::env::var("MUTANT").unwrap_or_default();
     let bugs: Vec<&Mutant> = MUTANTS.iter().filter(|it| only.is_empty() || it.name == only).collect();
     // A seed that breaks something without a bug proves nothing with one.
-    let sound: BTreeSet<u64> = (1..=SEEDS).filter(|seed| run(*seed, false).violation.is_none()).collect();
+    let sound: BTreeSet<u64> =
+        (1..=SEEDS).filter(|seed| run_seed(*seed, false).violation.is_none()).collect();
     let next = AtomicUsize::new(0);
     let killed: Mutex<BTreeMap<usize, Option<Killed>>> = Mutex::new(BTreeMap::new());
     std::panic::set_hook(Box::new(|_| {}));
@@ -179,7 +180,7 @@ fn every_mutant_is_noticed_and_every_check_notices_one() {
 #[test]
 fn without_a_mutant_the_copy_runs_as_the_shipped_engine_does() {
     for seed in 1..=10 {
-        assert_eq!(run(seed, false).hash, muster_sim::run::run_seed(seed, false).hash, "seed {seed}");
+        assert_eq!(run_seed(seed, false).hash, muster_sim::run::run_seed(seed, false).hash, "seed {seed}");
     }
 }
 
