@@ -13,8 +13,11 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// A prefix of paths in the source, and its replacement in the copy.
+type PathPrefix = (&'static str, &'static str);
+
 /// Folders of `crates` to copy, the module that each becomes, and how its paths change: two crates become one.
-const FOLDERS: [(&str, &str, &[(&str, &str)]); 3] = [
+const FOLDERS: [(&str, &str, &[PathPrefix]); 3] = [
     ("engine/src", "engine", &[("crate::", "crate::engine::")]),
     ("sim/src", "sim", &[("crate::", "crate::sim::"), ("muster_engine::", "crate::engine::")]),
     ("engine/tests", "tests", &[("muster_engine::", "crate::engine::")]),

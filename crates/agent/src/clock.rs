@@ -14,7 +14,7 @@ pub(crate) fn now() -> Time {
 
 /// Converts a timestamp of the container runtime, in nanoseconds of the machine's clock, to the node's time.
 pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
-    with_clock(|clock| clock.from_wall_clock(Time::from_micros(nanos / 1000)))
+    with_clock(|clock| clock.node_time_at(Time::from_micros(nanos / 1000)))
 }
 
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
@@ -47,7 +47,7 @@ impl NodeClock {
 
     /// Converts a wall-clock time to the node's time, at most now: a container that was started while the clock
     /// was ahead counts as just started.
-    fn from_wall_clock(&self, dated: Time) -> Time {
+    fn node_time_at(&self, dated: Time) -> Time {
         let ahead = self.node_time.since(self.wall);
         (dated + ahead).min(self.node_time)
     }
@@ -69,9 +69,9 @@ mod tests {
             clock.advance(at(wall), Duration::from_secs(passed * 60));
             let minutes = |it: Time| it.as_micros() as f64 / 60e6;
             let (shown, just, before) =
-                (clock.node_time, clock.from_wall_clock(at(wall)), clock.from_wall_clock(at(wall - 1)));
+                (clock.node_time, clock.node_time_at(at(wall)), clock.node_time_at(at(wall - 1)));
             said += &format!("{wall}: {}, {} {}\n", minutes(shown), minutes(just), minutes(before));
-            assert!(clock.from_wall_clock(at(10_000)) == shown, "nothing is later than now");
+            assert!(clock.node_time_at(at(10_000)) == shown, "nothing is later than now");
         }
         expect![[r#"
             601: 601, 601 600
