@@ -201,7 +201,7 @@ mod tests {
         check("/", "Some(Root)");
         check("//", "None");
         check("/metrics/slis", "Some(HealthMetrics)");
-        check("/livez/ping", "Some(Health(HealthProbe { which: \"livez\", check: Some(\"ping\") }))");
+        check("/livez/ping", "Some(Health(HealthProbe { endpoint: \"livez\", check: Some(\"ping\") }))");
         check("/metrics", "Some(Metrics)");
     }
     #[test]

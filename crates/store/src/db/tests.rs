@@ -326,7 +326,7 @@ fn a_panic_of_the_writer_ends_every_wait() {
     let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
     assert!(outcome.recv().is_err());
     db.close();
-    let why = "the writer thread: it panicked".into();
+    let why = "the writer thread failed: it panicked".into();
     assert_eq!(commit(&db, put("a", Expect::Any)), Err(CommitError::Failed { why }));
 }
 

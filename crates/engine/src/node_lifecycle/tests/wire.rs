@@ -178,7 +178,7 @@ fn what_is_read() {
                     Tolerates {
                         what: Toleration {
                             key: "b",
-                            op: Equal(
+                            operator: Equal(
                                 "c",
                             ),
                             effect: Some(
@@ -192,7 +192,7 @@ fn what_is_read() {
                     Tolerates {
                         what: Toleration {
                             key: "",
-                            op: Exists,
+                            operator: Exists,
                             effect: None,
                         },
                         for_s: None,
