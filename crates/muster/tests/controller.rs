@@ -250,7 +250,7 @@ fn what_makes_no_sense_is_refused() {
         [1] muster: the lease duration 10s must be a second longer than the renew deadline 10s: a write must end in between
         [1] muster: "a b" is not a valid name of a Lease or namespace
         [1] muster: "=!" is not a log level: invalid filter directive
-        [2] error: invalid value '8080' for '--metrics-addr <ADDR:PORT>': an address and a port, such as 0.0.0.0:8080, or `off`
+        [2] error: invalid value '8080' for '--metrics-addr <ADDR:PORT>': expected an address and a port, such as 0.0.0.0:8080, or `off`
 
         For more information, try '--help'.
         [2] error: the subcommand 'release' cannot be used with '--kubeconfig <FILE>'

@@ -188,7 +188,7 @@ async fn a_server_ends_when_its_files_are_taken_away() {
     for (name, expected) in [
         ("muster.db", "muster.db was removed or replaced while it was in use"),
         ("cluster", "cluster was removed or replaced while it was in use"),
-        ("lock", "lock was removed or replaced while it was held"),
+        ("lock", "lock was removed or replaced while this process held it"),
     ] {
         let dir = fresh_dir(&format!("gone-{name}"));
         let mut server = Server::start(&dir);
@@ -347,7 +347,9 @@ async fn killed_while_converting(command: &str, dir: &Path, args: &[&Path], roun
             std::hint::spin_loop();
         }
         if round % 4 == 1 {
-            tokio::time::sleep(Duration::from_micros(random() % 30_000)).await;
+            // From "as soon as the file exists" to "about when it is complete".
+            let delay_max_us = 3_000 * (round as u64 - 1);
+            tokio::time::sleep(Duration::from_micros(random() % delay_max_us.max(1))).await;
         }
         while round % 4 == 3 && partial.exists() {
             std::hint::spin_loop();
