@@ -160,7 +160,7 @@ fn what_a_removed_data_directory_left_is_cleared() {
     remove(&mut cluster);
     begin(&mut cluster);
     let said = fs::read_to_string(dir.join("up.log")).unwrap();
-    assert!(said.contains("removed what an earlier cluster in"), "{said}");
+    assert!(said.contains("removed a leftover of an earlier cluster in"), "{said}");
     assert_eq!(items(&cluster.get(&["pods", "-A"])).len(), 0);
     cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
     cluster.ready_pods("app=app", 1);
