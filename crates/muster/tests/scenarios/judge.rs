@@ -402,10 +402,13 @@ pub(crate) fn process(identity: &str) -> Option<(usize, u64)> {
     Some((replica.parse().ok()?, life.parse().ok()?))
 }
 
-/// Who made each change: whoever was told that revision, or asked for that removal. Everybody else is a user.
+/// The client that made each change: the one whose response has that revision, that requested the deletion, or that bound the
+/// pod. All other changes count as made by users.
 fn actors(run: &Run) -> Vec<Actor> {
     let mut by_revision: BTreeMap<u64, Actor> = BTreeMap::new();
     let mut removed: BTreeMap<String, Actor> = BTreeMap::new();
+    // The response to a binding has no resourceVersion.
+    let mut bound: BTreeMap<String, Actor> = BTreeMap::new();
     for sent in run.sent.iter().filter(|it| it.method != Method::GET) {
         let Fate::Answered { status: 200..300, resource_version } = sent.fate else { continue };
         if let Some(revision) = resource_version {
@@ -414,9 +417,12 @@ fn actors(run: &Run) -> Vec<Actor> {
         if sent.method == Method::DELETE {
             removed.insert(sent.path.clone(), sent.actor);
         }
+        if let Some(pod) = sent.path.strip_suffix("/binding") {
+            bound.insert(pod.to_owned(), sent.actor);
+        }
     }
     let of = |change: &Change| {
-        let removed_by = || {
+        let by_path = |requests: &BTreeMap<String, Actor>| {
             let Of::Kind(kind) = change.of else { return None };
             let plural =
                 muster_sim::server::store_key_prefix(kind).split(['.', '/']).next().unwrap_or_default();
@@ -424,10 +430,14 @@ fn actors(run: &Run) -> Vec<Actor> {
                 Kind::Nodes => format!("/nodes/{}", change.key.name),
                 _ => format!("/{}/{plural}/{}", change.key.namespace, change.key.name),
             };
-            removed.iter().find(|(path, _)| path.ends_with(&tail)).map(|(_, actor)| *actor)
+            requests.iter().find(|(path, _)| path.ends_with(&tail)).map(|(_, actor)| *actor)
         };
         let known = by_revision.get(&change.revision).copied();
-        known.or_else(|| removed_by().filter(|_| change.gone)).unwrap_or(Actor::User)
+        let by_request = || match change.gone {
+            true => by_path(&removed),
+            false => by_path(&bound).filter(|_| change.object["spec"]["nodeName"].is_string()),
+        };
+        known.or_else(by_request).unwrap_or(Actor::User)
     };
     run.history.iter().map(of).collect()
 }
