@@ -68,7 +68,7 @@ impl fmt::Display for Lease {
     }
 }
 
-/// Most bytes of a watch event; a Lease has some hundred.
+/// Maximum number of bytes of a watch event; a Lease has some hundred.
 const LINE_MAX: u64 = 1 << 20;
 
 /// Recording an event may take no longer.

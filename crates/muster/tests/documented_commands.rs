@@ -30,7 +30,7 @@ fn help(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Each `muster …` and `make …` that a document shows is a command that exists, with flags that exist.
+/// The `muster …` and `make …` commands in the documents that do not exist, or that use an unknown flag.
 fn unknown_commands(
     documents: &[(String, String)],
     makefile: &str,

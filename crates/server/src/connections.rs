@@ -16,20 +16,20 @@ use tokio::task::AbortHandle;
 use crate::pki::PeerCertificate;
 use crate::request::{TrustLevel, User};
 
-/// Most connections from one address: generous, because many clients may share an address.
+/// Maximum number of connections from one address: generous, because many clients may share an address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
 /// A user with at most this many connections is never evicted to make room.
 const CONNECTIONS_PER_USER_MIN: usize = 16;
 
-/// Most TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
+/// Maximum number of TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
 
-/// Most request bodies of one connection that have not arrived completely, and most KiB of the large ones.
+/// Maximum number of request bodies of one connection that have not arrived completely, and of KiB of the large ones.
 const BODIES_MAX: usize = 64;
 const BODY_KIB_MAX: usize = 32 << 10;
 
-/// Most KiB of large responses that wait to be sent on one connection.
+/// Maximum number of KiB of large responses that wait to be sent on one connection.
 pub(crate) const RESPONSE_KIB_MAX: u32 = 32 << 10;
 
 /// All open connections, with their limits.

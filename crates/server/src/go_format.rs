@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Most bytes of a quoted object in an error message. A whole object could be as large as a request body.
+/// Maximum number of bytes of a quoted object in an error message. A whole object could be as large as a request body.
 pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 
 /// Truncates the value that an error message quotes.

@@ -15,8 +15,8 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Most concurrent requests of all loopback clients: those with a seat, as many that wait for one, and watches
-/// that start.
+/// Maximum number of concurrent requests of all loopback clients: those with a seat, as many that wait for one, and
+/// watches that start.
 const IN_FLIGHT_MAX: u32 = 4_000;
 
 #[derive(Debug, thiserror::Error)]

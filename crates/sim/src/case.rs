@@ -74,7 +74,7 @@ pub struct Case {
 /// One line of a case's script.
 #[derive(Clone, Debug)]
 enum ScriptLine {
-    Deed(UserAction),
+    Action(UserAction),
     See(String),
     SeeStatus(Vec<ExpectedCounts>),
 }
@@ -181,7 +181,7 @@ fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResul
                 return;
             }
             match line {
-                ScriptLine::Deed(deed) => world.execute_user_action(deed),
+                ScriptLine::Action(action) => world.execute_user_action(action),
                 ScriptLine::See(expected) if undisturbed => {
                     let found = world.pods_by_node();
                     expect_text(&mut world, "see", expected, &found);
@@ -422,9 +422,9 @@ impl<'a> CaseParser<'a> {
         while let Some((at, line)) = lines.next() {
             let sees = line.split_whitespace().collect::<Vec<_>>();
             if !matches!(sees.as_slice(), ["see"] | ["see", "status"]) {
-                let deed =
+                let action =
                     UserAction::parse(without_comment(line)).map_err(|it| self.syntax_error(*at, it))?;
-                self.case.script.push(ScriptLine::Deed(deed));
+                self.case.script.push(ScriptLine::Action(action));
                 continue;
             }
             let mut seen = Vec::new();

@@ -117,7 +117,7 @@ impl Mix {
         mix
     }
 
-    /// Turns all faults off; clock skew and a low latency stay.
+    /// Turns off all faults except clock skew and a latency of at most 50 ms.
     pub fn turn_off(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }

@@ -40,7 +40,7 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// `minimumGracePeriodInSeconds`.
 const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 
-/// Attempts to remove a pod's cgroup: its last processes exit soon after its sandbox.
+/// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox.
 const CGROUP_REMOVE_ATTEMPTS: u32 = 20;
 const CGROUP_RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -136,8 +136,8 @@ impl SimulatedPod {
 
     /// Applies a watch event.
     pub(super) fn apply_event(&mut self, event: wire::Pod, host: SimulatedHost, now: Timestamp) {
-        // Events up to the last write bring no new status. A deletion or spec change just before that write does
-        // matter: its event may arrive after the response.
+        // An event that is older than the last status write has no newer status. It is still applied if it carries a
+        // deletion or a spec change, because its event may arrive after the response to that write.
         let change = ChangeMarker::from_event(&event);
         if event.version() <= self.version && change == self.last_change {
             return;

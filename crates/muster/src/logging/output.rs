@@ -83,8 +83,8 @@ pub(crate) fn flush() {
     let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Prints lines to standard output, for commands that exit when their work is done. After the first error, which
-/// [`stdout_result`] returns, nothing more is printed.
+/// Prints lines to standard output, for commands that exit when their work is done. Printing stops at the first error;
+/// [`stdout_result`] returns it.
 pub(crate) fn print_to_stdout(text: impl Display) {
     if STDOUT_ERROR.get().is_none()
         && let Err(error) = write_stdout(&with_newline(text))

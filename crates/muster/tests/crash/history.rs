@@ -16,13 +16,13 @@ pub(crate) const NEVER: Tick = Tick::MAX;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
-    pub(crate) deeds: Vec<Deed>,
-    /// What each watcher was told, in its order. All began before the first deed.
+    pub(crate) operations: Vec<Operation>,
+    /// What each watcher was told, in its order. All began before the first operation.
     pub(crate) watches: Vec<Vec<Told>>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Deed {
+pub(crate) struct Operation {
     pub(crate) begin: Tick,
     pub(crate) end: Tick,
     pub(crate) what: What,
@@ -93,7 +93,7 @@ pub(crate) fn check(history: &History) -> Vec<String> {
         return wrong;
     }
     let line = Line::of(all.into_iter().next().unwrap_or_default());
-    wrong.extend(line.unexplained(&history.deeds));
+    wrong.extend(line.unexplained(&history.operations));
     wrong.extend(line.out_of_time(history));
     wrong
 }
@@ -114,7 +114,7 @@ struct Line {
     keys: BTreeMap<String, BTreeMap<Revision, Option<String>>>,
 }
 
-/// Where a deed may have taken effect: at one of these ranges of revisions, both ends included.
+/// Where a operation may have taken effect: at one of these ranges of revisions, both ends included.
 type Places = Vec<(Revision, Revision)>;
 
 impl Line {
@@ -142,7 +142,7 @@ impl Line {
         value.as_ref().map(|_| *revision)
     }
 
-    /// The commit of a deed, if it has one.
+    /// The commit of a operation, if it has one.
     fn commit_of(&self, what: &What) -> Option<&Commit> {
         match what {
             What::Put { key, value, .. } => {
@@ -160,12 +160,12 @@ impl Line {
     }
 
     /// Every commit is someone's write and did what that write asked for; every write that was told has its commit.
-    fn unexplained(&self, deeds: &[Deed]) -> Vec<String> {
+    fn unexplained(&self, operations: &[Operation]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut explained = BTreeSet::new();
         // Of two that delete the same version, one was told, or neither was.
         let mut deletions = BTreeMap::new();
-        for Deed { what, .. } in deeds {
+        for Operation { what, .. } in operations {
             let commit = self.commit_of(what);
             match (what, commit) {
                 (What::Put { outcome: Outcome::Refused, .. }, Some(commit)) => {
@@ -210,12 +210,12 @@ impl Line {
         wrong
     }
 
-    /// Every deed took effect between its beginning and its end: so nothing that began after the end of another, or
+    /// Every operation took effect between its beginning and its end: so nothing that began after the end of another, or
     /// after a watcher was told of it, may lie before it.
     fn out_of_time(&self, history: &History) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut deeds: Vec<&Deed> = history.deeds.iter().collect();
-        deeds.sort_by_key(|it| it.begin);
+        let mut operations: Vec<&Operation> = history.operations.iter().collect();
+        operations.sort_by_key(|it| it.begin);
         // By the tick at which it was known: how far the store had come by then.
         let mut known: Vec<(Tick, Revision)> =
             history.watches.iter().flatten().map(|it| (it.at, it.commit.revision)).collect();
@@ -223,25 +223,25 @@ impl Line {
         let mut known = known.into_iter().peekable();
         let mut ended: BTreeMap<Tick, Revision> = BTreeMap::new();
         let mut floor = 0;
-        for deed in deeds {
-            while let Some((_, revision)) = known.next_if(|it| it.0 < deed.begin) {
+        for operation in operations {
+            while let Some((_, revision)) = known.next_if(|it| it.0 < operation.begin) {
                 floor = floor.max(revision);
             }
-            while let Some(entry) = ended.first_entry().filter(|it| *it.key() < deed.begin) {
+            while let Some(entry) = ended.first_entry().filter(|it| *it.key() < operation.begin) {
                 floor = floor.max(entry.remove());
             }
-            let Some(places) = self.places(&deed.what) else { continue };
+            let Some(places) = self.places(&operation.what) else { continue };
             // The earliest is the best: it forbids the least of what comes after.
             let earliest = places.iter().filter(|it| floor <= it.1).map(|it| it.0.max(floor)).min();
             match earliest {
-                None => wrong.push(format!("at {floor} or later it cannot be that {deed:?}")),
-                Some(at) if deed.end != NEVER => drop(ended.insert(deed.end, at)),
+                None => wrong.push(format!("at {floor} or later it cannot be that {operation:?}")),
+                Some(at) if operation.end != NEVER => drop(ended.insert(operation.end, at)),
                 Some(_) => {}
             }
         }
         for (number, watch) in history.watches.iter().enumerate() {
             let begins: BTreeMap<Revision, Tick> = history
-                .deeds
+                .operations
                 .iter()
                 .filter_map(|it| Some((self.commit_of(&it.what)?.revision, it.begin)))
                 .fold(BTreeMap::new(), |mut begins, (revision, begin)| {
@@ -258,7 +258,7 @@ impl Line {
         wrong
     }
 
-    /// Where the deed may have taken effect, from what was seen alone. Nothing if it may not have happened at all.
+    /// Where the operation may have taken effect, from what was seen alone. Nothing if it may not have happened at all.
     fn places(&self, what: &What) -> Option<Places> {
         let spans = |key: &str, holds: &dyn Fn(Revision, Option<&str>) -> bool| -> Places {
             let spans = self.spans(key).into_iter();
@@ -298,21 +298,28 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn put(begin: Tick, end: Tick, key: &str, value: &str, on: Option<Revision>, outcome: Outcome) -> Deed {
-        Deed { begin, end, what: What::Put { key: key.into(), value: value.into(), on, outcome } }
+    fn put(
+        begin: Tick,
+        end: Tick,
+        key: &str,
+        value: &str,
+        on: Option<Revision>,
+        outcome: Outcome,
+    ) -> Operation {
+        Operation { begin, end, what: What::Put { key: key.into(), value: value.into(), on, outcome } }
     }
 
-    fn delete(begin: Tick, end: Tick, key: &str, on: Revision, outcome: Outcome) -> Deed {
-        Deed { begin, end, what: What::Delete { key: key.into(), on, outcome } }
+    fn delete(begin: Tick, end: Tick, key: &str, on: Revision, outcome: Outcome) -> Operation {
+        Operation { begin, end, what: What::Delete { key: key.into(), on, outcome } }
     }
 
-    fn get(begin: Tick, end: Tick, key: &str, seen: Option<(&str, Revision)>) -> Deed {
-        Deed { begin, end, what: What::Get { key: key.into(), seen: seen.map(version) } }
+    fn get(begin: Tick, end: Tick, key: &str, seen: Option<(&str, Revision)>) -> Operation {
+        Operation { begin, end, what: What::Get { key: key.into(), seen: seen.map(version) } }
     }
 
-    fn list(begin: Tick, end: Tick, at: Revision, seen: &[(&str, (&str, Revision))]) -> Deed {
+    fn list(begin: Tick, end: Tick, at: Revision, seen: &[(&str, (&str, Revision))]) -> Operation {
         let seen = seen.iter().map(|(key, it)| (key.to_string(), version(*it))).collect();
-        Deed { begin, end, what: What::List { at, seen } }
+        Operation { begin, end, what: What::List { at, seen } }
     }
 
     fn version((value, revision): (&str, Revision)) -> Version {
@@ -335,7 +342,7 @@ mod tests {
             told(99, 6, "a", Some("w")),
         ];
         History {
-            deeds: vec![
+            operations: vec![
                 put(1, 5, "a", "x", None, DONE(2)),
                 put(6, 9, "a", "y", Some(2), DONE(3)),
                 // Its answer was lost, and yet it happened.
@@ -382,25 +389,32 @@ mod tests {
     #[test]
     fn what_was_told_is_there() {
         check_broken(|it| in_both(it, |watch| drop(watch.pop())), "was told, and there is no commit of it");
-        check_broken(|it| it.deeds[0] = put(1, 5, "a", "x", None, DONE(1)), "was told another revision");
-        let deleted_twice = |it: &mut History| it.deeds.push(delete(14, 17, "a", 3, Outcome::Done(None)));
+        check_broken(|it| it.operations[0] = put(1, 5, "a", "x", None, DONE(1)), "was told another revision");
+        let deleted_twice =
+            |it: &mut History| it.operations.push(delete(14, 17, "a", 3, Outcome::Done(None)));
         check_broken(deleted_twice, "was told to 2 clients");
     }
 
     #[test]
     fn nothing_happens_that_nobody_asked_for() {
-        check_broken(|it| drop(it.deeds.remove(2)), "nobody asked for");
-        check_broken(|it| it.deeds[2] = put(7, 8, "b", "z", None, Outcome::Refused), "was refused, and yet");
+        check_broken(|it| drop(it.operations.remove(2)), "nobody asked for");
+        check_broken(
+            |it| it.operations[2] = put(7, 8, "b", "z", None, Outcome::Refused),
+            "was refused, and yet",
+        );
         check_broken(|it| in_both(it, |watch| watch[2].at = 6), "before anyone asked for it");
     }
 
     #[test]
     fn a_write_is_on_the_version_it_names() {
-        check_broken(|it| it.deeds[1] = put(6, 9, "a", "y", None, DONE(3)), "is not on the version");
-        check_broken(|it| it.deeds[10] = put(21, 30, "a", "w", Some(3), DONE(6)), "is not on the version");
+        check_broken(|it| it.operations[1] = put(6, 9, "a", "y", None, DONE(3)), "is not on the version");
+        check_broken(
+            |it| it.operations[10] = put(21, 30, "a", "w", Some(3), DONE(6)),
+            "is not on the version",
+        );
         // Refused for no reason: the key was at 3 all the while.
         check_broken(
-            |it| it.deeds[4] = put(10, 11, "a", "v", Some(3), Outcome::Refused),
+            |it| it.operations[4] = put(10, 11, "a", "v", Some(3), Outcome::Refused),
             "at 5 or later it cannot be that",
         );
     }
@@ -408,22 +422,31 @@ mod tests {
     #[test]
     fn reads_see_what_is_durable_and_nothing_old() {
         // It was gone after the crash.
-        check_broken(|it| it.deeds.push(get(22, 23, "c", Some(("lost", 6)))), "it cannot be that");
-        check_broken(|it| it.deeds.push(get(10, 11, "a", Some(("x", 2)))), "at 3 or later it cannot be that");
+        check_broken(|it| it.operations.push(get(22, 23, "c", Some(("lost", 6)))), "it cannot be that");
+        check_broken(
+            |it| it.operations.push(get(10, 11, "a", Some(("x", 2)))),
+            "at 3 or later it cannot be that",
+        );
         // A watcher had seen the newer one already.
-        check_broken(|it| it.deeds.push(get(9, 10, "a", Some(("x", 2)))), "at 3 or later it cannot be that");
-        check_broken(|it| it.deeds.push(get(18, 19, "a", Some(("y", 3)))), "at 5 or later it cannot be that");
+        check_broken(
+            |it| it.operations.push(get(9, 10, "a", Some(("x", 2)))),
+            "at 3 or later it cannot be that",
+        );
+        check_broken(
+            |it| it.operations.push(get(18, 19, "a", Some(("y", 3)))),
+            "at 5 or later it cannot be that",
+        );
     }
 
     #[test]
     fn a_list_is_one_moment() {
-        check_broken(|it| it.deeds[5] = list(13, 14, 4, &[("a", ("y", 3))]), "it cannot be that");
+        check_broken(|it| it.operations[5] = list(13, 14, 4, &[("a", ("y", 3))]), "it cannot be that");
         check_broken(
-            |it| it.deeds[5] = list(13, 14, 4, &[("a", ("x", 2)), ("b", ("z", 4))]),
+            |it| it.operations[5] = list(13, 14, 4, &[("a", ("x", 2)), ("b", ("z", 4))]),
             "it cannot be that",
         );
         check_broken(
-            |it| it.deeds[5] = list(13, 14, 3, &[("a", ("y", 3))]),
+            |it| it.operations[5] = list(13, 14, 3, &[("a", ("y", 3))]),
             "at 4 or later it cannot be that",
         );
     }
@@ -432,8 +455,8 @@ mod tests {
     fn writes_are_in_the_order_of_time() {
         // It began after the first had ended, and has the lower revision.
         let watch = vec![told(20, 2, "b", Some("y")), told(21, 3, "a", Some("x"))];
-        let deeds = vec![put(1, 2, "a", "x", None, DONE(3)), put(5, 6, "b", "y", None, DONE(2))];
-        let wrong = check(&History { deeds, watches: vec![watch] });
+        let operations = vec![put(1, 2, "a", "x", None, DONE(3)), put(5, 6, "b", "y", None, DONE(2))];
+        let wrong = check(&History { operations, watches: vec![watch] });
         assert_eq!(wrong.len(), 1, "{wrong:#?}");
     }
 }

@@ -24,7 +24,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent,
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt as _};
 
-use history::{Commit, Deed, History, NEVER, Outcome, Revision, Tick, Told, Version, What};
+use history::{Commit, History, NEVER, Operation, Outcome, Revision, Tick, Told, Version, What};
 
 /// So many in `make test`; another number by MUSTER_TEST_CRASHES.
 const ROUNDS: u64 = 100;
@@ -77,7 +77,7 @@ async fn a_killed_server_keeps_its_word() {
         watcher.watch(&maps, &clients, Some(last)).await;
     }
     let told = watchers.map(|it| it.told);
-    let history = History { deeds: clients.deeds.lock().unwrap().clone(), watches: told.to_vec() };
+    let history = History { operations: clients.operations.lock().unwrap().clone(), watches: told.to_vec() };
     println!("{rounds} crashes: {}", summary(&history));
     let wrong = history::check(&history);
     // One that is wrong drags others along: the first say most.
@@ -370,8 +370,8 @@ fn run(command: &str, dir: &Path, args: &[&Path]) -> (bool, String) {
 
 fn summary(history: &History) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for deed in &history.deeds {
-        let name = match &deed.what {
+    for operation in &history.operations {
+        let name = match &operation.what {
             What::Get { .. } => "gets",
             What::List { .. } => "lists",
             What::Put { outcome, .. } | What::Delete { outcome, .. } => match outcome {
@@ -390,7 +390,7 @@ fn summary(history: &History) -> String {
 #[derive(Default)]
 struct Clients {
     clock: AtomicU64,
-    deeds: Mutex<Vec<Deed>>,
+    operations: Mutex<Vec<Operation>>,
     /// What someone saw last under each key: writers begin from it, and often it is too late.
     beliefs: Mutex<BTreeMap<String, Option<Revision>>>,
 }
@@ -410,7 +410,7 @@ impl Clients {
             What::Put { outcome: Outcome::Unknown, .. } | What::Delete { outcome: Outcome::Unknown, .. }
         );
         let end = if is_unknown { NEVER } else { self.tick() };
-        self.deeds.lock().unwrap().push(Deed { begin, end, what });
+        self.operations.lock().unwrap().push(Operation { begin, end, what });
     }
 
     fn believe(&self, key: &str, revision: Option<Revision>) {

@@ -138,13 +138,13 @@ async fn storm(seed: u64) {
     let surge = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
     bed.create(with(set("b", "v1"), "spec.updateStrategy", surge)).await;
     let mut away: Option<Value> = None;
-    for deed in 0..12_u64 {
+    for step in 0..12_u64 {
         tokio::time::sleep(Duration::from_millis(rng.between(100, 1500))).await;
         let node = format!("sim-{}", rng.between(1, 3));
         let taint = |effect: &str| json!({"spec": {"taints": [{"key": "k", "effect": effect}]}});
         match rng.below(14) {
-            0 | 1 => bed.set_image("a", &format!("v{deed}")).await,
-            2 => bed.set_image("b", &format!("v{deed}")).await,
+            0 | 1 => bed.set_image("a", &format!("v{step}")).await,
+            2 => bed.set_image("b", &format!("v{step}")).await,
             3 => bed.delete_pod_on(&node).await,
             4 => bed.end_pods_on(&node, "Failed").await,
             5 => bed.patch_node(&node, taint("NoSchedule")).await,
@@ -153,8 +153,8 @@ async fn storm(seed: u64) {
                 Some(node) => bed.add_node(&node).await,
                 None => away = Some(bed.remove_node("sim-4").await),
             },
-            8 => drop(bed.create(stray("a", &format!("stray-{deed}"), &node)).await),
-            9 => bed.relabel_pods_on(&node, &format!("left-{deed}")).await,
+            8 => drop(bed.create(stray("a", &format!("stray-{step}"), &node)).await),
+            9 => bed.relabel_pods_on(&node, &format!("left-{step}")).await,
             10 => {
                 let strategies = [
                     json!({"type": "OnDelete", "rollingUpdate": null}),
@@ -167,7 +167,7 @@ async fn storm(seed: u64) {
             11 => bed.controller(0).pause(Duration::from_millis(rng.between(200, 2000))),
             _ => {
                 bed.end(0, true).await;
-                bed.start(0, Weather::stormy(seed ^ deed << 20, rates));
+                bed.start(0, Weather::stormy(seed ^ step << 20, rates));
             }
         }
     }

@@ -185,7 +185,7 @@ impl Soak {
         let mib = up.mib();
         up.mib.push(mib);
         println!(
-            "round {}: {} deeds, {changes} changes, at rest after {:.1} s, {mib} MiB, {} kills so far",
+            "round {}: {} actions, {changes} changes, at rest after {:.1} s, {mib} MiB, {} kills so far",
             self.rounds,
             self.watch.done.len(),
             settled.as_secs_f64(),

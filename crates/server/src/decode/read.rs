@@ -11,12 +11,11 @@ use serde_json::{Map, Value};
 use super::scalar;
 use crate::types::{Field, Presence, Shape, Type};
 
-/// Most strict decoding errors that are reported. Upstream: the same number.
+/// Maximum number of strict decoding errors that are reported. Upstream: the same number.
 const STRICT_ERRORS_MAX: usize = 100;
 
-/// Most memory that the values of one body may take, estimated with the three sizes below: a body of 3 MiB of
-/// `{"":0}` would otherwise take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33
-/// MiB.
+/// Maximum memory that the values of one body may take, estimated with the three sizes below: a body of 3 MiB of
+/// `{"":0}` would otherwise take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
 /// Estimated memory of an object: a node of serde_json's map has space for eleven entries.

@@ -16,7 +16,7 @@ use super::{Client, UsageLease, UsageTracker};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
-/// Most bytes of a body, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
+/// Maximum number of bytes of a body, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Minimum average rate at which a body must arrive after the first seconds.

@@ -26,15 +26,15 @@ use crate::request::{AccessTarget, MASTERS_GROUP, RequestAttributes, User, parse
 
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most requests that wait for a seat, in all flows together.
+/// Maximum number of requests that wait for a seat, in all flows together.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Most requests that wait in one flow: of a user, of a component of Muster, of anonymous users.
+/// Maximum number of requests that wait in one flow: of a user, of a component of Muster, of anonymous users.
 const FLOW_QUEUE_MAX: usize = 500;
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Most flows of reads, and of writes, in the metrics.
+/// Maximum number of flows of reads, and of writes, in the metrics.
 const METRIC_FLOWS_MAX: usize = 20;
 
 /// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its retry.

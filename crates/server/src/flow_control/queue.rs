@@ -32,9 +32,9 @@ impl PriorityLevel {
 pub(crate) struct SeatShare {
     /// Seats that other levels leave free for this one.
     pub(crate) reserved: usize,
-    /// Most seats that the level uses.
+    /// Maximum number of seats that the level uses.
     pub(crate) max: usize,
-    /// Most requests that wait in one flow of the level.
+    /// Maximum number of requests that wait in one flow of the level.
     pub(crate) flow_queue_max: usize,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct FlowMetrics<'a> {
     pub(crate) rejected: u64,
 }
 
-/// Most idle flows that are kept: enough for the users of a large cluster, at some 150 bytes each.
+/// Maximum number of idle flows that are kept: enough for the users of a large cluster, at some 150 bytes each.
 const IDLE_FLOWS_MAX: usize = 8_192;
 
 impl<T> FairQueue<T> {

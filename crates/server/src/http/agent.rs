@@ -32,7 +32,7 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
-/// Most bytes that are read of an agent's error response.
+/// Maximum number of bytes that are read of an agent's error response.
 pub(super) const AGENT_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Headers of a protocol upgrade. No other header of a client is sent to an agent, in particular no

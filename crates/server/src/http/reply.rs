@@ -187,10 +187,10 @@ pub(super) fn reset_response() -> ApiResponse {
     response_with_body(StatusCode::TOO_MANY_REQUESTS, TEXT_PLAIN, Either::Right(body))
 }
 
-/// Most characters of all warnings together. Above this each warning is truncated, and those that still do not
-/// fit are dropped, because clients reject headers that are too long. Upstream: `truncateAtTotalRunes`.
+/// Maximum number of characters of all warnings together. Above this each warning is truncated, and those that still do
+/// not fit are dropped, because clients reject headers that are too long. Upstream: `truncateAtTotalRunes`.
 const WARNINGS_CHARS_MAX: usize = 4 * 1024;
-/// Most characters of one warning after truncation. Upstream: `truncateItemRunes`.
+/// Maximum number of characters of one warning after truncation. Upstream: `truncateItemRunes`.
 const WARNING_CHARS_MAX: usize = 256;
 
 /// Adds `Warning: 299 - "text"` headers, which kubectl prints.

@@ -21,13 +21,13 @@ use crate::selector::ObjectSelector;
 use crate::storage::{ListMeta, ListPage};
 use crate::unstructured::{self, list_at};
 
-/// Most agents that are queried concurrently. At 10 ms each, 5,000 take a second.
+/// Maximum number of agents that are queried concurrently. At 10 ms each, 5,000 take a second.
 const CONCURRENT_AGENTS_MAX: usize = 50;
 
 /// Timeout for one node; a node that does not respond is left out of the list.
 const NODE_SUMMARY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most bytes of a node's stats summary: 250 pods of a few containers, at a kilobyte each.
+/// Maximum number of bytes of a node's stats summary: 250 pods of a few containers, at a kilobyte each.
 const SUMMARY_BYTES_MAX: usize = 4 << 20;
 
 impl Api {

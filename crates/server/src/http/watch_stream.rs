@@ -28,7 +28,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Time before the end of a watch at which a last bookmark is sent, so that the client can resume from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Most events, and most bytes of events, that are encoded in one batch: a slow watch holds this much in
+/// Maximum number of events, and of bytes of events, that are encoded in one batch: a slow watch holds this much in
 /// memory, plus one event.
 const BATCH_EVENTS_MAX: usize = 100;
 const BATCH_BYTES_MAX: usize = 64 << 10;

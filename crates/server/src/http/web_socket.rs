@@ -24,7 +24,7 @@ use crate::error::ApiError;
 use crate::flow_control::response::{CHUNK_BYTES, ResponseMeter};
 use crate::headers;
 
-/// Most bytes of a client's message: a watch client sends only pings and the close frame.
+/// Maximum number of bytes of a client's message: a watch client sends only pings and the close frame.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
 /// Sends `events`, lines of JSON, as text messages until they end or the client disconnects. The first offered

@@ -5,15 +5,15 @@ use serde_json::{Map, Value};
 
 use crate::decode::{self, DECODED_BYTES_MAX};
 
-/// Most operations of one patch. Upstream: `maxJSONPatchOperations`.
+/// Maximum number of operations of one patch. Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
-/// Most bytes that all `copy` operations of a patch may add: as many as a request body may have. Upstream:
+/// Maximum number of bytes that all `copy` operations of a patch may add: as many as a request body may have. Upstream:
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Most nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No
-/// real object is a tenth as deep, and code that walks an object recurses.
+/// Maximum nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No real
+/// object is a tenth as deep, and code that walks an object recurses.
 const DEPTH_MAX: usize = 1_000;
 
 /// The patch cannot be applied to the object. Upstream gives its clients no details.

@@ -14,7 +14,7 @@ use crate::storage::ObjectCommit;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, map_at_mut, str_at};
 
-/// Most names that are generated before the create fails.
+/// Maximum number of names that are generated before the create fails.
 const GENERATED_NAMES_MAX: u32 = 8;
 
 impl Registry {

@@ -30,8 +30,8 @@ use crate::validation::ValidatedWrite;
 pub(crate) use self::delete::{DeleteOptions, DeleteOutcome, DeletePropagation};
 pub(crate) use self::update::WriteOutcome;
 
-/// Most attempts of a write that loses against concurrent writes. Each time another write succeeded, so a write
-/// that loses this often competes with more writes than can be served in time.
+/// Maximum number of attempts of a write that loses against concurrent writes. Each time another write succeeded, so a
+/// write that loses this often competes with more writes than can be served in time.
 const ATTEMPTS_MAX: u32 = 64;
 
 /// Executes writes on the object storage, with admission and authorization.

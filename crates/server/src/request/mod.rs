@@ -21,7 +21,7 @@ pub(crate) use self::user::{
     service_account_groups, service_account_user_name,
 };
 
-/// Most bytes of a field manager's name; a longer user agent is truncated.
+/// Maximum number of bytes of a field manager's name; a longer user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// User, verb, time and options of one request.

@@ -8,7 +8,8 @@ use super::path::write_json;
 use super::set::FieldSet;
 use super::typed::Comparison;
 
-/// Most entries with the operation Update: the oldest ones are merged. Upstream: `DefaultMaxUpdateManagers`.
+/// Maximum number of entries with the operation Update: the oldest ones are merged. Upstream:
+/// `DefaultMaxUpdateManagers`.
 const UPDATE_ENTRIES_MAX: usize = 10;
 
 /// The manager of the merged oldest entries, as upstream names it.

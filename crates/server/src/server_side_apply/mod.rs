@@ -30,7 +30,7 @@ use crate::unstructured::{self, map_at_mut, str_at};
 /// Annotation in which `kubectl apply` keeps the applied configuration, to find removed fields later.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Most bytes of all annotations of an object. Upstream: `TotalAnnotationSizeLimitB`.
+/// Maximum number of bytes of all annotations of an object. Upstream: `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
 /// The manager of the fields that an object had before its first apply.

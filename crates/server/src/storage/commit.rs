@@ -13,10 +13,10 @@ use crate::error::ApiError;
 use crate::request::{MASTERS_GROUP, RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 
-/// Most bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
+/// Maximum number of bytes of a stored object. Upstream: etcd accepts requests of 1.5 MiB, most of which is the object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// Most digits of a resourceVersion, a number of 64 bits.
+/// Maximum number of digits of a resourceVersion, a number of 64 bits.
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces of the cluster itself.

@@ -30,7 +30,7 @@ fn marker_path(data_dir: &Path) -> PathBuf {
 pub struct StoreOptions {
     /// Start a new cluster if the database of the old one is lost or damaged.
     pub new_cluster: bool,
-    /// Most bytes of all objects together.
+    /// Maximum number of bytes of all objects together.
     pub bytes_max: usize,
     /// Encryption keys for Secrets; the first one encrypts.
     pub keys: Option<EncryptionKeys>,

@@ -31,7 +31,7 @@ const HISTORY_COMMITS_MIN: usize = 1024;
 
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(10);
 
-/// Most expired objects that are deleted in one batch: an hour after a burst of events as many expire, and
+/// Maximum number of expired objects that are deleted in one batch: an hour after a burst of events as many expire, and
 /// other clients need to write.
 const EXPIRED_BATCH_MAX: usize = 256;
 

@@ -16,7 +16,7 @@ use crate::selector::ObjectSelector;
 #[derive(Debug, Default)]
 pub(crate) struct ListOptions {
     pub(crate) selector: ObjectSelector,
-    /// Most objects in a page; 0 for no limit.
+    /// Maximum number of objects in a page; 0 for no limit.
     pub(crate) limit: usize,
     pub(crate) from: ListStart,
 }

@@ -28,7 +28,7 @@ pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListPage, ListStart
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
-/// Most commits that wait for the disk: far more than clients may have in flight.
+/// Maximum number of commits that wait for the disk: far more than clients may have in flight.
 const COMMIT_QUEUE_MAX: usize = 4096;
 
 /// The objects of the cluster. Reads return durable state only; a commit is durable when it returns.

@@ -323,9 +323,9 @@ fn parse_object_key(name: &str) -> ObjectKey {
 
 impl World {
     /// Executes one user action. An action on an object that does not exist has no effect.
-    pub fn execute_user_action(&mut self, deed: &UserAction) {
-        self.trace.add_line(self.now, || format!("user: {deed:?}"));
-        match deed {
+    pub fn execute_user_action(&mut self, action: &UserAction) {
+        self.trace.add_line(self.now, || format!("user: {action:?}"));
+        match action {
             UserAction::Template { set, number } => self.edit_set(set, |it| {
                 let name = it["metadata"]["name"].as_str().unwrap_or_default();
                 it["spec"]["template"]["spec"]["containers"][0]["image"] = format!("{name}:{number}").into();
@@ -469,8 +469,8 @@ impl World {
 
     /// Executes a random user action.
     pub fn execute_random_user_action(&mut self) {
-        let Some(deed) = self.random_user_action() else { return };
-        self.execute_user_action(&deed);
+        let Some(action) = self.random_user_action() else { return };
+        self.execute_user_action(&action);
     }
 
     fn random_user_action(&mut self) -> Option<UserAction> {

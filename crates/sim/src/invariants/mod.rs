@@ -47,7 +47,7 @@ pub struct PlanBasis {
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// Time within which a free Lease must be acquired: one retry period of two seconds, and network latency.
+/// Maximum time until a replica acquires an expired Lease: the retry period of two seconds plus network latency.
 const LEASE_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time within which the effects of a write without the Lease must be repaired.

@@ -235,7 +235,7 @@ pub struct Pod {
     host: Host,
     begun: Time,
     seen: Option<RuntimeState>,
-    /// Deeds done that changed what the runtime has.
+    /// Number of completed actions that changed the state of the runtime.
     mark: u64,
     under_way: Vec<Action>,
     waits: Waits,

@@ -6,11 +6,11 @@ use core::time::Duration;
 
 use muster_api::time::Time;
 
-/// Deeds that failed, by what they are called, and when they are given again.
+/// Backoff of failed actions by name: the current delay and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits(BTreeMap<String, (Duration, Time)>);
 
-/// The first wait after a failure; each further one is twice as long.
+/// Backoff after the first failure; it doubles with each further failure.
 const FIRST: Duration = Duration::from_millis(500);
 
 impl Waits {

@@ -16,7 +16,7 @@ use super::{FuzzRights, FuzzServer, LEAK_MARKER, inputs_wanted, response_or_hang
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most frames of one connection.
+/// Maximum number of frames of one connection.
 const FRAMES_MAX: usize = 24;
 
 #[derive(Debug, Clone)]

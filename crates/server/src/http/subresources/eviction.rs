@@ -13,11 +13,11 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::selector_matches;
 
-/// Most unconfirmed evictions of a budget: with more, no disruption controller is running. Upstream:
+/// Maximum number of unconfirmed evictions of a budget: with more, no disruption controller is running. Upstream:
 /// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 
-/// Most attempts when the pod or its budget changes concurrently. Upstream: `EvictionsRetry`.
+/// Maximum number of attempts when the pod or its budget changes concurrently. Upstream: `EvictionsRetry`.
 const ATTEMPTS_MAX: u32 = 20;
 
 const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";

@@ -6,7 +6,7 @@
 //!
 //! Then come lines that begin with a second: what happens then.
 //! - `exits NAME CODE`, `sandbox dies`, `vanishes NAME`, `oom NAME`: in the runtime;
-//! - `fails DEED`: from now on an action that begins so fails, until `works DEED`; `hangs DEED`: it is not answered until `answers DEED`;
+//! - `fails ACTION`: actions with this prefix fail until `works ACTION`; `hangs ACTION`: they get no response until `answers ACTION`;
 //! - `absent IMAGE`, `present IMAGE`: on the node;
 //! - `bad NAME KIND`, `odd NAME KIND` (passed, with a warning), `good NAME KIND`: what a probe says from now on;
 //! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
