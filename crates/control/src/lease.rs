@@ -180,23 +180,21 @@ impl Elector {
 
     /// Renews the lease until it is lost, or until `done`, and then releases it.
     pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<LostLease> {
-        tokio::select! {
-            lost = self.hold() => return Some(lost),
-            () = done.cancelled() => {}
-        }
-        self.release().await;
-        None
-    }
-
-    async fn hold(&mut self) -> LostLease {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
             let next = Instant::now() + self.lease.terms.retry_period;
-            tokio::time::sleep_until(next.min(leads_until)).await;
+            // Only the wait is cancelled, never a renewal in flight: the API server may apply it after the release.
+            tokio::select! {
+                () = tokio::time::sleep_until(next.min(leads_until)) => {}
+                () = done.cancelled() => {
+                    self.release().await;
+                    return None;
+                }
+            }
             match tokio::time::timeout_at(leads_until, self.renew()).await {
-                Err(_) => return LostLease::RenewDeadlineExceeded,
+                Err(_) => return Some(LostLease::RenewDeadlineExceeded),
                 Ok(Ok(None)) => {}
-                Ok(Ok(Some(lost))) => return lost,
+                Ok(Ok(Some(lost))) => return Some(lost),
                 Ok(Err(error)) => {
                     tracing::warn!(lease = %self.lease, %error, "failed to renew the lease; retrying")
                 }
@@ -205,18 +203,32 @@ impl Elector {
     }
 
     /// Releases the lease, so that the next leader need not wait for its end.
-    async fn release(&self) {
+    async fn release(&mut self) {
         // No write may start without the lease.
         self.term.extend(Duration::ZERO);
-        let Some(found) = self.record() else { return };
-        let record = self.election.released(&found, now());
-        match self.put(&record).await {
-            Ok(_) => tracing::info!(lease = %self.lease, "released the lease"),
+        let released = match self.put_released().await {
+            // A renewal without a response was applied after all: the Lease has a newer version.
+            Err(Failed::Conflict) => match self.read().await {
+                Ok(_) if self.record().is_some_and(|it| *it.holder == *self.lease.identity) => {
+                    self.put_released().await
+                }
+                Ok(_) => return tracing::info!(lease = %self.lease, "the lease has another holder"),
+                Err(error) => Err(error),
+            },
+            released => released,
+        };
+        match released {
+            Ok(()) => tracing::info!(lease = %self.lease, "released the lease"),
             Err(error) => {
                 tracing::warn!(lease = %self.lease, %error, "failed to release the lease; it will expire")
             }
         }
         self.tell("stopped leading").await;
+    }
+
+    async fn put_released(&self) -> Result<(), Failed> {
+        let Some(found) = self.record() else { return Ok(()) };
+        self.put(&self.election.released(&found, now())).await.map(drop)
     }
 
     async fn renew(&mut self) -> Result<Option<LostLease>, Failed> {
@@ -383,17 +395,97 @@ impl Elector {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
 
     use super::*;
 
-    #[tokio::test]
-    async fn no_write_begins_after_the_term() {
-        let lease = Lease {
+    fn lease() -> Lease {
+        Lease {
             namespace: "kube-system".into(),
             name: "muster-controller".into(),
             identity: "a".into(),
             terms: Terms::default(),
-        };
+        }
+    }
+
+    /// Serves one Lease as an API server does: an update of another version conflicts. `slow` delays the response of
+    /// the second update, which is the first renewal. Returns the holder after each applied update.
+    async fn serve_lease(listener: TcpListener, slow: Duration, applied: mpsc::UnboundedSender<String>) {
+        let (mut stored, mut version) = (None::<Value>, 0);
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+            let length = head.lines().find_map(|it| it.strip_prefix("content-length: "));
+            let mut body = vec![0; length.map_or(0, |it| it.parse().unwrap())];
+            stream.read_exact(&mut body).await.unwrap();
+            let expected = stored.as_ref().map(|it| it["metadata"]["resourceVersion"].clone());
+            let mut delay = Duration::ZERO;
+            let (status, response) = match serde_json::from_slice::<Value>(&body) {
+                _ if head.contains("/events") => (201, json!({})),
+                Err(_) => stored.clone().map_or((404, json!({"code": 404})), |it| (200, it)),
+                Ok(lease) if expected.is_some_and(|it| lease["metadata"]["resourceVersion"] != it) => {
+                    (409, json!({"code": 409}))
+                }
+                Ok(mut lease) => {
+                    version += 1;
+                    delay = if version == 2 { slow } else { Duration::ZERO };
+                    lease["metadata"]["resourceVersion"] = version.to_string().into();
+                    let _ =
+                        applied.send(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
+                    stored = Some(lease.clone());
+                    (200, lease)
+                }
+            };
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                let response = response.to_string();
+                let length = response.len();
+                let text = format!(
+                    "HTTP/1.1 {status} S\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{response}"
+                );
+                let _ = stream.write_all(text.as_bytes()).await;
+            });
+        }
+    }
+
+    /// The leader is stopped while a renewal is in flight, which the API server has applied: the Lease is released all
+    /// the same, whether the response arrives later or never.
+    #[tokio::test]
+    async fn a_leader_that_stops_during_a_renewal_releases_the_lease() {
+        for slow in [Duration::from_millis(200), Duration::from_secs(3600)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let (sender, mut applied) = mpsc::unbounded_channel();
+            let serving = tokio::spawn(serve_lease(listener, slow, sender));
+            let client = crate::client(kube::Config::new(url.parse().unwrap())).unwrap();
+            let terms = Terms {
+                duration: Duration::from_secs(4),
+                renew_deadline: Duration::from_secs(3),
+                retry_period: Duration::from_millis(50),
+            };
+            let mut elector = Elector::new(client, Lease { terms, ..lease() }, Duration::from_secs(1));
+            elector.win(&Monitor::default()).await;
+            assert_eq!(applied.recv().await.as_deref(), Some("a"));
+            let done = CancellationToken::new();
+            let holding = tokio::spawn(elector.hold_until(done.clone()));
+            assert_eq!(applied.recv().await.as_deref(), Some("a"));
+            done.cancel();
+            assert_eq!(holding.await.unwrap(), None);
+            let released = tokio::time::timeout(Duration::from_secs(60), applied.recv()).await;
+            assert_eq!(released.expect("the Lease is released").as_deref(), Some(""));
+            serving.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn no_write_begins_after_the_term() {
+        let lease = lease();
         assert_eq!(lease.problem(), None);
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let elector = Elector::new(client, lease, Duration::from_secs(10));
