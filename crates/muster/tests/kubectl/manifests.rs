@@ -322,9 +322,10 @@ impl Kubectl<'_> {
     /// By node, the sets that have a ready pod there, once every set has all it wants; then the pods that no set has.
     fn pods_once_settled(&self) -> String {
         let settled = eventually(|| {
+            // The sets first: pods that are read before the status of their set may be older than it.
+            let are_settled = self.items("daemonsets").iter().all(is_settled);
             let pods = self.items("pods");
-            let is_settled = self.items("daemonsets").iter().all(is_settled) && pods.iter().all(is_ready);
-            is_settled.then_some(pods)
+            (are_settled && pods.iter().all(is_ready)).then_some(pods)
         });
         let line = |pod: &Value| match pod["metadata"]["ownerReferences"][0]["name"].as_str() {
             Some(set) => format!("{}  {set}\n", pod["spec"]["nodeName"].as_str().unwrap_or("nowhere")),
