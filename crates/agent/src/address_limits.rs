@@ -23,7 +23,7 @@ impl AddressLimits {
         Arc::new(Self { max_per_address: each, counts: Mutex::default() })
     }
 
-    /// Takes a permit. `None` if the address already holds the maximum.
+    /// Acquires a permit; `None` if the address already holds the maximum.
     pub(crate) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let address = address.to_canonical();
         let mut held = self.lock_counts();

@@ -31,7 +31,7 @@ fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
 struct NodeClock {
     /// The machine's wall clock at the last reading.
     wall: Time,
-    /// The node's time at the last reading: never earlier than `wall`, and never going back.
+    /// The node's time at the last reading: never earlier than `wall`, and never set back.
     node_time: Time,
     /// When the clock was last read, on the monotonic clock.
     read_at: Instant,

@@ -15,7 +15,7 @@ use crate::clock::now;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Source component of the Events; tools search for the kubelet's.
+/// Source component of the Events. It is the kubelet's, because tools search for that.
 const EVENT_COMPONENT: &str = "kubelet";
 
 /// Queues Events for the API server.
@@ -25,7 +25,7 @@ pub struct NodeEventRecorder {
 }
 
 impl NodeEventRecorder {
-    /// The recorder, and the future that writes its Events.
+    /// Creates the recorder, and the future that writes its Events.
     pub fn new(client: Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, mut waiting) = mpsc::channel::<EventRecord>(QUEUED_EVENTS_MAX);
         let writing = async move {

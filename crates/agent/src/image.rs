@@ -33,7 +33,7 @@ const CONTAINERD_NAMESPACE: &str = "k8s.io";
 /// Bytes sent in one message; containerd accepts messages of at most 16 MiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Expiry of the lease: containerd collects the content of a killed import after this.
+/// Expiry of the containerd lease, after which containerd collects the content of a killed import.
 const LEASE_DURATION: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +137,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
     Ok(Some(name))
 }
 
-/// An image that was built in memory.
+/// An image that was built in memory, with its blobs.
 #[derive(Debug)]
 pub struct BuiltImage {
     name: String,

@@ -40,19 +40,19 @@ const CLIENT_FILE: &str = "client.pem";
 /// File of the serving certificate and its key.
 const SERVING_FILE: &str = "serving.pem";
 
-/// Time to wait for a CertificateSigningRequest before a new one is created; on a Kubernetes cluster an
+/// Timeout for a CertificateSigningRequest, after which a new one is created. On a Kubernetes cluster an
 /// administrator may have to approve it.
 const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// First delay between two reads of an object that is waited for; it doubles up to `POLL_MAX`.
+/// Initial delay between two polls of an object; it doubles up to `POLL_MAX`.
 const POLL_MIN: Duration = Duration::from_millis(50);
 const POLL_MAX: Duration = Duration::from_secs(5);
 
-/// Backoff after a failed renewal; it doubles up to `RETRY_MAX`. Upstream: `rotateCerts`.
+/// Initial backoff after a failed renewal; it doubles up to `RETRY_MAX`. Upstream: `rotateCerts`.
 const RETRY_MIN: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(32);
 
-/// Time that a machine without its certificate waits until its node is NotReady: about a minute with the default
-/// node monitor grace period.
+/// How long a machine that lost its certificate waits for its node to become NotReady: about a minute with the
+/// default node monitor grace period.
 const NOT_READY_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const NOT_READY_POLL: Duration = Duration::from_secs(3);
 
@@ -92,7 +92,7 @@ pub enum JoinError {
     NameTaken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Denied(String),
-    /// The server refuses a token a certificate for a node that exists and is Ready.
+    /// The server signs no certificate for a bootstrap token if the node exists and is Ready.
     #[error("the request for a certificate was refused: {0}")]
     NodeIsReady(String),
     #[error("CertificateSigningRequest {0} is not approved: kubectl certificate approve {0}")]
@@ -139,7 +139,7 @@ pub enum BootstrapToken {
     File(PathBuf),
 }
 
-/// Never prints the token.
+/// Prints a placeholder instead of the token.
 impl fmt::Debug for BootstrapToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BootstrapToken")
@@ -168,7 +168,7 @@ pub struct Member {
     options: JoinOptions,
     server: Uri,
     ca_pem: String,
-    /// The client certificate at the time of joining.
+    /// The client certificate that the node joined with.
     certificate: Certificate,
     connection: Arc<ServerConnection>,
     client: Client,
@@ -432,13 +432,13 @@ async fn request_certificate(
     Err(JoinError::NotApproved(name))
 }
 
-/// Sleeps for the backoff and returns the next one.
+/// Sleeps for `pause` and returns the next, longer backoff.
 async fn back_off(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RETRY_MAX)
 }
 
-/// When a certificate is to be renewed.
+/// The time at which a certificate is renewed.
 fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     let life = until.duration_since(from).as_secs();
     // A number from 0 to 999 that depends on the node's name.
@@ -446,7 +446,7 @@ fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * offset / 1000)
 }
 
-/// Advice for a refused token.
+/// Advice to the user for an error with which the API server refused a bootstrap token.
 fn token_advice(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {

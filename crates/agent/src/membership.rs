@@ -18,13 +18,13 @@ use crate::join;
 const RECORD_FILE: &str = "cluster";
 /// Largest valid record, in bytes.
 const RECORD_BYTES_MAX: usize = 128;
-/// Time for the API server to respond.
+/// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of attempts until the API server's cluster is confirmed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of later confirmations: the server behind the URL may be replaced while the watches continue.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(60);
-/// A problem is logged at most this often.
+/// Minimum interval between two log messages about the same problem.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Confirms that the API server is that of the cluster which the node joined.
@@ -33,7 +33,7 @@ pub struct ClusterMembership {
     record: PathBuf,
     namespaces: Api<Namespace>,
     state: Mutex<cluster_identity::Membership>,
-    /// Serializes confirmations.
+    /// Lock that serializes confirmations.
     in_flight: tokio::sync::Mutex<()>,
     last_logged: Mutex<Option<Instant>>,
 }
@@ -99,7 +99,7 @@ impl ClusterMembership {
         }
     }
 
-    /// Whether the API server is confirmed, so that its lists and events may be applied.
+    /// Whether the API server is confirmed to be the node's cluster, so that its lists and events may be applied.
     pub fn may_apply_events(&self) -> bool {
         self.lock_state().may_obey()
     }
@@ -114,7 +114,7 @@ impl ClusterMembership {
         self.lock_state().listed()
     }
 
-    /// Why the node is NotReady, if its cluster is the reason.
+    /// The reason why the node is NotReady, if the reason is its cluster.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         self.lock_state().trouble(&self.record.display().to_string())
     }

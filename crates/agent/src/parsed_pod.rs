@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub struct ParsedPod {
     api: Pod,
-    /// The pod as the engine reads it.
+    /// The pod as the engine's kubelet rules read it.
     pub object: Arc<Object>,
-    /// The pod for admission. `None` if it cannot be parsed.
+    /// The pod as admission reads it. `None` if it cannot be parsed.
     pub candidate: Option<AdmissionCandidate>,
-    /// The whole object, for the downward API.
+    /// The whole object as JSON, for the downward API.
     pub json: Value,
     /// The init, main and ephemeral containers, in this order: actions refer to their position.
     pub containers: Vec<PodContainer>,
@@ -39,7 +39,7 @@ pub struct PodContainer {
 }
 
 impl ParsedPod {
-    /// Parses all forms from one JSON value.
+    /// Parses all forms of a pod from one JSON value.
     pub fn new(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(metadata) = tree["metadata"].as_object_mut() {
             metadata.remove("managedFields");
@@ -51,7 +51,7 @@ impl ParsedPod {
         Ok(Self { api, object: Arc::new(object), candidate, json: tree, containers })
     }
 
-    /// Parses an object of the API server. The annotation of static pods is removed: a client must not make a pod
+    /// Parses a pod of the API server. The annotation of static pods is removed: a client must not make a pod
     /// critical or static with it.
     pub fn from_api(mut tree: Value) -> Result<Self, serde_json::Error> {
         if let Some(annotations) = tree["metadata"]["annotations"].as_object_mut()
@@ -62,7 +62,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// A pod of which only name and UID are known.
+    /// A placeholder for a pod of which only the name and UID are known.
     pub fn placeholder(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
@@ -74,7 +74,7 @@ impl ParsedPod {
         Self::new(tree)
     }
 
-    /// The container of that name. A container of the runtime may not be in the spec any more.
+    /// The container with that name; `None` if the spec no longer has it.
     pub fn container(&self, name: &str) -> Option<&PodContainer> {
         self.containers.iter().find(|it| it.container.name == name)
     }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// Time for the API server to respond.
+/// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest time until a token is renewed; shorter-lived ones are renewed after 80 % of their lifetime. Upstream:
@@ -31,7 +31,7 @@ pub struct References {
     tokens: Arc<Mutex<BTreeMap<TokenKey, CachedToken>>>,
 }
 
-/// Identifies a token: pod, audience and lifetime.
+/// Key of a cached token: pod, audience and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TokenKey {
     uid: String,
@@ -141,7 +141,7 @@ impl References {
         Ok(token)
     }
 
-    /// Drops the tokens of a pod that is gone.
+    /// Drops the cached tokens of a deleted pod.
     pub fn forget_tokens(&self, uid: &str) {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.uid != uid);
     }
@@ -153,7 +153,7 @@ impl std::fmt::Debug for References {
     }
 }
 
-/// When a token is renewed: after 80 % of its lifetime, at most after a day.
+/// The time at which a token is renewed: after 80 % of its lifetime, at most after a day.
 fn renewal_time(given: Timestamp, expires: Timestamp) -> Timestamp {
     let lifetime = expires.duration_since(given).max(SignedDuration::ZERO);
     given.checked_add((lifetime * 4 / 5).min(RENEW_AFTER_MAX)).unwrap_or(given)

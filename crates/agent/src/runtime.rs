@@ -131,8 +131,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Stats of all pods. Runtimes without them return an `Unsupported` error.
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
-    /// Streams the IDs of containers and sandboxes that exit. It is only a hint: what it misses, because it broke
-    /// off or the runtime has no events, is found by relists.
+    /// Streams the IDs of containers and sandboxes that exit. The stream is only a hint: periodic relists find
+    /// what it misses, because it broke off or the runtime has no events.
     fn watch_exits(&self) -> impl Future<Output = Result<ExitStream, RuntimeError>> + Send;
 }
 
@@ -175,11 +175,11 @@ impl fmt::Display for RuntimeError {
 /// Kinds of runtime errors, by what the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeErrorKind {
-    /// The object does not exist; a removal has succeeded.
+    /// The container, sandbox or image does not exist; for a removal this is success.
     NotFound,
-    /// The runtime refused or failed.
+    /// The runtime refused the operation, or the operation failed.
     Refused,
-    /// No response in time; the operation may have been carried out.
+    /// The runtime did not respond in time; the operation may have been carried out.
     TimedOut,
     /// The runtime is not running; retry later.
     Unreachable,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Modes of private files and directories: access for the owner only.
+/// Modes of private files and directories: only the owner has access.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 

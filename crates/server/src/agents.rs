@@ -73,8 +73,8 @@ pub(crate) struct AgentAddress {
 }
 
 impl AgentAddress {
-    /// Returns `None` if the Node names no agent endpoint. Host names are ignored: only IP addresses count, so
-    /// that no DNS server decides where the server connects.
+    /// Reads the address of a node's agent from its Node. Returns `None` if the Node names no agent endpoint.
+    /// Host names are ignored: only IP addresses count, so that no DNS server decides where the server connects.
     pub(crate) fn from_node(node: &Value) -> Option<Self> {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
@@ -108,7 +108,7 @@ impl AgentClient {
         self.send_with_timeout(agent, request, self.response_timeout).await
     }
 
-    /// Like `send`, with a timeout of its own for the response headers.
+    /// Sends a request with its own timeout for the response headers.
     pub(crate) async fn send_with_timeout(
         &self,
         agent: &AgentAddress,

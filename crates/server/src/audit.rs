@@ -35,7 +35,7 @@ pub(crate) struct AuditLog {
 pub(crate) struct AuditEvent<'a> {
     pub(crate) attributes: &'a RequestAttributes,
     pub(crate) uri: &'a str,
-    /// `None` if authentication failed.
+    /// The authenticated user; `None` if authentication failed.
     pub(crate) user: Option<&'a User>,
     pub(crate) impersonated: Option<&'a User>,
     pub(crate) source: Option<std::net::IpAddr>,
@@ -43,11 +43,11 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) code: u16,
     /// Reason of the authorization decision, if the request was allowed.
     pub(crate) reason: Option<String>,
-    /// Annotations from admission.
+    /// Audit annotations that admission plugins have added.
     pub(crate) annotations: &'a [AuditAnnotation],
-    /// When the request was received.
+    /// Time at which the request was received.
     pub(crate) received_at: Timestamp,
-    /// When the response was complete, or began in the case of a watch.
+    /// Time at which the response was complete, or at which a watch began.
     pub(crate) completed_at: Timestamp,
 }
 

@@ -19,13 +19,14 @@ use crate::request::{TrustLevel, User};
 /// Maximum number of connections from one address: generous, because many clients may share an address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
 
-/// A user with at most this many connections is never evicted to make room.
+/// A user with at most this many connections loses none of them when the server is full.
 const CONNECTIONS_PER_USER_MIN: usize = 16;
 
 /// Maximum number of TLS handshakes in progress: at some 30 kB each, 1,000 are 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
 
-/// Maximum number of request bodies of one connection that have not arrived completely, and of KiB of the large ones.
+/// Maximum number of request bodies of one connection that have not arrived completely, and the maximum size of
+/// the large ones in KiB.
 const BODIES_MAX: usize = 64;
 const BODY_KIB_MAX: usize = 32 << 10;
 
@@ -38,7 +39,7 @@ pub(crate) struct ConnectionTracker {
     connections_max: usize,
     per_address_max: usize,
     handshakes_max: usize,
-    /// `Connection::active_ms` counts from here.
+    /// Start of the tracker: `Connection::active_ms` counts from this time.
     started_at: Instant,
     state: Mutex<ConnectionTable>,
 }
@@ -48,7 +49,7 @@ struct ConnectionTable {
     next_id: u64,
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<Arc<str>, usize>,
-    /// By id, that is in the order of arrival.
+    /// Connections by ID, which is the order of their arrival.
     by_id: BTreeMap<u64, Arc<Connection>>,
     /// Connections whose TLS handshake is not finished.
     handshakes: BTreeMap<u64, Arc<Connection>>,
@@ -61,7 +62,7 @@ pub(crate) struct Connection {
     address: IpAddr,
     /// Time of the last request, in milliseconds after `ConnectionTracker::started_at`.
     active_ms: AtomicU64,
-    /// The first user that was authenticated on it.
+    /// The first user that was authenticated on the connection.
     user: OnceLock<ConnectionUser>,
     task: OnceLock<AbortHandle>,
     pub(crate) bodies: Arc<Semaphore>,
@@ -82,13 +83,13 @@ pub(crate) struct Permit {
     pub(crate) connection: Arc<Connection>,
 }
 
-/// The client of a request: address, connection and certificate. An extension of the request.
+/// The client of a request: address, connection and certificate. Stored as an extension of the request.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) address: IpAddr,
-    /// `None` for a client in this process.
+    /// The client's connection; `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Kept until the connection is closed, also after a protocol upgrade.
+    /// Guard that is held until the connection is closed, also after a protocol upgrade.
     pub(crate) guard: Option<ConnectionGuard>,
     /// The client certificate.
     pub(crate) peer: Option<PeerCertificate>,
@@ -182,8 +183,8 @@ impl ConnectionTracker {
 }
 
 impl ConnectionTable {
-    /// Closes the connection that ranks first among those for which `may` is true. Returns `None` if none may
-    /// be closed.
+    /// Closes the connection that ranks first among those for which `may` returns true. Returns `None` if there
+    /// is none.
     fn evict(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,

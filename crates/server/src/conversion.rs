@@ -70,12 +70,14 @@ pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
 };
 
 impl Conversion {
-    /// From the served version to the storage version. The caller sets `apiVersion` and `kind`.
+    /// Converts an object from the served version to the storage version. The caller sets `apiVersion` and
+    /// `kind`.
     pub(crate) fn to_storage(&self, object: &mut Value) {
         (self.to_storage)(object);
     }
 
-    /// From the storage version to the served version. The caller sets `apiVersion` and `kind`.
+    /// Converts an object from the storage version to the served version. The caller sets `apiVersion` and
+    /// `kind`.
     pub(crate) fn to_served(&self, object: &mut Value) {
         (self.to_served)(object);
     }
@@ -109,7 +111,7 @@ fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
     *at = moved;
 }
 
-/// Removes the fields at `path` from the set, and every parent that becomes empty.
+/// Removes the entries at `path` from a field set, and every parent that becomes empty.
 fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     let (name, rest) = path.split_first()?;
     let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
@@ -124,7 +126,8 @@ fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
     Some(moved)
 }
 
-/// Also sets the defaults that only `extensions/v1beta1` has.
+/// Converts a DaemonSet of `extensions/v1beta1` to `apps/v1`, and sets the defaults that only the older version
+/// has.
 fn daemon_set_to_storage(set: &mut Value) {
     let labels = set["spec"]["template"]["metadata"]["labels"].clone();
     if is_set(&labels) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-/// The JSON explanation, or an error message.
+/// Future of an explanation as JSON, or of an error message.
 type ExplainFuture = BoxFuture<'static, Result<String, String>>;
 
 /// Explains a DaemonSet, given its namespace and name, from the controller's in-memory state. Returns JSON or an error

@@ -85,8 +85,8 @@ pub(crate) fn decode_object(
     Ok(object)
 }
 
-/// Decodes the result of a patch against its type, as a request body is. `complaints` are the strict decoding
-/// errors of the patch itself.
+/// Decodes the result of a patch against the type of the object, in the same way as a request body. `complaints`
+/// are the strict decoding errors of the patch itself.
 pub(crate) fn decode_patch_result(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn decode_apply_result(
 }
 
 /// Rule: an apply whose result would exceed the memory limit of a body is refused with 413. Each apply under a
-/// new field manager adds an entry, so the message names the remedy if `managedFields` is the cause.
+/// new field manager adds an entry to `managedFields`; if these are the cause, the message names the remedy.
 fn too_many_values_error(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if estimated_bytes(managed) < DECODED_BYTES_MAX / 2 {
@@ -274,7 +274,7 @@ fn unregistered_kind_message(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// `apiVersion` and `kind` of a body.
+/// The fields `apiVersion` and `kind` of a request body.
 #[derive(Default)]
 struct TypeMeta {
     api_version: String,
@@ -313,7 +313,7 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
     ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
-/// The error for a body that is not an object: it quotes the first bytes.
+/// The error for a body that is not an object. It quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     const SHOWN_MAX: usize = 30;
     let more = if SHOWN_MAX < body.len() { " ..." } else { "" };

@@ -27,7 +27,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with_details(kind, name)
     }
 
-    /// Every generated name was in use already.
+    /// The error for a create with `generateName` when every generated name was in use.
     pub(crate) fn name_generation_failed(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -58,8 +58,8 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with_details(kind, name)
     }
 
-    /// A conflict whose message names the kind instead of the resource: preconditions of a delete, and bodies
-    /// of subresources.
+    /// A conflict whose message names the kind instead of the resource, as for preconditions of a delete and for
+    /// bodies of subresources.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(kind, group));
@@ -73,7 +73,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(kind, name)
     }
 
-    /// The request is not authorized. The resource need not be one that the server serves.
+    /// The error for a request that is not authorized. The resource need not be one that the server serves.
     pub(crate) fn not_authorized(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let resource = qualified_resource(plural, group);
         let message = match (resource.as_str(), name) {
@@ -91,20 +91,20 @@ impl ApiError {
         Self::invalid_of_kind(kind.group, kind.kind, name, causes)
     }
 
-    /// The options of the request are invalid, not its object. `kind` is the kind of the options:
-    /// `DeleteOptions`.
+    /// The error for invalid options of a request, as opposed to an invalid object. `kind` is the kind of the
+    /// options: `DeleteOptions`.
     pub(crate) fn invalid_options(kind: &str, causes: &[FieldError]) -> Self {
         Self::invalid_of_kind("meta.k8s.io", kind, "", causes)
     }
 
-    /// A PUT without a resourceVersion, of a kind that requires one. Upstream names the resource here, not the
-    /// kind.
+    /// The error for a PUT without a resourceVersion, of a kind that requires one. Upstream names the resource
+    /// here, not the kind.
     pub(crate) fn resource_version_required(kind: &Kind, name: &str) -> Self {
         let cause = FieldError::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
         Self::invalid_of_kind(kind.group, kind.plural, name, &[cause])
     }
 
-    /// The result of a patch does not fit the type of the object.
+    /// The error for a patch whose result does not fit the type of the object.
     pub(crate) fn invalid_patch(cause: FieldError) -> Self {
         Self::invalid_of_kind("", "", "", &[cause])
     }
@@ -151,7 +151,7 @@ impl ApiError {
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
     }
 
-    /// Seconds after which the client may retry, if the error has them.
+    /// Seconds after which the client may retry, if the error specifies them.
     pub(crate) fn retry_after_s(&self) -> Option<u64> {
         self.details["retryAfterSeconds"].as_u64()
     }
@@ -172,14 +172,14 @@ impl ApiError {
         )
     }
 
-    /// A verb that the kind does not support.
+    /// The error for a verb that the kind does not support.
     pub(crate) fn method_not_allowed_on(kind: &Kind) -> Self {
         kind.read_only.map_or_else(Self::method_not_allowed, |why| {
             Self::with_empty_details(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
         })
     }
 
-    /// The server has none of the media types in the Accept header.
+    /// The error for an Accept header of which the server supports no media type.
     pub(crate) fn not_acceptable() -> Self {
         Self::with_empty_details(
             StatusCode::NOT_ACCEPTABLE,
@@ -188,7 +188,8 @@ impl ApiError {
         )
     }
 
-    /// The server has the media type, but not the representation that its parameters ask for.
+    /// The error for an Accept header whose media type the server supports, but not the representation in its
+    /// parameters.
     pub(crate) fn representation_not_acceptable() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
@@ -223,38 +224,39 @@ impl ApiError {
         )
     }
 
-    /// Like `body_too_large`, for a limit other than the size of the body.
+    /// Like `body_too_large`, but for a limit other than the size of the body.
     pub(crate) fn entity_too_large(why: &str) -> Self {
         let message = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// A patch that cannot be applied to its object. Upstream gives no reason.
+    /// The error for a patch that cannot be applied to its object. Upstream gives no reason.
     pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         let error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         Self { details: json!({}), ..error }
     }
 
-    /// An error 500 without a reason, for cases in which upstream sets none, even if the client is at fault.
+    /// An error 500 without a reason, for cases in which upstream sets none although the client is at fault.
     pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// Other field managers own fields that a server-side apply would change.
+    /// The error for a server-side apply that would change fields owned by other field managers.
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         let error = Self::new(StatusCode::CONFLICT, "Conflict", message);
         Self { details: json!({"causes": causes}), ..error }
     }
 
-    /// Concurrent writes of the same object, or the deadline of the request, ended it.
+    /// The error for a request that ended because of concurrent writes of the same object or because of its
+    /// deadline.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
-    /// The body of the request arrived too slowly or not at all.
+    /// The error for a request whose body arrived too slowly or not at all.
     pub(crate) fn body_timeout() -> Self {
         let message = "the body of the request did not arrive in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
@@ -264,7 +266,7 @@ impl ApiError {
         Self::internal("this request caused the server to panic: see its log")
     }
 
-    /// Flow control rejected the request: too many requests are in progress.
+    /// The error for a request that flow control rejected, because too many requests are in progress.
     pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -279,8 +281,8 @@ impl ApiError {
         error
     }
 
-    /// An eviction would violate a PodDisruptionBudget. The client may retry after this many seconds; 0 leaves
-    /// the time open.
+    /// The error for an eviction that would violate a PodDisruptionBudget. The client may retry after
+    /// `retry_after_s` seconds; 0 leaves the time open.
     pub(crate) fn disruption_budget_exceeded(message: &str, retry_after_s: u32) -> Self {
         let mut error = Self::too_many_requests(retry_after_s);
         message.clone_into(&mut error.message);
@@ -290,7 +292,7 @@ impl ApiError {
         error
     }
 
-    /// An error response of a node agent.
+    /// The error for an error response of a node agent.
     pub(crate) fn from_agent(code: StatusCode, why: String) -> Self {
         match code {
             StatusCode::BAD_REQUEST => Self::bad_request(why),
@@ -303,7 +305,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
-    /// Adds a cause to the details.
+    /// Adds a cause to the details of the error.
     pub(crate) fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
@@ -323,7 +325,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// The state from which the list began was compacted. `next` continues with the rest of the current state.
+    /// The error for a list whose start was compacted. `next` continues with the rest of the current state.
     pub(crate) fn continue_token_expired(next: &str) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                        list without the continue parameter, or use the continue token in this response to retrieve the \
@@ -363,7 +365,7 @@ impl ApiError {
         status
     }
 
-    /// An error from before the object is known. Upstream sends empty details in this case.
+    /// An error that occurred before the object was known. Upstream sends empty details in this case.
     fn with_empty_details(code: StatusCode, reason: &'static str, message: &str) -> Self {
         Self { details: json!({}), ..Self::new(code, reason, message) }
     }
@@ -372,14 +374,15 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
-    /// `details.kind` is the resource and not the kind, as upstream sends it and clients expect it.
+    /// Sets the details of the error. `details.kind` is the resource and not the kind, as upstream sends it and
+    /// clients expect it.
     fn with_details(mut self, kind: &Kind, name: &str) -> Self {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
 }
 
-/// Omits empty fields, as `omitempty` does.
+/// Removes empty fields from the details, as `omitempty` does.
 pub(crate) fn omit_empty(mut details: Value) -> Value {
     if let Value::Object(details) = &mut details {
         details.retain(|_, it| *it != "");

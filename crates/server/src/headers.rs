@@ -19,7 +19,7 @@ pub(crate) const IMPERSONATE_UID: &str = "impersonate-uid";
 pub(crate) const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The other headers that the server reads. `Authorization` is not in the list: an undecodable one is an
+/// The other headers that the server reads. `Authorization` is not in the list, because an undecodable one is an
 /// invalid credential (401).
 static READ_HEADERS: [HeaderName; 10] = [
     ACCEPT,
@@ -56,7 +56,8 @@ pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has refused undecodable values.
+/// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has already refused undecodable
+/// values.
 pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
     debug_assert!(READ_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decode_utf8).unwrap_or_default()
@@ -68,7 +69,7 @@ pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterat
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
-/// Returns the bearer token. Fails if there is an `Authorization` header without one.
+/// Returns the bearer token. Fails if the `Authorization` header has another scheme or is malformed.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };

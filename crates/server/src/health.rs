@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hyper::StatusCode;
 
-/// A health request: the endpoint, and the name of a single check, if any: `/readyz`, `/livez/ping`.
+/// A health request: the endpoint, and the name of a single check if the path has one: `/readyz`, `/livez/ping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HealthProbe {
     pub(crate) endpoint: &'static str,
@@ -14,9 +14,9 @@ pub(crate) struct HealthProbe {
 /// The state that the health checks evaluate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthState {
-    /// The server is shutting down.
+    /// Whether the server is shutting down.
     pub(crate) is_stopping: bool,
-    /// The store accepts writes.
+    /// Whether the store accepts writes.
     pub(crate) is_writable: bool,
     /// Used bytes and capacity of the store.
     pub(crate) store_bytes: (usize, usize),

@@ -1,5 +1,5 @@
-//! Closes a connection that makes no progress: unsent data is memory, and a client that stops reading must not
-//! hold it forever.
+//! Closes connections that make no progress: unsent data occupies memory, and a client that stops reading must
+//! not occupy it forever.
 
 use std::io;
 use std::pin::Pin;
@@ -18,12 +18,12 @@ pub(crate) struct IdleTimeout<S> {
 }
 
 impl<S> IdleTimeout<S> {
-    /// Fails writes after the client has read nothing for `patience`.
+    /// Wraps a stream whose writes fail if the client reads nothing for `patience`.
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, write_timer: StallTimer::new(patience), read_timer: None }
     }
 
-    /// From now on also fails reads after nothing has arrived for `timeout`.
+    /// Makes reads fail, too, if nothing arrives for `timeout`.
     pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
         self.read_timer = Some(StallTimer::new(timeout));
     }

@@ -109,14 +109,14 @@ pub use muster_store::{EncryptionKeys, KeyFileError};
 /// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval of the check whether the server's certificate is due for renewal, which is months before it
+/// Interval at which the server checks whether its certificate is due for renewal, which is months before it
 /// expires.
 const RENEWAL_CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Interval at which a server that started on a full disk retries to create the bootstrap objects.
 const BOOTSTRAP_RETRY_EVERY: Duration = Duration::from_secs(10);
 
-/// How long requests in flight may take after the server has been told to stop.
+/// Time limit for requests in flight after the server was asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +147,7 @@ fn listen_hint(error: &io::Error) -> &'static str {
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    /// A write without a response may or may not be durable; only a restart can tell.
+    /// The store has failed. A write without a response may or may not be durable; only a restart can tell.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
     #[error("the background task for the {what} panicked, so the server ends: start it again")]
@@ -174,8 +174,9 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Opens certificates and store in `data_dir`, which must exist and be used by no other server. Nodes on
-    /// this machine that have their own network namespace reach the server at `nodes`, on the same port.
+    /// Opens the certificates and the store in `data_dir`, which must exist and be used by no other server. Nodes
+    /// on this machine that have their own network namespace reach the server at the address `nodes`, on the same
+    /// port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         Self::bind_with_options(listen, nodes, data_dir, &StoreOptions::default()).await
     }
@@ -265,8 +266,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Assigns each node that joins a pod CIDR of 256 addresses from this range. The first `reserved` of them are
-    /// reserved for nodes that bring their own. The error says what is wrong with the range.
+    /// Assigns a pod CIDR of 256 addresses from this range to each node that joins. The first `reserved` CIDRs
+    /// are for nodes that choose their own. The error describes what is wrong with the range.
     pub fn assign_pod_cidrs(&self, range: &str, reserved: u32) -> Result<(), String> {
         self.api.registry.admission.pod_ranges.set_range(range, reserved)
     }
@@ -277,8 +278,8 @@ impl ApiServer {
         self.api.registry.admission.external_ips.set(ranges)
     }
 
-    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. The error says what is
-    /// wrong with them.
+    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. The error describes which
+    /// of them is invalid.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
         self.api.registry.admission.pod_security.set(settings)
     }
@@ -309,7 +310,7 @@ impl ApiServer {
         self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
-    /// Serves until `stop`, then finishes the requests in flight.
+    /// Serves until `stop` is cancelled, then finishes the requests in flight.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let addresses = [Some(self.identity.listen_address.ip()), self.identity.node_facing_address]
             .into_iter()
@@ -426,7 +427,8 @@ impl BackgroundTasks {
         self.names.insert(id, what);
     }
 
-    /// Waits until a task ends, which happens only by a panic before the server stops, and returns its name.
+    /// Waits until a background task ends, and returns its name. Before the server stops, a task ends only by a
+    /// panic.
     async fn next_ended(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
@@ -553,8 +555,8 @@ where
     serve_http(stream, is_http2, streams_max, client, api, watcher).await
 }
 
-/// Serves the requests of a connection. ALPN has chosen the protocol: detecting it from the first bytes would
-/// have to wait for them.
+/// Serves the requests of a connection. ALPN has chosen the protocol, because detecting it from the first bytes
+/// would have to wait for them.
 async fn serve_http<S>(
     stream: S,
     is_http2: bool,

@@ -12,13 +12,13 @@ use crate::request::{TrustLevel, User};
 /// Maximum number of connections: 5,000 nodes use one or two each; with 50 kB of buffers, 10,000 take at most 500 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// File descriptors reserved for the store, logs, connections to agents and listeners.
+/// Number of file descriptors reserved for the store, logs, connections to agents and listeners.
 const FILES_RESERVED: usize = 200;
 
 /// Maximum number of watches: 5,000 nodes hold about eight each; at 11 kB, 50,000 take 550 MB.
 const WATCHES_MAX: usize = 50_000;
 
-/// Watches reserved for nodes and for Muster's own components.
+/// Number of watches reserved for nodes and for Muster's own components.
 const WATCHES_RESERVED: usize = 30_000;
 const WATCHES_OF_USER_MAX: usize = 5_000;
 const WATCHES_OF_NODE_MAX: usize = 200;
@@ -28,17 +28,17 @@ const WATCHES_OF_NODE_MAX: usize = 200;
 const AGENT_STREAMS_MAX: usize = 2_000;
 const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Maximum number of request bodies being received.
+/// Maximum number of request bodies that are being received.
 const REQUEST_BODIES_MAX: usize = 4_000;
 const REQUEST_BODIES_OF_USER_MAX: usize = 100;
 
-/// Maximum bytes of request bodies above 64 KiB, and of unsent responses.
+/// Maximum total bytes of request bodies above 64 KiB, and of unsent responses.
 const BUFFERED_BYTES_MAX: usize = 512 << 20;
 const BUFFERED_BYTES_OF_USER_MAX: usize = 64 << 20;
 const BUFFERED_BYTES_RESERVED: usize = 64 << 20;
 
-/// Maximum number of unsent small responses. A user may have as many as two HTTP/2 connections have streams. At 20 kB
-/// each for stream, task and buffers, 4,000 take 80 MB.
+/// Maximum number of unsent small responses. A user may have as many as there are streams on two HTTP/2
+/// connections. At 20 kB each for stream, task and buffers, 4,000 take 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 
@@ -48,10 +48,11 @@ const STREAMS_MAX: u32 = 250;
 /// process may watch for thousands of simulated nodes.
 const TRUSTED_STREAMS_MAX: u32 = 4_000;
 
-/// Response bytes buffered for one HTTP/2 stream.
+/// Maximum number of response bytes buffered for one HTTP/2 stream.
 pub(crate) const STREAM_BUFFER_BYTES: usize = 128 << 10;
 
-/// Maximum number of request headers, and of their bytes: for a token of 8 KiB, many impersonated groups, and a URL.
+/// Maximum number of request headers, and of their bytes: enough for a token of 8 KiB, many impersonated groups,
+/// and a URL.
 pub(crate) const HEADERS_MAX: usize = 100;
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 
@@ -72,9 +73,9 @@ pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60)
 /// Limits and timeouts set by flags of `muster server` and `muster up`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Seats for read requests. Upstream: `--max-requests-inflight`.
+    /// Number of seats for read requests. Upstream: `--max-requests-inflight`.
     pub reads: usize,
-    /// Seats for write requests. Upstream: `--max-mutating-requests-inflight`.
+    /// Number of seats for write requests. Upstream: `--max-mutating-requests-inflight`.
     pub writes: usize,
     /// Maximum time that a request waits for a seat.
     pub queue_timeout: Duration,
@@ -109,7 +110,7 @@ impl Default for LimitsConfig {
     }
 }
 
-/// The configured limits, and the current usage of each.
+/// The configured limits, and the current usage of the server.
 #[derive(Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) config: LimitsConfig,
@@ -193,8 +194,7 @@ pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
 }
 
 /// Rule: the soft limit on open files is raised to the hard limit, and 200 file descriptors are not used for
-/// connections.
-/// Returns the number of connections that the limit allows, at most `wanted`.
+/// connections. Returns the number of connections that the limit allows, at most `wanted`.
 pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
@@ -218,7 +218,7 @@ pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     fit
 }
 
-/// Number of connections for a limit on open files.
+/// The number of connections that a limit on open files allows.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(FILES_RESERVED).max(files / 2).max(1)
 }

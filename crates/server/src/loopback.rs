@@ -15,8 +15,8 @@ use crate::flow_control::BodyError;
 use crate::http::{Api, OutgoingResponse};
 use crate::request::User;
 
-/// Maximum number of concurrent requests of all loopback clients: those with a seat, as many that wait for one, and
-/// watches that start.
+/// Maximum number of concurrent requests of all loopback clients: those with a seat, as many that wait for one,
+/// and watches that are starting.
 const IN_FLIGHT_MAX: u32 = 4_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +43,8 @@ pub(crate) struct SharedLoopbackState {
 }
 
 impl LoopbackClient {
-    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a
-    /// connection does; dropping the body of a watch ends the watch. A body that is not read produces nothing.
+    /// Sends a request and returns its response. Dropping the future cancels the request, as closing a connection
+    /// does; dropping the body of a watch ends the watch. The body produces data only as it is read.
     pub async fn send<B>(
         &self,
         mut request: Request<B>,

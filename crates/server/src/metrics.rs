@@ -130,7 +130,8 @@ struct StoredObjectLabels {
 pub(crate) struct PodSecurityEvaluation {
     pub(crate) decision: &'static str,
     pub(crate) policy_level: &'static str,
-    /// `future` if it is newer than the served API, so that users cannot create new series.
+    /// Policy version of the evaluation; `future` if it is newer than the served API, so that users cannot create
+    /// new series.
     pub(crate) policy_version: Cow<'static, str>,
     pub(crate) mode: &'static str,
     pub(crate) request_operation: &'static str,
@@ -350,7 +351,7 @@ impl ServerMetrics {
             .set(gauge_value(requests));
     }
 
-    /// Removes the series of all flows, before those with the highest usage are set.
+    /// Removes the series of all flows, before those with the highest usage are set again.
     pub(crate) fn clear_flows(&self) {
         self.flow_seats.clear();
         self.flow_queued.clear();
@@ -373,7 +374,7 @@ impl ServerMetrics {
         self.flow_queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    /// Sets how many requests of a flow were queued and rejected.
+    /// Sets the numbers of queued and of rejected requests of a flow.
     pub(crate) fn set_flow_counts(
         &self,
         priority_level: &'static str,
@@ -423,7 +424,7 @@ impl ServerMetrics {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
-    /// All metrics in the text exposition format.
+    /// Encodes all metrics in the text exposition format.
     pub(crate) fn encode(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("writing to a String does not fail");

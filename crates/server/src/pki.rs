@@ -1,5 +1,5 @@
-//! The server's certificate authorities: generated once, kept in the data directory, and the only ones that the server
-//! trusts.
+//! The server's certificate authorities. They are generated once, stored in the data directory, and are the only
+//! ones that the server trusts.
 
 mod client_certificate;
 mod sign;
@@ -35,21 +35,21 @@ use crate::request::{
 pub(crate) use self::client_certificate::{PeerCertificate, user_from_der as certificate_user};
 pub(crate) use self::sign::{CertificateRequest, ISSUE_TIME_OID, KeyUsage, decode_issue_time};
 
-/// Validity of the server's certificate. It is renewed when a third of it remains.
+/// Validity of the server's certificate in years. It is renewed when a third of it remains.
 const SERVING_CERTIFICATE_YEARS: i16 = 1;
 const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
 
-/// Validity of the administrator's certificate, as with kubeadm. A new one is issued at each start.
+/// Validity of the administrator's certificate in years, as with kubeadm. A new one is issued at each start.
 const ADMIN_CERTIFICATE_YEARS: i16 = 1;
 
-/// Validity of certificates of Muster's own components. Their keys exist only in the memory of a long-running process,
-/// so a shorter validity would not protect anything.
+/// Validity of the certificates of Muster's own components in years. Their keys exist only in the memory of a
+/// long-running process, so a shorter validity would not protect anything.
 const COMPONENT_CERTIFICATE_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
 pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
 
-/// User name of the server's client certificate for agents, which accept no other. The certificate is in the group
-/// `system:masters`, for which no signing request is granted, so nobody else can get one.
+/// User name of the server's client certificate for agents, which accept no other. The certificate is in the
+/// group `system:masters`, for which no signing request is granted, so no other client can obtain one.
 const AGENT_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// File name of the key that signs service account tokens.
@@ -92,7 +92,7 @@ pub enum BuiltinUser {
 }
 
 impl BuiltinUser {
-    /// User name, and the group beside `system:authenticated`.
+    /// User name of the identity, and its group besides `system:authenticated`.
     fn name_and_group(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Admin => ("kubernetes-admin", Some(MASTERS_GROUP)),
@@ -145,11 +145,11 @@ pub(crate) struct Pki {
     token_key: KeyPair,
     /// Issued client certificates that are not recorded yet.
     issued: Mutex<Vec<IssuedCertificate>>,
-    /// Notified when `issued` gets an entry.
+    /// Notified when a certificate is added to `issued`.
     issued_notify: Notify,
 }
 
-/// An issued client certificate, for its record.
+/// An issued client certificate, with the fields of its record.
 #[derive(Debug, Clone)]
 pub(crate) struct IssuedCertificate {
     pub(crate) serial: String,

@@ -19,7 +19,7 @@ pub(crate) struct UnknownTypeMeta {
     pub(crate) kind: String,
 }
 
-/// Decodes the object in a body into JSON that is not yet normalized by its type: it may have explicit zero
+/// Decodes the object in a body into JSON that is not yet normalized by its type: it may contain explicit zero
 /// values.
 pub(crate) fn decode_object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF_MAGIC) else {
@@ -223,7 +223,7 @@ fn wrong_type_error() -> String {
 #[derive(Clone, Copy)]
 enum WireValue<'a> {
     Varint(u64),
-    /// Fixed-size numbers of four or eight bytes, which no field of the type table has.
+    /// A fixed-size number of four or eight bytes, which no field of the type table has.
     Fixed,
     Bytes(&'a [u8]),
 }

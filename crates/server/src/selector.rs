@@ -49,7 +49,7 @@ impl ObjectSelector {
         }
     }
 
-    /// Narrows the selector to the object named in the path. A field selector must then require the same name.
+    /// Narrows the selector to the object that the path names. A field selector must then require the same name.
     /// Upstream: `ListResource`.
     pub(crate) fn for_object(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
@@ -74,15 +74,15 @@ impl ObjectSelector {
         self.fields.iter().find(|it| it.is_equal && it.path == path).map(|it| &*it.value)
     }
 
-    /// Matches by the record's index, without parsing the object.
+    /// Whether an object matches, by its selector index and without parsing it.
     pub(crate) fn matches(&self, record: &StoredObject) -> bool {
         self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }
 
-/// Returns the value of an indexed field. Keys end with namespace and name; other fields are in the index
-/// unless they are empty.
+/// Returns the value of an indexed field. The key of an object ends with its namespace and name; other fields are
+/// in the index unless they are empty.
 fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     let mut from_end = record.key.rsplit('/');
     match path {
@@ -92,11 +92,11 @@ fn indexed_field<'a>(record: &'a StoredObject, path: &str) -> &'a str {
     }
 }
 
-/// Boolean fields: an absent one is false and matches `=false`.
+/// Names of boolean fields: an absent one is false and matches `=false`.
 const BOOLEAN_FIELDS: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
-    /// Builds the index with all labels and fields that a selector may use.
+    /// Builds the index with all labels and fields of an object that a selector may use.
     pub(crate) fn build_index(&self, object: &Value) -> SelectorIndex {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         let fields: Vec<_> =

@@ -8,12 +8,12 @@ pub(crate) enum Subresource {
     Binding,
     Finalize,
     Eviction,
-    /// Issues a token for a service account.
+    /// The subresource `token`, which issues a token for a service account.
     Token,
     EphemeralContainers,
-    /// Approves or denies a certificate signing request.
+    /// The subresource `approval`, which approves or denies a certificate signing request.
     Approval,
-    /// Served by the node's agent: log, exec, attach, portforward, proxy.
+    /// A subresource that the node's agent serves: log, exec, attach, portforward, proxy.
     Agent(&'static str),
 }
 

@@ -10,14 +10,14 @@ use crate::{
 
 /// A storage engine: orders commits, makes them durable and publishes them.
 pub trait Backend: Send + Sync {
-    /// Submits a commit. Calls `done` when the commit is durable and published, or rejected.
+    /// Submits a commit. Calls `done` when the commit is durable and published, or when it is rejected.
     fn commit(&self, commit: Commit, done: OnCommitted);
 
     /// Linearizable read barrier: calls `done` when the published state includes every commit that any server
     /// acknowledged before this call.
     fn fresh(&self, done: OnFresh);
 
-    /// Drops the history up to `floor`.
+    /// Drops all history up to the revision `floor`.
     fn compact(&self, floor: Revision);
 
     /// Completes queued commits, rejects later ones, and returns when the last write is done. Must not be called from a
@@ -55,7 +55,7 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 pub struct Commit {
     pub key: String,
     pub expect: Expect,
-    /// Additional precondition: another key, and the revision that it must still have.
+    /// Additional precondition: another key, and the revision that its object must still have.
     pub within: Option<(String, Revision)>,
     pub class: WriteClass,
     pub write: CommitWrite,
@@ -108,8 +108,8 @@ impl PublishedStore {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the commits
-    /// that left the history, in order.
+    /// Applies durable commits in the order of their revisions, and notifies watches. Calls `trimmed` with the
+    /// commits that were dropped from the history, in order.
     pub fn publish(&self, events: &[Arc<CommitEvent>], trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
         self.modify_store(trimmed, |store, trimmed| {
             events.iter().for_each(|it| store.apply_commit(it.clone()));
@@ -118,7 +118,7 @@ impl PublishedStore {
         (self.on_commit)(events);
     }
 
-    /// Drops the history up to `floor`. Calls `trimmed` with the dropped commits, in order.
+    /// Drops all history up to the revision `floor`. Calls `trimmed` with the dropped commits, in order.
     pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<CommitEvent>])) {
         self.modify_store(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
     }

@@ -17,13 +17,13 @@ struct DbHandle {
 }
 
 impl Db {
-    /// Opens a database over a local log. Reads the whole log, without parsing values.
+    /// Opens a database on a local log. Reads the whole log, but does not parse the values.
     pub fn open(log: impl Log + 'static, options: DbOptions) -> Result<Self, LogError> {
         let (published, local) = LocalBackend::open(log, options)?;
         Ok(Self::new(published, local))
     }
 
-    /// A database over any backend, which publishes its commits to `published`.
+    /// Creates a database on any backend, which publishes its commits to `published`.
     pub fn new(published: Arc<PublishedStore>, backend: impl Backend + 'static) -> Self {
         Self(Arc::new(DbHandle { published, backend: Box::new(backend) }))
     }
@@ -47,7 +47,7 @@ impl Db {
         self.0.backend.fresh(Box::new(done));
     }
 
-    /// Drops the history up to `floor`, see [`Backend::compact`].
+    /// Drops all history up to the revision `floor`, see [`Backend::compact`].
     pub fn compact(&self, floor: Revision) {
         self.0.backend.compact(floor);
     }

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::Revision;
 
-/// The JSON of an object, split where its resourceVersion goes: `head` ends and `tail` begins with a quote.
+/// The JSON of an object, split around its resourceVersion: `head` ends with the opening quote, and `tail` begins
+/// with the closing quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     pub head: Vec<u8>,

@@ -17,7 +17,7 @@ use crate::{
     StoreLimits, StoredObject, Window, WriteClass,
 };
 
-/// Maximum number of commits in one batch, which share one fsync.
+/// Maximum number of commits in one batch; a batch needs one fsync.
 const BATCH_MAX: usize = 512;
 
 /// Maximum number of history commits that are removed from the log in one transaction on a full disk, where a larger
@@ -36,7 +36,7 @@ struct BackendState {
     published: Arc<PublishedStore>,
     queue: Mutex<CommitQueue>,
     queue_max: usize,
-    /// Notifies the writer thread of new commits and of the end.
+    /// Wakes the writer thread for new commits, and when the backend is closed.
     queued: Condvar,
     /// Notifies callers of [`Backend::close`] that the writer thread has ended.
     ended: Condvar,
@@ -58,7 +58,7 @@ enum WriterEnd {
     Failed(LogError),
 }
 
-/// A commit that was trimmed from the history, with what is needed to find its superfluous rows in the log.
+/// A commit that was trimmed from the history, with the data that identifies its obsolete rows in the log.
 #[derive(Clone, Copy)]
 struct TrimmedCommit {
     revision: Revision,
@@ -192,8 +192,8 @@ impl Compaction {
 /// The writer thread, which owns the log.
 struct LogWriter {
     log: Box<dyn Log>,
-    /// The revision after which the log's history begins. After a full disk it is above the floor of the history in
-    /// memory.
+    /// The floor of the log: its history begins after this revision. After a full disk it is above the floor of
+    /// the history in memory.
     log_floor: Revision,
     shared: Arc<BackendState>,
     limits: StoreLimits,
@@ -292,8 +292,8 @@ impl LogWriter {
         }
     }
 
-    /// Checks the commits of a batch and returns the event or error of each. Commits that `may` rejects get
-    /// [`CommitError::DiskFull`].
+    /// Checks the commits of a batch and returns the event or error of each. Commits for which `may` returns
+    /// `false` get [`CommitError::DiskFull`].
     fn check_batch(
         &self,
         commits: &mut [Commit],
@@ -459,7 +459,8 @@ struct PendingBatch<'a> {
     store: &'a Store,
     limits: StoreLimits,
     has_reserve: bool,
-    /// Bytes of the store; `namespaces` has the bytes of each changed namespace.
+    /// Total bytes of the store, including the batch; `namespaces` has the bytes of each namespace that the batch
+    /// changed.
     bytes: usize,
     namespaces: HashMap<Box<str>, usize>,
     changed: HashMap<Arc<str>, Option<Arc<StoredObject>>>,
@@ -541,9 +542,9 @@ pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
     Ok(load_store(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
-/// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each other are
-/// damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after the floor is a
-/// lost row.
+/// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each
+/// other show damage that the log itself did not detect. The writer numbers commits without gaps, so a gap after
+/// the floor is a lost row.
 fn load_store(
     log: &mut dyn Log,
     window: Window,

@@ -21,12 +21,12 @@ pub trait Log: Send {
     fn append(&mut self, batch: &[Arc<CommitEvent>], compaction: Option<&Compaction>)
     -> Result<(), LogError>;
 
-    /// Whether the disk has space for writes other than deletes. A log may reserve space for deletes.
+    /// Whether the disk has space for writes other than deletes. A log may reserve disk space for deletes.
     fn has_reserve(&mut self) -> bool {
         true
     }
 
-    /// Releases a part of the disk space reserved for deletes; returns `false` if nothing is left of it.
+    /// Releases a part of the disk space that is reserved for deletes; returns `false` if nothing is left of it.
     fn release_reserve(&mut self) -> bool {
         false
     }
@@ -52,7 +52,7 @@ pub struct LogRow {
     pub value: Bytes,
 }
 
-/// A rise of the floor, with the rows that are no longer needed.
+/// A compaction of the log: its new floor, and the rows that are no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
     pub floor: Revision,
@@ -62,7 +62,7 @@ pub struct Compaction {
 /// Why the log could not be opened, read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Nothing was written. Writes succeed again once disk space is free.
+    /// The disk is full and nothing was written. Writes succeed again once disk space is free.
     #[error("the disk is full")]
     DiskFull,
     /// Another process holds the lock of the database file. Nothing was written.
@@ -76,7 +76,8 @@ pub enum LogError {
     Foreign { path: PathBuf },
     #[error("{} already exists", path.display())]
     Exists { path: PathBuf },
-    /// The data directory had a cluster, so it must not silently become a new one.
+    /// The database of an existing cluster is missing or empty. The data directory must not silently become that
+    /// of a new cluster.
     #[error("the data file {} is {what}, and this data directory had a cluster", path.display())]
     Lost { path: PathBuf, what: &'static str },
     #[error(
@@ -98,7 +99,7 @@ pub enum LogError {
     HasCluster { path: PathBuf },
     #[error("the Secrets in {} are encrypted with key {id}, which is not available", path.display())]
     NoKey { path: PathBuf, id: String },
-    /// The file was removed or replaced, so that a later start would not find further writes.
+    /// The database file was removed or replaced, so that a later start would not find further writes.
     #[error("{} was removed or replaced while it was in use", path.display())]
     Replaced { path: PathBuf },
     #[error("the writer thread failed: {why}")]

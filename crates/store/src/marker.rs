@@ -22,7 +22,7 @@ const MARKER_LEN: usize = REVISION_OFFSET + REVISION_DIGITS + 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkerContent {
     pub(crate) uid: String,
-    /// A revision that the database has reached or passed.
+    /// A revision that the database has reached or passed when the marker was written.
     pub(crate) revision: Revision,
 }
 

@@ -53,8 +53,8 @@ const CHECKPOINT_RETRY_BYTES: usize = 1 << 20;
 /// Time to wait for a lock on the database file. Only backups also open the file, and they hold locks briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Difference between the revision of a restored store and that of its backup: clients have seen revisions after the
-/// backup, and no new commit may reuse one of them.
+/// Difference between the revision of a restored store and that of its backup. Clients have seen revisions after
+/// the backup, and no new commit may reuse one of them.
 const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 
 /// Suffixes of the files that SQLite keeps beside a database. Companion files of another database would corrupt this
@@ -85,10 +85,10 @@ pub struct Sqlite {
     path: PathBuf,
     /// Estimated size of the write-ahead log.
     wal_bytes: usize,
-    /// Guard of the files of the data directory; `None` for a database outside of one.
+    /// Guard of the files in the data directory; `None` for a database outside a data directory.
     guard: Option<DataFileGuard>,
-    /// Also has the database file open. Dropped after the connection, because closing any descriptor releases SQLite's
-    /// locks.
+    /// The disk reserve, which also holds the database file open. It is dropped after the connection, because
+    /// closing any descriptor of the file releases SQLite's locks.
     reserve: Option<DiskReserve>,
     sealing: SecretEncryption,
 }
@@ -96,7 +96,7 @@ pub struct Sqlite {
 /// How values of Secrets are read and written.
 #[derive(Debug)]
 enum SecretEncryption {
-    /// Values are passed through: clear text, or sealed values while a backup is copied.
+    /// Values are neither encrypted nor decrypted: clear text, or sealed values while a backup is copied.
     Raw,
     Keys(EncryptionKeys),
 }
@@ -592,7 +592,7 @@ fn move_or_link_aside(path: &Path, keeps_name: bool) -> io::Result<()> {
     sync_parent_dir(path)
 }
 
-/// Stores the ID of the encryption key. Without a key the file has the format that older versions can read.
+/// Stores the ID of the encryption key. Without a key, the file format is the one that older versions can read.
 fn set_encryption_key_id(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",

@@ -21,15 +21,15 @@ pub struct Store {
     kinds: BTreeMap<Box<str>, KindHistory>,
     usage: StoreUsage,
     window: Window,
-    /// Memory of the history, as [`event_memory_bytes`] estimates it.
+    /// Estimated memory of the history in bytes, see [`event_memory_bytes`].
     bytes: usize,
     floor: Revision,
-    /// The floor at which this store was opened: earlier commits of all kinds are unknown.
+    /// The floor at which this store was opened. Commits before it are unknown, for all kinds.
     origin: Revision,
     revision: Revision,
 }
 
-/// Maximum length of the history; both limits apply.
+/// Limits of the history, in commits and in bytes; both apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub events_max: usize,
@@ -40,14 +40,14 @@ pub struct Window {
 #[derive(Debug)]
 struct KindHistory {
     history: VecDeque<Arc<CommitEvent>>,
-    /// The last commit of this kind that was trimmed. A watch of the kind may start here, however many commits of other
-    /// kinds were trimmed since.
+    /// The last commit of this kind that was trimmed. A watch of the kind may start at this revision, however
+    /// many commits of other kinds were trimmed since.
     floor: Revision,
 }
 
 impl Store {
-    /// The revision of an empty store: 1 and not 0, because a client uses the revision of an empty list for its watch,
-    /// and a watch from "0" means "from any revision".
+    /// The revision of an empty store. It is 1 and not 0, because a client starts its watch at the revision of
+    /// the list, and a watch from "0" means "from any revision".
     pub const FIRST_REVISION: Revision = 1;
 
     /// An empty store that keeps the last `history_max` commits.
@@ -166,7 +166,7 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// The highest floor to which the history can be compacted so that its last `events` commits stay.
+    /// The highest floor that keeps at least the last `events` commits in the history.
     pub fn floor_that_keeps(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.floor)

@@ -78,7 +78,8 @@ impl StoreLimits {
     pub const UNLIMITED: Self =
         Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
 
-    /// Limits with a total of `bytes_max`: a tenth is reserved for system writes, and one namespace may use half.
+    /// Limits for a store of at most `bytes_max` in total: a tenth is reserved for system writes, and one
+    /// namespace may use half.
     pub fn with_total(bytes_max: usize) -> Self {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }

@@ -8,14 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::address_limits::{AddressLimits, AddressPermit};
 
-/// Connections served concurrently; only the API server's connections get past the handshake.
+/// Maximum number of connections served concurrently. Only the API server's connections get past the handshake.
 const CONNECTIONS_MAX: usize = 256;
-/// Concurrent TLS handshakes, about 20 kB each: one limit for the API server's addresses, and the same limit for
-/// all other addresses together.
+/// Maximum number of concurrent TLS handshakes, about 20 kB each: one limit for the API server's addresses, and
+/// the same limit for all other addresses together.
 const HANDSHAKES_MAX: usize = 64;
-/// Concurrent handshakes from one address that is not the API server's.
+/// Maximum number of concurrent handshakes from one address that is not the API server's.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
-/// Addresses remembered as the API server's: it may have more than the one in its URL.
+/// Maximum number of addresses remembered as the API server's: it may have more than the one in its URL.
 const SERVER_ADDRESSES_MAX: usize = 16;
 
 /// Limits the connections and handshakes of the agent's port.
@@ -39,7 +39,7 @@ pub(super) struct HandshakePermit {
 }
 
 impl ConnectionLimits {
-    /// `servers` are the known addresses of the API server.
+    /// Creates the limits; `servers` are the known addresses of the API server.
     pub(super) fn new(servers: impl IntoIterator<Item = IpAddr>) -> Arc<Self> {
         let semaphore = |max| Arc::new(Semaphore::new(max));
         Arc::new(Self {

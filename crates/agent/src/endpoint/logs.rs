@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Longest line of a log. A runtime splits lines at 16 KiB, so a much longer line was not written by one.
+/// Longest accepted line of a log, in bytes. Runtimes split lines at 16 KiB, so a much longer line was not
+/// written by a runtime.
 const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes read from a log in one call.
@@ -180,9 +181,9 @@ impl LogSender {
 struct LogLineFilter {
     options: LogOptions,
     bytes_left: u64,
-    /// The beginning of a line whose end has not been read yet.
+    /// The beginning of a line that has not been read to its end.
     unfinished_line: Vec<u8>,
-    /// The previous line was partial: the next one continues it.
+    /// Whether the previous line was partial, so that the next one continues it.
     is_continued: bool,
 }
 
@@ -251,7 +252,7 @@ impl LogLineFilter {
 struct CriLogLine<'a> {
     time: &'a [u8],
     stream: &'a [u8],
-    /// Tag `P`: the next line continues this one.
+    /// Whether the line has the tag `P`: the next line continues it.
     is_partial: bool,
     text: &'a [u8],
 }

@@ -130,7 +130,7 @@ impl<R: Runtime> Endpoint<R> {
         Self { node }
     }
 
-    /// Serves until `stop`. Open streams end then; the containers keep running.
+    /// Serves requests until `stop` is cancelled. Open streams end then; the containers keep running.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -323,7 +323,7 @@ impl<R: Runtime> Endpoint<R> {
         Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
     }
 
-    /// The ID of the running container of that name.
+    /// The ID of the running container with that name.
     async fn running_container_id(
         &self,
         namespace: &str,
@@ -337,7 +337,7 @@ impl<R: Runtime> Endpoint<R> {
         found.ok_or_else(|| HttpError::not_found(format!("container not found ({container:?})")))
     }
 
-    /// The runtime's containers of that name, the newest first.
+    /// The runtime's containers with that name, the newest first.
     async fn container_instances(
         &self,
         pod: &EndpointPod,
@@ -427,7 +427,7 @@ impl<R: Runtime> Endpoint<R> {
     }
 }
 
-/// The path after the first `segments` segments, unchanged, with its query.
+/// The path of a request after its first `segments` segments, unchanged, with its query.
 fn path_after_segments(uri: &Uri, segments: usize) -> String {
     let whole = uri.path_and_query().map_or("", |it| it.as_str());
     format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())

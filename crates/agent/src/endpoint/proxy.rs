@@ -20,14 +20,14 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{EndpointResponse, HEADER_BYTES_MAX, HttpError, stream};
 use crate::node::{dial_error, insecure_tls_config};
 
-/// Header of a response that comes from the proxied target; a response without it is the agent's own. The agent
+/// Header that marks a response of the proxied target; a response without it is the agent's own. The agent
 /// removes it from everything it forwards, so no one else can set it.
 const REACHED_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
-/// The host that the client addressed.
+/// Header with the host that the client addressed.
 const FORWARDED_HOST: &str = "x-forwarded-host";
 
-/// Time to connect; the target is on this machine.
+/// Timeout for connecting to the target, which is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Hop-by-hop headers, which a proxy must not forward.

@@ -36,7 +36,7 @@ pub(super) enum SpdyFrame {
     Reset {
         stream: StreamId,
     },
-    /// To be echoed with the same ID.
+    /// A ping, which must be echoed with the same ID.
     Ping {
         id: u32,
     },

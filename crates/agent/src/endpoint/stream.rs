@@ -54,12 +54,12 @@ const ERROR_CHANNEL: u8 = 3;
 const RESIZE_CHANNEL: u8 = 4;
 const CLOSE_CHANNEL: u8 = 255;
 
-/// Time for the runtime's streaming server, which is on this machine, to accept the upgrade.
+/// Timeout for the runtime's streaming server, which is on this machine, to accept the upgrade.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest error response of the runtime that is read.
 const RUNTIME_ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Time for the last messages to reach the client.
+/// Timeout for sending the last messages to the client.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest WebSocket message. kubectl sends at most 32 KiB; other clients may send more.
@@ -107,7 +107,7 @@ impl CommandStreams {
 /// The protocol that the client requests to upgrade to.
 enum UpgradeRequest {
     Spdy,
-    /// With the subprotocols that the client offers, in order of preference.
+    /// A WebSocket, with the subprotocols that the client offers in order of preference.
     WebSocket(Vec<String>),
 }
 

@@ -34,7 +34,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Without a certificate yet: handshakes fail until `set_certificate` is called.
+    /// Creates an identity without a certificate: handshakes fail until `set_certificate` is called.
     pub fn new(ca_pem: &[u8]) -> Result<Self, ServingIdentity> {
         let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| ServingIdentity(it.into()))?;
         Ok(Self { ca, current: RwLock::new(None) })

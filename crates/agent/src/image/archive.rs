@@ -307,7 +307,7 @@ struct ArchiveEntry<'a> {
     content: &'a mut dyn Read,
 }
 
-/// Calls `see` for each file of the archive, in its order.
+/// Calls `visit` for each file of the archive, in archive order.
 pub(super) fn visit_files(
     path: &Path,
     mut see: impl FnMut(&str, &mut dyn Read) -> io::Result<()>,

@@ -22,12 +22,12 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::JoinError;
 
-/// Time to connect, TLS and HTTP/2 handshakes included.
+/// Timeout for connecting, including the TLS and HTTP/2 handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval of HTTP/2 pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for the response to a ping, after which the connection is closed.
+/// Timeout for the response to a ping, after which the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// HTTP/2 window of one stream: small, because watches transfer little and there are many.
@@ -109,7 +109,7 @@ impl ServerConnection {
         Ok(sender.send_request(request).await?)
     }
 
-    /// The open connection, or a new one; concurrent callers wait for the same one.
+    /// Returns the open connection, or opens a new one. Concurrent callers wait for the same connection.
     async fn open_connection(
         &self,
         generation: u64,

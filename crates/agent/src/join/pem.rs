@@ -47,7 +47,8 @@ impl Certificate {
         self.not_after <= Timestamp::now()
     }
 
-    /// Reads the certificate of a file. `None` if it is missing or cannot be parsed: a new one is requested.
+    /// Reads a certificate file. `None` if it is missing or cannot be parsed, in which case a new certificate is
+    /// requested.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
         let Some(pem) = read_if_exists(path)? else { return Ok(None) };
         Ok(Self::parse(&pem).ok())

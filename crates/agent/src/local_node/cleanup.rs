@@ -15,31 +15,31 @@ use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN_DIR, cluster_identity, co
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::mount_table;
 
-/// Sandboxes stopped concurrently: more would slow each other down.
+/// Maximum number of sandboxes that are stopped concurrently: more would slow each other down.
 const SANDBOX_STOPS_MAX: usize = 8;
 
 /// Longest termination grace period of containers when no agent is there to stop them.
 pub const STOP_GRACE: Duration = Duration::from_secs(30);
 
-/// Time for a runtime to stop all pods; after that their processes are killed.
+/// Timeout for a runtime to stop all pods, after which their processes are killed.
 const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time for a runtime to list its sandboxes; after that none are assumed.
+/// Timeout for a runtime to list its sandboxes, after which none are assumed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time for a process to exit after each signal.
+/// Timeout for a process to exit after each signal.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// The leftovers of a cluster on the machine, as text: processes, mounts, network namespaces and so on.
+/// Everything that a cluster left on the machine, as text: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Leftovers(pub Vec<String>);
 
-/// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are removed;
-/// the data directory stays. Returns what was found. Idempotent.
-/// Containers get their own grace period, at most `grace`.
+/// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are
+/// removed; the data directory stays. Returns the leftovers that were found. Idempotent. Containers get their own
+/// grace period, at most `grace`.
 pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<Leftovers, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -82,8 +82,8 @@ pub fn find_leftovers(data_dir: &Path) -> Result<Leftovers, LocalNodeError> {
 }
 
 /// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are
-/// gone: they are removed before a new cluster starts in that directory. Returns what was removed; nothing if
-/// there was nothing, or if it can be reused.
+/// gone. They are removed before a new cluster starts in that directory. Returns what was removed; empty if there
+/// were no leftovers, or if they can be reused.
 pub async fn clean_up_abandoned(data_dir: &Path) -> Result<Leftovers, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
@@ -217,7 +217,7 @@ async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     ends.buffer_unordered(SANDBOX_STOPS_MAX).collect::<Vec<()>>().await;
 }
 
-/// Sends the signal to the processes, and SIGKILL to those that do not exit.
+/// Sends a signal to the processes, and SIGKILL to those that do not exit in time.
 async fn terminate(processes: &[Pid], ask: Signal) {
     for signal in [ask, Signal::KILL] {
         let began = Instant::now();

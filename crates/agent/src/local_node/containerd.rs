@@ -16,14 +16,14 @@ use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequi
 use crate::image::{SANDBOX_IMAGE, import_built, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
-/// Time for containerd to respond: usually 250 ms, much longer on a busy machine.
+/// Timeout for containerd to respond. It usually takes 250 ms, and much longer on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a containerd that is not our child is checked for exit.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes read from the end of containerd's log for the error message.
+/// Number of bytes from the end of containerd's log that are shown in the error message.
 const LOG_TAIL_BYTES: usize = 1000;
 
 /// A running containerd and a client for it.
@@ -35,14 +35,14 @@ pub struct Containerd {
 
 #[derive(Debug)]
 enum ContainerdProcess {
-    /// Started by this process.
+    /// A containerd that this process started.
     Child(Child),
-    /// Started by an earlier process.
+    /// A running containerd that an earlier process started.
     Found(Pid),
 }
 
 impl Containerd {
-    /// Waits until the process ends.
+    /// Waits until the containerd process ends.
     pub async fn wait(&mut self) {
         self.process.wait().await;
     }

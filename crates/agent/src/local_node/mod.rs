@@ -83,7 +83,7 @@ pub struct LocalNode {
 }
 
 impl LocalCluster {
-    /// Finds or creates the cluster's network. Does not touch the nodes.
+    /// Finds or creates the cluster's network. The nodes are not changed.
     pub async fn open_or_create(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = cluster_identity(data_dir)?;
         let nodes = dir.join("nodes");
@@ -110,7 +110,7 @@ impl LocalCluster {
         LocalNode { name, number, id: self.id.clone(), range: self.range, dir }
     }
 
-    /// Directory of image archives that are imported on every node.
+    /// Directory of image archives, which are imported on every node.
     pub fn image_dir(&self) -> PathBuf {
         self.dir.join("images")
     }

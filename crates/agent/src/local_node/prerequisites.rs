@@ -23,7 +23,7 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// Directories of system programs, which are not on every user's PATH.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// What this machine lacks to run local nodes.
+/// Programs and privileges that this machine lacks to run local nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingTools {
     is_root: bool,
@@ -49,7 +49,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// What this machine lacks to run local nodes; `None` if nothing.
+/// The programs and privileges that this machine lacks to run local nodes; `None` if it lacks none.
 pub fn find_missing_tools() -> Option<MissingTools> {
     let is_root = is_root();
     let mut missing = MissingTools { is_root, programs: Vec::new(), packages: Vec::new() };
@@ -67,8 +67,8 @@ pub fn find_missing_tools() -> Option<MissingTools> {
     (!is_root || !missing.programs.is_empty()).then_some(missing)
 }
 
-/// What a joining machine lacks to run pods at all, each with its remedy. containerd, runc and the CNI plugins are
-/// the runtime's concern.
+/// Programs that a joining machine needs for any pod and lacks, each with its remedy. containerd, runc and the
+/// CNI plugins are the runtime's concern.
 pub fn missing_agent_tools() -> Vec<String> {
     let programs = REQUIRED_PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
     let missing = programs.filter(|(program, _)| find_program(program).is_none());
@@ -95,7 +95,8 @@ fn missing_cgroups(root: &Path) -> Option<String> {
     }
 }
 
-/// What a joining machine lacks for some pods only: CNI plugins and iptables, each with its remedy.
+/// Programs that a joining machine needs for some pods only and lacks (CNI plugins, iptables), each with its
+/// remedy.
 pub fn missing_optional_tools() -> Vec<String> {
     let mut wanting = Vec::new();
     if cni_plugin_dir().is_none() {
@@ -112,7 +113,7 @@ pub fn missing_optional_tools() -> Vec<String> {
     wanting
 }
 
-/// The directory that has all CNI plugins of the pod network.
+/// The first directory that has all CNI plugins of the pod network.
 pub(super) fn cni_plugin_dir() -> Option<PathBuf> {
     let mut dirs = CNI_PLUGIN_DIRS.iter().map(PathBuf::from);
     dirs.find(|dir| CNI_PLUGINS.iter().all(|it| dir.join(it).exists()))

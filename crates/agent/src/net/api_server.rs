@@ -9,7 +9,7 @@ use super::command;
 /// Chains of an earlier agent's nftables table that outgoing connections pass.
 const OUTPUT_CHAINS: [&str; 2] = ["nat-output", "filter-output"];
 
-/// IPv4 addresses and port of the API server. Empty: its name cannot be resolved now.
+/// IPv4 addresses and port of the API server; empty if its name cannot be resolved at the moment.
 pub(super) async fn ipv4_addresses(server: &str) -> Vec<(Ipv4Addr, u16)> {
     let found = resolve_server(server).await.into_iter();
     let mut addresses: Vec<(Ipv4Addr, u16)> = found

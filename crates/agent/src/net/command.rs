@@ -12,7 +12,7 @@ use super::NetworkError;
 /// Directories of system programs, which are not on every user's PATH.
 const SYSTEM_DIRS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Time limit of a program, after which it is killed.
+/// Timeout of a program, after which it is killed.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a program with `input` on stdin and returns its stdout.

@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
 };
 
-/// Time for the kernel to respond, which it does immediately.
+/// Timeout for a response of the kernel, which normally is immediate.
 const RECV_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Receive buffer: larger than any netlink datagram.
@@ -31,7 +31,7 @@ const NLA_F_NESTED: u16 = 0x8000;
 const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 
-/// Deletes the flows for which `is_astray` holds, and returns their number.
+/// Deletes the flows for which `is_stale` returns `true`, and returns their number.
 pub(super) fn delete_flows(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
@@ -74,7 +74,7 @@ fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> i
     Ok(())
 }
 
-/// Calls `give` with the attributes of each message of a response.
+/// Calls `handle` with the attributes of each message of a response.
 fn for_each_message(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = vec![0; DATAGRAM_BYTES_MAX];
     loop {

@@ -38,7 +38,7 @@ const BATCH_DELAY: Duration = Duration::from_millis(50);
 /// Interval of checks that rules and routes are still in place: other programs may change them.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Delay between a route change and the check, so that the changes settle.
+/// Delay between a route change and the check, so that a burst of changes is checked once.
 const SETTLE_DELAY: Duration = Duration::from_secs(1);
 /// Minimum interval between two checks that route changes trigger.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(5);

@@ -54,7 +54,8 @@ impl PodRoutes {
         self.is_bridge_filtered
     }
 
-    /// Sets up what does not depend on other nodes, and reads the routes that an earlier agent left.
+    /// Sets up the DNS address and kernel settings, which do not depend on other nodes, and reads the routes that
+    /// an earlier agent left.
     pub(super) async fn prepare(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
         if self.is_prepared {
             return Ok(());

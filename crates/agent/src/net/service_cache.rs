@@ -41,7 +41,7 @@ impl ServiceCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True once every kind was listed. Before that, an object that is missing here may exist.
+    /// Whether every kind was listed. Before that, an object that is missing from the cache may exist.
     pub(crate) fn is_synced(&self) -> bool {
         self.kinds_listed.load(Ordering::Acquire) == KIND_COUNT
     }

@@ -21,10 +21,10 @@ use crate::runtime::Runtime;
 
 /// Longest wait of a pod for preempted pods before admission is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for the API server to respond.
+/// Timeout for a response of the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits until the pod is admitted. Returns the rejection if it is not.
+/// Waits for the admission decision. Returns the rejection, or `None` if the pod is admitted.
 pub(super) async fn admit_pod<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<PodEntry>) -> Option<Ending> {
     let object = entry.snapshot().object;
     let (Some(candidate), Some(spec)) = (&entry.candidate, &object.spec) else { return None };
@@ -75,8 +75,8 @@ pub(super) async fn admit_pod<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<PodEn
     }
 }
 
-/// The RuntimeClass of the pod, if it exists. Whether the runtime supports the handler shows when the sandbox is
-/// run.
+/// The RuntimeClass of the pod, if it exists. Whether the runtime supports its handler is known only when the
+/// sandbox is run.
 async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
     let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
         return BTreeSet::new();

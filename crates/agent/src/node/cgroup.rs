@@ -49,7 +49,7 @@ fn container_limits(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     parse_quantities(of.and_then(|it| it.limits.as_ref()))
 }
 
-/// Requests, defaulted to the limits.
+/// Resource requests of a container; a missing request defaults to the limit.
 fn container_requests(of: Option<&ResourceRequirements>) -> ResourceQuantities {
     let mut requests = container_limits(of);
     requests.extend(parse_quantities(of.and_then(|it| it.requests.as_ref())));
@@ -66,7 +66,7 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
     }
 }
 
-/// Possible paths of a pod's cgroup: the QoS class is unknown once the object is gone.
+/// All possible paths of a pod's cgroup: the QoS class is unknown once the pod object is gone.
 fn possible_paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
         .map(|qos| pod_cgroup_path(parent, qos, uid))

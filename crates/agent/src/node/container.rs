@@ -47,7 +47,7 @@ pub(crate) struct ContainerConfigBuilder<'a> {
     pub hash: &'a str,
     pub image: &'a v1::Image,
     pub variables: &'a BTreeMap<String, String>,
-    /// Mounts of volumes; `/etc/hosts` and the termination message are added.
+    /// Volume mounts of the container. Those of `/etc/hosts` and the termination message are added to them.
     pub mounts: Vec<v1::Mount>,
     pub node_memory: i64,
     /// Container ID of an ephemeral container's target.

@@ -30,10 +30,10 @@ use super::{Node, cgroup, environment, image, naming, sandbox};
 use crate::parsed_pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Time for the API server to respond, and for the service cache to sync.
+/// Timeout for a response of the API server, and for the sync of the service cache.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Poll interval for the service cache to sync, which is soon after the agent's start.
+/// Poll interval while waiting for the service cache, which syncs soon after the agent's start.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Minimum grace period of a container, however long its preStop hook took. Upstream:
@@ -427,7 +427,7 @@ pub(super) fn failure(reason: &str, message: impl Into<String>) -> Outcome {
     Outcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
-/// Outcome of a stop or removal; an object that is already gone counts as done.
+/// Outcome of a stop or removal. A container or sandbox that is already gone counts as removed.
 fn removal_outcome(outcome: Result<(), RuntimeError>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Done,
@@ -436,7 +436,7 @@ fn removal_outcome(outcome: Result<(), RuntimeError>) -> Outcome {
     }
 }
 
-/// Time that the start of a pod takes.
+/// Durations of the start of a pod: in total, and within the runtime.
 #[derive(Debug, Default)]
 pub(super) struct StartTiming {
     in_runtime_us: AtomicU64,
@@ -453,8 +453,8 @@ impl StartTiming {
         outcome
     }
 
-    /// Returns once, when the first container runs: the time since the pod was first seen, and the part that was
-    /// not spent in the runtime.
+    /// Returns the durations once, when the first container runs: the time since the pod was first seen, and the
+    /// part of it that was not spent in the runtime.
     pub(super) fn record_start(
         &self,
         state: &RuntimeState,

@@ -90,7 +90,7 @@ pub(crate) async fn pull_credentials(references: &References, pod: &Pod, image: 
     matching_credentials(logins, image)
 }
 
-/// Registry as written in the secret, and its credentials.
+/// The registry, as it is written in the secret, and its credentials.
 type RegistryLogin = (String, RegistryCredentials);
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -113,7 +113,7 @@ struct RegistryCredentials {
     registry_token: String,
 }
 
-/// Never prints the credentials.
+/// Prints a placeholder instead of the credentials.
 impl std::fmt::Debug for RegistryCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RegistryCredentials")

@@ -44,7 +44,7 @@ use crate::references::References;
 use crate::runtime::Runtime;
 use crate::volumes::Volumes;
 
-/// Concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
+/// Maximum number of concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PARALLEL_PULLS_MAX: usize = 5;
 
 /// A node: the state that its components share.
@@ -58,7 +58,7 @@ pub struct Node<R> {
     pub recorder: NodeEventRecorder,
     pub metrics: Arc<AgentMetrics>,
     pub pods: PodManager,
-    /// Registration, pressure conditions and shutdown.
+    /// The node's registration, pressure conditions and shutdown state.
     pub state: NodeState,
     /// The cluster that the node has joined.
     pub membership: Arc<ClusterMembership>,
@@ -66,9 +66,9 @@ pub struct Node<R> {
     pub service_cache: Arc<ServiceCache>,
     /// Resource usage of the node and its pods.
     pub stats: StatsProvider<R>,
-    /// Cancelled when the agent stops; stops the workers.
+    /// Cancelled when the agent stops, which stops the workers.
     stopping: CancellationToken,
-    /// Name of the runtime, read once.
+    /// Name of the container runtime, read once.
     runtime_name: OnceLock<String>,
     pull_permits: Semaphore,
     /// Allocatable resources of the node.

@@ -36,7 +36,7 @@ impl PodHostname {
         Self { host, domain: subdomain.map(|it| format!("{it}.{namespace}.svc.{cluster_domain}")) }
     }
 
-    /// The hostname that the kernel gets: the FQDN if `setHostnameAsFQDN` is true.
+    /// The hostname that is set in the pod's UTS namespace: the FQDN if `setHostnameAsFQDN` is true.
     pub(crate) fn kernel_hostname(&self, spec: &PodSpec) -> Result<String, String> {
         let Some(domain) = self.domain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true)) else {
             return Ok(self.host.clone());
@@ -52,7 +52,8 @@ impl PodHostname {
         Ok(name)
     }
 
-    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod it starts with the node's own.
+    /// Content of the pod's `/etc/hosts`. For a hostNetwork pod it begins with the content of the node's own
+    /// file.
     pub(crate) fn hosts_file(&self, spec: &PodSpec, addresses: &[String], of_node: Option<&str>) -> String {
         let mut text = match of_node {
             Some(of_node) => format!("# Kubernetes-managed hosts file (host network).\n{of_node}"),

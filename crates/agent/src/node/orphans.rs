@@ -7,8 +7,8 @@ use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
-/// Pods that have a directory or logs of this node, by UID; their names are known from logs only. Logs of other
-/// agents in the same directory are not touched.
+/// Pods that have a directory or logs on this node, by UID. A pod's name is known only from its logs. Logs of
+/// other agents in the same directory are ignored.
 pub(super) fn pods_on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);

@@ -22,7 +22,7 @@ use super::{Node, pleg, sandbox};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
-/// Exits that are remembered: more than occur between two reads of a new pod's runtime state.
+/// Maximum number of remembered exits: more than occur between two reads of a new pod's runtime state.
 const EXITS_REMEMBERED_MAX: usize = 256;
 /// Delay before a worker that panicked is restarted, because it may panic again.
 const WORKER_RESTART_DELAY: Duration = Duration::from_secs(10);
@@ -32,11 +32,11 @@ const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Where a pod comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodSource {
-    /// The API server.
+    /// The pod is from the API server.
     Api,
-    /// A manifest on the node's disk.
+    /// The pod is from a manifest on the node's disk.
     Static,
-    /// The runtime or the disk only: the pod no longer exists and is cleaned up.
+    /// The pod is known only to the runtime or from the disk: it no longer exists and is cleaned up.
     Orphan,
 }
 
@@ -68,11 +68,11 @@ pub struct PodEntry {
     update: Mutex<WorkerUpdate>,
     update_notify: Notify,
     snapshot: Mutex<PodSnapshot>,
-    /// The pod for admission. `None` for an orphan.
+    /// The pod as admission reads it; `None` for an orphan.
     pub(super) candidate: Option<AdmissionCandidate>,
     is_admitted: AtomicBool,
-    /// For an orphan: the pod that arrived under the same UID meanwhile. Its worker starts when the orphan is
-    /// cleaned up, because two workers would undo each other's actions.
+    /// For an orphan: the pod that arrived under the same UID in the meantime. Its worker starts when the orphan
+    /// is cleaned up, because two workers would undo each other's actions.
     successor: Mutex<Option<(PodSource, Arc<ParsedPod>)>>,
 }
 
@@ -82,18 +82,18 @@ pub(super) struct WorkerUpdate {
     pub object: Option<Arc<ParsedPod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
-    /// The pod's sandbox or containers may have changed in the runtime.
+    /// Whether the pod's sandbox or containers may have changed in the runtime.
     pub runtime_changed: bool,
 }
 
-/// State of a pod for the other components.
+/// State of a pod, as the other components of the agent read it.
 #[derive(Debug, Clone)]
 pub struct PodSnapshot {
     pub object: Arc<ParsedPod>,
     pub runtime_state: pod::RuntimeState,
-    /// The status that was last reported.
+    /// The pod status that the agent last reported.
     pub status: serde_json::Value,
-    /// No container runs or will be started again.
+    /// Whether the pod has ended: no container runs, and none will be started again.
     pub has_ended: bool,
     /// For a static pod: the UID of its mirror pod.
     pub mirror_uid: Option<String>,
@@ -136,7 +136,7 @@ impl PodEntry {
         update.is_gone || update.ending.is_some() || is_deleted
     }
 
-    /// A snapshot of the pod's current state.
+    /// Returns a snapshot of the pod's current state.
     pub fn snapshot(&self) -> PodSnapshot {
         lock(&self.snapshot).clone()
     }
@@ -145,12 +145,12 @@ impl PodEntry {
         change(&mut lock(&self.snapshot));
     }
 
-    /// Ends the pod: it is evicted or preempted, or the node shuts down.
+    /// Ends the pod, because it is evicted or preempted or because the node shuts down.
     pub fn terminate(&self, ending: Ending) {
         self.notify(|update| update.ending = Some(ending));
     }
 
-    /// Sets the mirror pod of a static pod, whose status is the one that was last reported.
+    /// Sets the mirror pod of a static pod; the mirror's status counts as the one that was last reported.
     pub(super) fn set_mirror(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
         let mut snapshot = lock(&self.snapshot);
@@ -187,7 +187,7 @@ impl PodManager {
         lock(&self.entries).get(uid).cloned()
     }
 
-    /// The pod of that name. Of a terminating pod and its replacement, the replacement.
+    /// Finds a pod by name. If a terminating pod and its replacement have the same name, returns the replacement.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<PodEntry>> {
         let all = self.all();
         let mut found: Vec<_> = all
@@ -261,7 +261,7 @@ impl PodManager {
         decide(&candidates)
     }
 
-    /// Wakes those that wait for a change of any pod.
+    /// Wakes the tasks that wait for a change of any pod.
     pub(super) fn notify_change(&self) {
         self.changed.notify_waiters();
     }
@@ -278,7 +278,7 @@ impl PodManager {
         ended.drain(..excess);
     }
 
-    /// Has the worker stop and clean up a deleted pod.
+    /// Tells the worker of a deleted pod to stop and clean up the pod.
     pub fn remove_pod(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.successor) = None;
@@ -286,7 +286,7 @@ impl PodManager {
         }
     }
 
-    /// Removes the entry of a worker that has ended; starts the successor of an orphan.
+    /// Removes the entry of a worker that has ended, and starts the worker of an orphan's successor.
     fn finish_worker<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<PodEntry>) {
         lock(&self.entries).remove(uid);
         let next = lock(&entry.successor).take();
@@ -296,7 +296,7 @@ impl PodManager {
         self.notify_change();
     }
 
-    /// Removes the API server's pods that are not in the list.
+    /// Removes the pods of the API server whose UIDs are not in `listed`.
     fn retain_listed(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
             if listed.contains(uid) {
@@ -309,7 +309,7 @@ impl PodManager {
         }
     }
 
-    /// Starts a worker that stops and removes what is left of an unknown pod.
+    /// Starts a worker that removes the containers and files of a pod that the API server does not know.
     pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
         let Ok(object) = ParsedPod::placeholder(&key, &uid) else { return };
         let entry = Arc::new(PodEntry::new(PodSource::Orphan, Arc::new(object)));
@@ -362,7 +362,7 @@ async fn read_runtime_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeErro
     Ok(())
 }
 
-/// Watches the node's pods on the API server. Pods keep running while it cannot be reached.
+/// Watches the node's pods on the API server. Pods keep running while the API server is unreachable.
 async fn watch_pods<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Admission needs the Node object.

@@ -31,7 +31,7 @@ mod health {
 /// Longest response or output that is read. Upstream: `maxRespBodyLength`.
 const RESPONSE_BYTES_MAX: usize = 10 << 10;
 const REDIRECTS_MAX: usize = 10;
-/// Time limit of a hook. It normally ends with its container; this bounds one that does not.
+/// Timeout of a hook. A hook normally ends with its container; the timeout bounds one that does not.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a probe. A probe that could not be run is an error instead.
@@ -203,7 +203,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", host_and_port(host, self.resolve_port(&get.port)?)))
     }
 
-    /// The final response, after redirects within the same host.
+    /// Sends the request of an HTTP probe and returns the final response, after redirects within the same host.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
         let failure = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
@@ -289,7 +289,7 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// A connection error in the kubelet's words.
+/// Describes a connection error in the kubelet's words.
 pub(crate) fn dial_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),

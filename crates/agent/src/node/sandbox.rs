@@ -47,7 +47,7 @@ pub(crate) fn sandbox_config(
     })
 }
 
-/// A pod's name, namespace and UID.
+/// Name, namespace and UID of a pod.
 pub(crate) fn pod_ids(pod: &Pod) -> (&str, &str, &str) {
     let metadata = &pod.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();

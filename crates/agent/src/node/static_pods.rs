@@ -1,5 +1,5 @@
-//! Static pods, from manifests on the node's disk. They run independently of the API server; their mirror pods are
-//! kept there.
+//! Static pods, from manifests on the node's disk. They run independently of the API server; each has a mirror
+//! pod there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,8 @@ use crate::clock::now;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
-/// Interval of checks, besides inotify, which some filesystems lack. Upstream: `fileCheckFrequency`.
+/// Interval at which the directory is checked even without inotify events, which some filesystems lack. Upstream:
+/// `fileCheckFrequency`.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Delay after a change, so that several files, or one file written in steps, are read once.
@@ -47,7 +48,7 @@ struct ManifestFiles {
 
 struct ManifestFile {
     hash: String,
-    /// The pod of the last valid content: an invalid change keeps the pod.
+    /// The pod of the last valid content. The pod stays if the file becomes invalid.
     pod: Option<Arc<ParsedPod>>,
 }
 
@@ -88,8 +89,8 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     }
 }
 
-/// Starts the pods of new manifests and removes those without one. Returns whether a pod has to wait for its
-/// predecessor of the same name, from an older version of the file, to end.
+/// Starts the pods of new manifests and removes those without a manifest. Returns whether a pod has to wait for
+/// its predecessor of the same name, from an older version of the file, to end.
 fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> bool {
     let desired: BTreeMap<String, &Arc<ParsedPod>> = files
         .by_path
@@ -166,7 +167,7 @@ impl ManifestFiles {
     }
 }
 
-/// All files that are not hidden, in alphabetical order.
+/// Lists all files of the directory that are not hidden, in alphabetical order.
 fn list_manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -194,7 +195,7 @@ fn read_manifest(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Hash of a manifest, its path and the node; as long as the kubelet's.
+/// Hash of a manifest, its path and the node name, with the same length as the kubelet's.
 fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
     let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
     for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {
@@ -219,7 +220,7 @@ fn watch_dir(dir: &Path) -> io::Result<Receiver> {
     Receiver::from_owned_fd_unchecked(watch)
 }
 
-/// Waits for a change; the directory is read again to find out which.
+/// Waits for a change in the watched directory. Which file changed is found by reading the directory again.
 async fn wait_for_change(watch: &Receiver) -> io::Result<()> {
     watch.readable().await?;
     let mut buffer = [0; 4096];
@@ -302,7 +303,7 @@ fn is_gone_or_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
 
-/// Logs a message once, until it changes.
+/// Logs a message about a pod, unless the last message about that pod was the same.
 fn warn_once(logged: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
     if logged.get(key) != Some(&message) {
         tracing::warn!(pod = %key, "{message}");

@@ -12,7 +12,7 @@ use super::executor::failure;
 use super::pod_manager::{PodEntry, PodSource};
 use super::sandbox;
 
-/// Time for the API server to respond; a write that takes longer has failed and is retried later.
+/// Timeout for a response of the API server. A write that takes longer has failed and is retried later.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes the status of one pod to the API server, and deletes the pod.
@@ -55,7 +55,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(options.to_string().into_bytes())).await
     }
 
-    /// Sends a request. The deletion of a pod that is already gone succeeds.
+    /// Sends a request. A 404 on deleting a pod counts as success.
     async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
         let request = match request {
             Ok(request) => request,

@@ -27,7 +27,8 @@ const RUNTIME_RETRY_DELAY: Duration = Duration::from_secs(1);
 const EXIT_RECHECK_DELAYS_MS: [u64; 14] =
     [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
-/// Delay of the first volume refresh after preparation; later ones follow at twice this interval.
+/// Delay between the preparation of a pod's volumes and their first refresh; later refreshes follow at twice this
+/// interval.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Worker<R> {
@@ -73,7 +74,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    /// Runs until nothing is left of the pod.
+    /// Runs until the pod's containers and files are removed.
     pub(super) async fn run(mut self) {
         if let Some(ending) = admission::admit_pod(&self.node, &self.entry).await {
             self.pod.end(ending, now());

@@ -17,11 +17,11 @@ use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{ExitStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, label, v1};
 use crate::metrics::RuntimeCalls;
 
-/// Time limit of an ordinary call. Upstream: `runtimeRequestTimeout`.
+/// Timeout of an ordinary call. Upstream: `runtimeRequestTimeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time limit of starting and stopping a sandbox, which includes its network.
+/// Timeout for starting or stopping a sandbox, including its network.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(240);
-/// Time limit of an image pull, so that waiting pulls proceed.
+/// Timeout of an image pull, so that queued pulls proceed.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Largest message: a list of all containers, or the output of a probe. Upstream: `maxMsgSize`.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -35,7 +35,7 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Does not connect yet: a missing runtime is an `Unreachable` error at the first call.
+    /// Creates a client without connecting: a missing runtime is an `Unreachable` error of the first call.
     pub fn connect(socket: &Path) -> Self {
         let path = socket.to_owned();
         // The address is not used: the connector opens the socket.
@@ -47,7 +47,7 @@ impl Cri {
         Self { socket: socket.to_owned(), channel, calls: RuntimeCalls::default() }
     }
 
-    /// Records the calls in these metrics.
+    /// Returns the client with metrics in which each call is recorded.
     #[must_use]
     pub fn with_metrics(self, calls: RuntimeCalls) -> Self {
         Self { calls, ..self }
@@ -62,7 +62,7 @@ impl Cri {
         self.channel.clone()
     }
 
-    /// Runs a call with a time limit, and records it under the kubelet's name for the operation.
+    /// Makes a call with a timeout, and records it under the kubelet's name for the operation.
     async fn call<T>(
         &self,
         limit: Duration,
@@ -463,7 +463,7 @@ impl Cri {
             .boxed())
     }
 
-    /// Exits from containerd's own events: containerd 1.6 has no CRI events.
+    /// Streams exits from containerd's own events: containerd 1.6 has no CRI events.
     async fn watch_containerd_exits(&self) -> Result<ExitStream, RuntimeError> {
         const OPERATION: &str = "watch containerd events";
         let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];

@@ -119,7 +119,7 @@ pub struct ContainerTimings {
 }
 
 impl Default for ContainerTimings {
-    /// Long enough to be observed.
+    /// The defaults are long enough that starts and stops can be observed.
     fn default() -> Self {
         Self { start: Duration::from_millis(300), stop: Duration::from_millis(300) }
     }
@@ -134,7 +134,8 @@ pub(super) struct NodeBehaviour {
 }
 
 impl NodeBehaviour {
-    /// Reads the annotations. Invalid ones are passed to `complain` and ignored.
+    /// Reads the behaviour of a node from its annotations. `complain` is called for each invalid annotation,
+    /// which is ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
         let mut reader = AnnotationReader { annotations, complain };
         let fail = reader.annotations.get(FAIL_ANNOTATION).map(String::as_str).unwrap_or_default();
@@ -200,7 +201,8 @@ pub(super) struct ContainerBehaviour {
 }
 
 impl ContainerBehaviour {
-    /// Reads the annotations. Invalid ones are passed to `complain` and ignored.
+    /// Reads the behaviour of a pod's containers from its annotations. `complain` is called for each invalid
+    /// annotation, which is ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
         // Fast path: most pods have no such annotation.
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
@@ -248,7 +250,7 @@ impl ContainerBehaviour {
         own.with_image_words(image)
     }
 
-    /// How the container exits on its own: an init container completes, the others keep running.
+    /// How the container exits by itself: an init container completes, the others keep running.
     pub(super) fn exit_or_complete(self, role: Role, pace: ContainerTimings) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: pace.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))

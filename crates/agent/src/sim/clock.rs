@@ -1,4 +1,5 @@
-//! The fleet's clock. Timestamps in objects use the wall clock; waits must not depend on changes of it.
+//! The fleet's clock. Timestamps in objects are wall-clock times; waits must not depend on changes of the wall
+//! clock.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ const CLOCK_STEP_MIN: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct FleetClock {
     wall: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Both clocks at the last reading.
+    /// Wall clock and monotonic clock at the last reading.
     read: (Timestamp, Instant),
 }
 

@@ -31,10 +31,10 @@ const LEASE_DURATION_S: u64 = 40;
 /// Interval of node status reports without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Delay after a call that failed temporarily, such as by a lost connection.
+/// Delay before a call is retried that failed temporarily, for example because the connection was lost.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Concurrent API calls: enough to saturate a server that batches its disk writes.
+/// Maximum number of concurrent API calls: enough to saturate a server that batches its disk writes.
 const CALLS_MAX: usize = 64;
 
 const NODES_PATH: &str = "/api/v1/nodes";
@@ -46,13 +46,13 @@ const JSON_TYPE: &str = "application/json";
 /// Configuration of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// Value of the fleet label of its nodes.
+    /// Value of the fleet label on the nodes of this fleet.
     pub fleet: String,
     /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
     pub count: u16,
     pub prefix: String,
     pub pace: ContainerTimings,
-    /// Number of zones that the nodes are spread over; 0: no zones.
+    /// Number of zones that the nodes are spread over; 0 for none.
     pub zones: u16,
 }
 
@@ -102,7 +102,7 @@ impl Fleet {
         Ok(Self { client, options })
     }
 
-    /// Simulates the nodes until `stop`.
+    /// Simulates the nodes until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, options } = self;
         let mut play = FleetRunner::new(client, options, FleetClock::new(Timestamp::now));
@@ -240,12 +240,12 @@ impl SimulatedNode {
 /// A pod of the fleet.
 struct SimulatedPodEntry {
     pod: SimulatedPod,
-    /// An API call is in flight; the pod is stepped again when it completes.
+    /// Whether an API call for the pod is in flight. The pod is stepped again when the call completes.
     is_call_in_flight: bool,
     timer: Option<Timestamp>,
 }
 
-/// Subject of a timer.
+/// The node or pod that a timer is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerSubject {
     Pod(Arc<str>),
@@ -259,7 +259,7 @@ struct QueuedCall {
     request: Request<Vec<u8>>,
 }
 
-/// The node or pod that a call is about, by kind of call.
+/// The node or pod that an API call is about, with the kind of call.
 #[derive(Debug, Clone)]
 enum CallSubject {
     Pod(Arc<str>),
@@ -271,13 +271,13 @@ enum CallSubject {
     PodList(Arc<str>),
 }
 
-/// A completed call.
+/// A completed API call.
 struct CompletedCall {
     about: CallSubject,
     result: kube::Result<CallResponse>,
 }
 
-/// The response to a call.
+/// The response to an API call.
 enum CallResponse {
     Written(u64),
     Pods(Vec<wire::Pod>),
@@ -528,7 +528,7 @@ impl FleetRunner {
         }
     }
 
-    /// Assigns a number, hence addresses, to a node that another client created.
+    /// Assigns a number, from which the addresses are derived, to a node that another client created.
     fn assign_number(&mut self, name: &Arc<str>) -> u16 {
         let used: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
         let number = (1..node::NODES_MAX).find(|it| !used.contains(it)).unwrap_or(node::NODES_MAX);
@@ -685,7 +685,7 @@ impl FleetRunner {
         Some(entry)
     }
 
-    /// Starts the renewals of a lease that exists; nodes renew at different offsets.
+    /// Starts to renew a lease that now exists. Nodes renew at different offsets within the interval.
     fn lease_exists(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;

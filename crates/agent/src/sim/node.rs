@@ -10,18 +10,18 @@ use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
 use super::wire;
 use crate::architecture;
 
-/// Maximum number of simulated nodes: two bytes of an address distinguish them, and some ranges are used
-/// otherwise.
+/// Maximum number of simulated nodes: two bytes of an address distinguish them, and some ranges are used for
+/// other purposes.
 pub const NODES_MAX: u16 = 40_000;
 
 /// A node to register.
 #[derive(Debug, Clone, Default)]
 pub struct NewNode {
     pub name: String,
-    /// Determines the node's addresses.
+    /// Number of the node, from which its addresses are derived.
     pub number: u16,
     pub fleet: String,
-    /// Labels besides those that the kubelet sets.
+    /// Additional labels besides those that the kubelet sets.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
 }
@@ -68,12 +68,13 @@ pub(super) struct PodAddressPool {
 }
 
 impl PodAddressPool {
-    /// The network and broadcast addresses are never allocated.
+    /// Creates the pool. The network and broadcast addresses are never allocated.
     pub(super) fn new(number: u16) -> Self {
         Self { number, allocated: [1, 1 << 127] }
     }
 
-    /// Allocates the wanted address or the lowest free one. When all are allocated, the last one is shared.
+    /// Allocates the requested address if it is free, otherwise the lowest free one. When all are allocated, the
+    /// last one is shared.
     pub(super) fn allocate(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
@@ -97,7 +98,7 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, high, low)
 }
 
-/// The whole status, as a strategic merge patch, which keeps conditions of other clients.
+/// The whole Node status as a strategic merge patch, which keeps the conditions of other clients.
 pub(super) fn node_status(
     name: &str,
     number: u16,
@@ -154,7 +155,7 @@ pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, number)
 }
 
-/// Whether the API server has the node's current conditions.
+/// Whether the API server already has the node's current conditions.
 pub(super) fn is_status_current(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> bool {
     let current = current_conditions(behaviour, shown);
     current

@@ -31,7 +31,7 @@ pub(super) struct SimulatedPod {
     pub(super) address: Option<Ipv4Addr>,
     behaviour: ContainerBehaviour,
     runtime: FakeRuntime,
-    /// The state machine; `None` while the pod is at rest.
+    /// The pod's state machine; `None` while the pod is at rest.
     active: Option<Box<ActivePod>>,
     /// The resource version of the last write.
     version: u64,
@@ -39,7 +39,7 @@ pub(super) struct SimulatedPod {
     last_change: ChangeMarker,
 }
 
-/// The metadata by which changes of other clients show: of the spec, and the deletion.
+/// The metadata that changes when another client modifies the spec or deletes the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangeMarker {
     generation: Option<i64>,
@@ -58,18 +58,18 @@ impl ChangeMarker {
     }
 }
 
-/// A pod that has work to do or waits for something.
+/// A pod with actions in progress or with a pending timer.
 #[derive(Debug)]
 struct ActivePod {
     kubelet: kubelet::Pod,
     object: Arc<Object>,
-    /// Actions in progress, and when they complete. `None`: never.
+    /// Actions in progress, with the time at which each completes; `None` means never.
     in_flight: Vec<(Option<Time>, Action)>,
     /// Probes that have passed; they are not run again.
     passed: BTreeSet<(Text, ProbeKind)>,
-    /// The report or deletion that is in flight.
+    /// The status report or deletion that is in flight.
     call_in_flight: Option<Action>,
-    /// The last event that arrived while a call is in flight.
+    /// The last watch event that arrived while a call was in flight.
     deferred_event: Option<wire::Pod>,
     /// By how much the wall clock was changed since the pod became active; the pod's own time continues unchanged.
     skew: SignedDuration,
@@ -91,7 +91,7 @@ pub(super) struct SimulatedHost {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PodCall {
-    /// A strategic merge patch of the status.
+    /// Report the status, with a strategic merge patch.
     Report(Value),
     /// Delete the pod, whose containers have all stopped.
     Delete,
@@ -199,13 +199,13 @@ impl SimulatedPod {
         }
     }
 
-    /// The call in flight succeeded and produced this resourceVersion.
+    /// Handles the success of the call in flight, which produced this resourceVersion.
     pub(super) fn call_succeeded(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
         self.version = self.version.max(version);
         self.call_completed(Outcome::Done, host, now);
     }
 
-    /// The call in flight failed.
+    /// Handles the failure of the call in flight.
     pub(super) fn call_failed(&mut self, host: SimulatedHost, now: Timestamp) {
         let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
         self.call_completed(failed, host, now);
@@ -222,7 +222,7 @@ impl SimulatedPod {
         }
     }
 
-    /// Executes everything that takes no time, then reports it in one status.
+    /// Executes all actions that take no time, then reports their effects in one status patch.
     pub(super) fn step(&mut self, SimulatedHost { pace, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
@@ -268,7 +268,7 @@ impl SimulatedPod {
     }
 }
 
-/// A readiness probe that never passes, for a container that has none and is never to be ready.
+/// A readiness probe that never passes, for a container without a probe that must never become ready.
 const NEVER_PASSING_PROBE: Probe = Probe {
     initial_delay: Duration::ZERO,
     period: Duration::from_secs(10),
@@ -293,7 +293,7 @@ impl ActivePod {
         shift_timestamp(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
     }
 
-    /// Starts an action. Most take no time.
+    /// Starts an action. Most actions take no time.
     fn start_action(
         &mut self,
         action: Action,
@@ -342,7 +342,7 @@ impl ActivePod {
         self.kubelet.done(&action, outcome, now);
     }
 
-    /// Completes the exits, starts and stops that are due.
+    /// Completes the container exits, starts and stops that are due.
     fn complete_due(
         &mut self,
         runtime: &mut FakeRuntime,

@@ -14,7 +14,7 @@ use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
 pub(super) struct FakeRuntime {
     sandboxes: Vec<Sandbox>,
     containers: Vec<Container>,
-    /// Scheduled exits: time, container ID and exit.
+    /// Scheduled exits of containers: time, container ID, and exit code and reason.
     exits: Vec<(Time, Text, ExitBehaviour)>,
 }
 
@@ -181,7 +181,7 @@ fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
     format!("{uid}/{name}/{attempt}").into()
 }
 
-/// Unique within the pod, which is all that the state machine needs.
+/// A sandbox ID that is unique within the pod, which is all that the state machine needs.
 fn sandbox_id(attempt: u32) -> Text {
     format!("sandbox-{attempt}").into()
 }

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A pod of which only the metadata is decoded; the rest is parsed on demand.
+/// A pod of a watch event. Only its metadata is decoded; the rest is parsed on demand.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
     pub(super) metadata: ObjectMeta,
@@ -82,7 +82,7 @@ pub(super) struct NodeStatus {
     pub(super) conditions: Vec<WireCondition>,
 }
 
-/// The response to a write.
+/// The response of the API server to a write.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteResponse {
     #[serde(deserialize_with = "deserialize_metadata")]

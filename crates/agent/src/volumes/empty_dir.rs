@@ -16,7 +16,7 @@ use super::mount_table;
 pub(super) struct EmptyDir {
     pub(super) medium: EmptyDirMedium,
     pub(super) group: Option<u32>,
-    /// A container mounts it with Bidirectional propagation, so it must be a shared mount.
+    /// Whether a container mounts the volume with Bidirectional propagation, so that it must be a shared mount.
     pub(super) is_shared: bool,
 }
 

@@ -17,9 +17,9 @@ use super::payload::VolumeFile;
 const DATA_LINK: &str = "..data";
 const DATA_LINK_NEXT: &str = "..data_tmp";
 
-/// Mode bits that fsGroup gets on the files of a read-only volume.
+/// Mode bits that are set on the files of a read-only volume with an fsGroup.
 const GROUP_FILE_MODE: u32 = 0o440;
-/// Mode bits that fsGroup gets on the directories of a read-only volume.
+/// Mode bits that are set on the directories of a read-only volume with an fsGroup.
 const GROUP_DIR_MODE: u32 = 0o2550;
 
 /// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:

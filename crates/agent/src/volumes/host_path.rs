@@ -47,9 +47,8 @@ impl HostPathChecks {
     }
 }
 
-/// Rule: a hostPath must have its declared type, or the pod waits; the two `OrCreate` types create what is
-/// missing.
-/// Upstream: `hostpath.checkType`.
+/// Rule: a hostPath must have its declared type, or the pod waits; the two `OrCreate` types create a missing file
+/// or directory. Upstream: `hostpath.checkType`.
 ///
 /// Without a type nothing is checked, and the runtime creates a missing directory.
 pub(super) fn check_type(path: &Path, kind: &str) -> Result<(), VolumeError> {

@@ -41,12 +41,12 @@ pub struct Volumes {
     references: References,
     /// One lock for each pod: operations on its volumes are serialized.
     pod_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// UIDs of pods whose volumes are set up and cannot change any more.
+    /// UIDs of pods whose volumes are set up and will not change any more.
     settled_pods: Mutex<BTreeSet<String>>,
     host_path_checks: host_path::HostPathChecks,
 }
 
-/// Time for a host path to respond.
+/// Timeout for a host path to respond.
 const HOST_PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error of a volume, worded as in the kubelet's `FailedMount` events.
@@ -78,7 +78,8 @@ pub enum VolumeError {
     Io { what: &'static str, path: PathBuf, cause: io::Error },
     #[error("hostPath {path} does not respond: its disk or file server may be gone", path = path.display())]
     HostPathTimeout { path: PathBuf },
-    /// The message reveals nothing about the machine, because the author of the pod can read it.
+    /// A subPath cannot be mounted. The message reveals nothing about the machine, because the author of the pod
+    /// can read it.
     #[error("failed to prepare subPath: it does not exist, or leads out of its volume")]
     SubPath,
 }
@@ -134,7 +135,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether nothing but the pod's own containers can change its volumes any more.
+    /// Whether the volumes of the pod are set up and only its own containers can still change them.
     pub fn are_settled(&self, uid: &str) -> bool {
         lock(&self.settled_pods).contains(uid)
     }
@@ -318,7 +319,7 @@ impl Volumes {
         lock(&self.pod_locks).entry(uid.to_owned()).or_default().clone()
     }
 
-    /// Location of a volume.
+    /// Finds the location of a volume on the machine.
     fn volume_location<'a>(
         &self,
         pod_dir: &Path,
@@ -365,7 +366,7 @@ enum VolumeLocation<'a> {
     PodDir(PathBuf),
 }
 
-/// A resolved mount.
+/// A volume mount with its path on the machine resolved.
 struct ResolvedMount {
     host_path: PathBuf,
     propagation: MountPropagation,
@@ -392,7 +393,7 @@ fn validate_path_component(text: &str) -> Result<&str, VolumeError> {
     Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be a single path component" })
 }
 
-/// Mounts a subPath of a volume at `target`.
+/// Mounts a subPath of a volume at `target`, and returns the mounted path.
 fn mount_sub_path(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
     let bound = sub_path::open_sub_path(volume, sub_path).and_then(|it| sub_path::bind_mount(&it, &target));
     bound.map_err(|why| {
@@ -429,7 +430,7 @@ fn unsupported_volume(volume: &Volume) -> VolumeError {
     ))
 }
 
-/// Whether a volume consists of read-only files.
+/// Whether a volume consists of read-only files, such as a ConfigMap or Secret.
 fn is_file_volume(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }
@@ -553,7 +554,7 @@ fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     all_mounts(pod).flat_map(within).collect()
 }
 
-/// The mounts of each container of a pod.
+/// The volume mounts of each container of a pod.
 fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
     let spec = pod.spec.iter();
     spec.flat_map(|spec| {

@@ -13,9 +13,9 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountInfo {
     pub(super) mount_point: PathBuf,
-    /// Mounts below it propagate to its peer group.
+    /// Whether the mount is shared: mounts below it propagate to its peer group.
     pub(super) is_shared: bool,
-    /// Mounts of its master propagate to it.
+    /// Whether the mount is a slave: mounts of its master propagate to it.
     pub(super) is_slave: bool,
     pub(super) filesystem_type: String,
 }
@@ -66,9 +66,9 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read_mounts()?.iter().any(|it| it.mount_point == path))
 }
 
-/// Rule: everything that is mounted below a directory of the agent is unmounted before anything is deleted there,
-/// the deepest first. Each mount is made private before, because an unmount in a shared mount propagates to its
-/// peers. A mount that fails does not stop the others.
+/// Rule: everything that is mounted below a directory of the agent is unmounted before files are deleted there,
+/// the deepest mount first. Each mount is made private before that, because an unmount in a shared mount
+/// propagates to its peers. If one unmount fails, the others are still unmounted.
 pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
     let mut last_error = None;
     // Twice: a mount below another one shows when the upper one is gone.

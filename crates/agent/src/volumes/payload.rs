@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::VolumeError;
 use crate::references::{ReferenceError, References};
 
-/// Total size of a volume's files: sixteen full ConfigMaps. They are held in memory that no container is charged
-/// for.
+/// Maximum total size of a volume's files: sixteen full ConfigMaps. They are held in memory that no container is
+/// charged for.
 const VOLUME_BYTES_MAX: usize = 16 << 20;
 
 /// Longest file name of the kernel, in bytes.
@@ -24,7 +24,7 @@ const PATH_BYTES_MAX: usize = 4096;
 
 const DEFAULT_MODE: i32 = 0o644;
 
-/// The files of one volume, by their paths in it.
+/// The files of one volume, by their paths in the volume.
 #[derive(Debug, Default)]
 pub(super) struct VolumePayload {
     pub(super) files: BTreeMap<String, VolumeFile>,

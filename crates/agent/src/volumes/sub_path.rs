@@ -17,7 +17,7 @@ use rustix::mount::mount_bind;
 
 use super::{VolumeError, mount_table};
 
-/// Attempts to resolve a path: the kernel gives up when directories are moved meanwhile.
+/// Maximum number of attempts to resolve a path: the kernel gives up when directories are moved meanwhile.
 const RESOLVE_ATTEMPTS: u32 = 16;
 
 /// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.

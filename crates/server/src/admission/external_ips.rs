@@ -53,7 +53,7 @@ impl ExternalIpRange {
     }
 }
 
-/// The address as a number, and its width in bits.
+/// An IP address as a number, with its width in bits.
 fn address_bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(it) => (u32::from(it).into(), 32),
@@ -61,7 +61,7 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// The number with all bits after the prefix cleared.
+/// Clears all bits of an address after its network prefix.
 fn network_bits(number: u128, width: u8, bits: u8) -> u128 {
     let rest = u32::from(width - bits);
     number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)

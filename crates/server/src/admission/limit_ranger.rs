@@ -12,10 +12,10 @@ use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
 
-/// Annotation that lists the defaults that were applied to a pod.
+/// Annotation that lists which LimitRange defaults were applied to a pod.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Applies defaults to new pods only, because updates do not change the resources of containers.
+/// Applies the LimitRange defaults to new pods only, because updates do not change the resources of containers.
 pub(super) fn mutate(admission: &AdmissionChain, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     if !attributes.is_create() {
         return;

@@ -43,7 +43,7 @@ pub(crate) use service_address::{API_SERVER_IP as SERVER_ADDRESS, DNS_IP as DNS_
 /// The write that admission plugins check. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionAttributes<'a> {
-    /// The object written. Its name is empty on a create with `generateName`.
+    /// The object that is written. Its name is empty on a create with `generateName`.
     pub(crate) target: &'a RequestTarget,
     pub(crate) operation: AdmissionOperation<'a>,
 }

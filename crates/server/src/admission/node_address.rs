@@ -12,11 +12,13 @@ use crate::error::ApiError;
 use crate::request::RequestContext;
 use crate::unstructured::{list_at, str_at};
 
-/// Rule: a node cannot add to its own `status.addresses` an address in the Service range or in the pod CIDR of another
-/// Node, nor a second address in the cluster's pod range, because each one blocks a pod CIDR from being allocated.
-/// Other users may, and addresses that are already stored stay. Upstream: does not check.
+/// Rule: a node may not add to its own `status.addresses` an address in the Service range or in the pod CIDR of
+/// another Node, nor a second address in the cluster's pod range, because each address there blocks the
+/// allocation of one pod CIDR. Other users may add such addresses, and addresses that are already stored stay.
+/// Upstream: does not check.
 ///
-/// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share it.
+/// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share
+/// it.
 pub(super) fn validate(
     admission: &AdmissionChain,
     context: &RequestContext,

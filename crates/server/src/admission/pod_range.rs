@@ -30,7 +30,7 @@ pub(crate) struct PodCidrAllocator(Mutex<PodCidrAllocations>);
 /// The pod CIDRs in use, and the range to allocate from.
 #[derive(Debug, Default)]
 struct PodCidrAllocations {
-    /// The range to allocate from. `None`: nodes choose their pod CIDR or have none.
+    /// The range from which pod CIDRs are allocated. `None` if nodes choose their own pod CIDR or have none.
     cluster_range: Option<Ipv4Block>,
     /// Number of CIDRs at the start of the range that are reserved for nodes that choose their own.
     reserved: u32,
@@ -38,7 +38,7 @@ struct PodCidrAllocations {
     synced_revision: Option<Revision>,
     /// Pod CIDRs and node addresses of stored Nodes, by Node name.
     allocated: HashMap<String, Vec<Ipv4Block>>,
-    /// CIDRs allocated to Nodes that are not stored yet, by Node name, with the time of allocation.
+    /// Pod CIDRs allocated to Nodes that are not stored yet, by Node name, with the time of allocation.
     pending: HashMap<String, (Ipv4Block, Timestamp)>,
 }
 
@@ -50,7 +50,8 @@ struct Ipv4Block {
 }
 
 impl PodCidrAllocator {
-    /// Sets the range to allocate from. Fails if it is not a CIDR, is too small, or overlaps the Service range.
+    /// Sets the range from which pod CIDRs are allocated. Fails if it is not a CIDR, is too small, or overlaps
+    /// the Service range.
     pub(crate) fn set_range(&self, range: &str, reserved: u32) -> Result<(), String> {
         let block = Ipv4Block::parse(range).filter(|it| (8..=NODE_PREFIX_LENGTH).contains(&it.prefix_length));
         let block = block.ok_or_else(|| {
@@ -156,12 +157,12 @@ fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl PodCidrAllocations {
-    /// A node other than `name` whose pod CIDR or addresses overlap the block.
+    /// Finds a node other than `name` whose pod CIDR or addresses overlap the block.
     fn owner(&self, block: Ipv4Block, name: &str) -> Option<&str> {
         self.owner_where(block, name, |_| true)
     }
 
-    /// A node other than `name` that has an overlapping block for which `counts` returns true.
+    /// Finds a node other than `name` that has an overlapping block for which `counts` returns true.
     fn owner_where(&self, block: Ipv4Block, name: &str, counts: impl Fn(Ipv4Block) -> bool) -> Option<&str> {
         let allocated =
             self.allocated.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
@@ -170,7 +171,7 @@ impl PodCidrAllocations {
         others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
-    /// The lowest free CIDR of a node's size in `all`.
+    /// Finds the lowest free CIDR of a node's size in `all`.
     fn find_free(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {

@@ -36,7 +36,7 @@ struct SharedCharges {
     failure_notify: Notify,
 }
 
-/// Numbers of charges in flight and of failed charges.
+/// Counts of the charges in flight, and the namespaces with failed charges.
 #[derive(Debug, Default)]
 struct QuotaChargeState {
     /// Number of charges in flight, by namespace.
@@ -470,7 +470,7 @@ fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Valu
     json!({"hard": quota["spec"]["hard"], "used": quantities_to_json(&used)})
 }
 
-/// Quantities as a JSON object.
+/// Formats a resource list as a JSON object.
 fn quantities_to_json(amounts: &ResourceList) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }

@@ -120,7 +120,7 @@ fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether `more` tolerates every taint that `it` tolerates. Upstream: `isSuperset`.
+/// Whether the toleration `more` tolerates every taint that `it` tolerates. Upstream: `isSuperset`.
 fn is_superset(more: &Value, it: &Value) -> bool {
     if more == it {
         return true;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::unstructured::{list_at, map_at_mut, str_at};
 
-/// How long a pod tolerates each of the taints.
+/// How many seconds a pod tolerates the not-ready and unreachable taints.
 const TOLERATION_S: u32 = 300;
 const NODE_FAILURE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 

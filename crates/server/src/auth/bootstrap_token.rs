@@ -84,7 +84,7 @@ fn split_token(token: &str) -> Option<(&str, &str)> {
     (is_word(id, 6) && is_word(secret, 16)).then_some((id, secret))
 }
 
-/// Compares in constant time, to prevent timing attacks.
+/// Compares two byte strings in constant time, to prevent timing attacks.
 fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -19,7 +19,7 @@ const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 const COORDINATION_GROUP: &str = "coordination.k8s.io";
-/// Stands for the core API group, whose name is empty, in the rules below.
+/// Name by which the rules below refer to the core API group, whose real name is empty.
 const CORE_GROUP: &str = "core";
 /// The API groups of events, which are served in both.
 const EVENT_GROUPS: &str = "core events.k8s.io";
@@ -397,19 +397,19 @@ fn default_metadata(name: &str) -> Value {
     })
 }
 
-/// A rule on resources, from space-separated lists; `core` is the core API group.
+/// Builds a rule on resources from space-separated lists; `core` is the core API group.
 fn resource_rule(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<_> =
         sorted_words(groups).into_iter().map(|it| if it == CORE_GROUP { "" } else { it }).collect();
     json!({"apiGroups": groups, "resources": sorted_words(resources), "verbs": sorted_words(verbs)})
 }
 
-/// A rule on non-resource URLs, from space-separated lists.
+/// Builds a rule on non-resource URLs from space-separated lists.
 fn url_rule(verbs: &str, urls: &str) -> Value {
     json!({"nonResourceURLs": sorted_words(urls), "verbs": sorted_words(verbs)})
 }
 
-/// Splits at whitespace and sorts.
+/// Splits a text at whitespace and sorts the words.
 fn sorted_words(text: &str) -> Vec<&str> {
     let mut words: Vec<_> = text.split_whitespace().collect();
     words.sort_unstable();

@@ -58,8 +58,8 @@ pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 #[derive(Debug)]
 pub(crate) struct AccessControl {
     pub(crate) storage: Arc<ObjectStorage>,
-    /// RBAC objects as of a revision, `None` before the first read. Synced with the store before each decision, so that
-    /// changes take effect immediately.
+    /// The RBAC objects, and the revision they are from (`None` before the first read). They are synced with the
+    /// store before each decision, so that changes take effect immediately.
     roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
@@ -84,7 +84,7 @@ impl fmt::Display for AuthorizationGrant {
     }
 }
 
-/// Authorizes a request. Returns what allows it, or a 403 error.
+/// Authorizes a request. Returns the grant that allows it, or a 403 error.
 pub(crate) fn require_authorized(
     access: &AccessControl,
     user: &User,
@@ -93,8 +93,8 @@ pub(crate) fn require_authorized(
     authorize(access, user, attributes).map_err(|why| forbidden_error(user, attributes, &why))
 }
 
-/// Authorizes an anonymous request: only for non-resource paths, whatever RBAC grants on resources. Returns a 401
-/// error, so that the client authenticates.
+/// Authorizes an anonymous request: only non-resource paths are allowed, whatever RBAC grants on resources.
+/// Returns a 401 error otherwise, so that the client authenticates.
 pub(crate) fn require_authorized_anonymous(
     access: &AccessControl,
     user: &User,
@@ -190,7 +190,7 @@ impl AccessControl {
         }
     }
 
-    /// Runs `read` on the current RBAC objects, after syncing them with the store if one has changed.
+    /// Runs `read` on the current RBAC objects, after syncing them with the store if one of them has changed.
     pub(crate) fn with_roles<T>(&self, read: impl FnOnce(&RbacRoles) -> T) -> T {
         let synced = self.roles.read().unwrap_or_else(PoisonError::into_inner);
         if synced.0.is_some_and(|seen| rbac_kinds().all(|(kind, _)| self.storage.kind_revision(kind) <= seen))

@@ -64,7 +64,7 @@ impl NodeAddressIndex {
         }
     }
 
-    /// Replaces the addresses of a Node; none removes it.
+    /// Replaces the addresses of a Node; a Node without addresses is removed from the index.
     fn set_addresses(&mut self, name: &str, now: BTreeSet<IpAddr>) {
         let before = match now.is_empty() {
             true => self.addresses_by_node.remove(name),

@@ -21,10 +21,10 @@ const IDENTITY_NAMESPACE: &str = "kube-system";
 static NODE_RULES: LazyLock<Vec<PolicyRule>> =
     LazyLock::new(|| PolicyRule::parse_list(&default_roles::node_rules()));
 
-/// Rule: a node reads its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods use; it
-/// writes its own Node and Lease, and reads the namespace that identifies the cluster. NodeRestriction admission checks
-/// which Nodes and pods a write touches.
-/// Upstream: the node authorizer. `Err` has the reason; an RBAC binding may still allow the request.
+/// Rule: a node may read its own Node, its pods, and the Secrets, ConfigMaps and service accounts that its pods
+/// use; it may write its own Node and Lease, and read the namespace that identifies the cluster. NodeRestriction
+/// admission checks which Nodes and pods a write touches. Upstream: the node authorizer. `Err` has the reason; an
+/// RBAC binding may still allow the request.
 pub(crate) fn authorize_node(
     access: &AccessControl,
     node: &str,

@@ -65,7 +65,8 @@ impl PolicyRule {
         }
     }
 
-    /// Whether `self` grants `part`, a rule with one verb on one resource or path. Upstream: `ruleCovers`.
+    /// Whether this rule grants everything that `part` grants, a rule with one verb on one resource or path.
+    /// Upstream: `ruleCovers`.
     pub(crate) fn covers(&self, part: &Self) -> bool {
         let names = if part.resource_names.is_empty() {
             self.resource_names.is_empty()
@@ -138,7 +139,7 @@ impl PolicyRule {
     }
 }
 
-/// The permissions in `wanted` that `held` does not cover. Verbs on the same resource are combined again.
+/// The permissions in `wanted` that the `held` rules do not cover. Verbs on the same resource are combined again.
 pub(crate) fn missing_rules(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut lacking: Vec<PolicyRule> = Vec::new();
     let parts = wanted.iter().flat_map(PolicyRule::break_down);

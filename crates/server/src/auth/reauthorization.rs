@@ -20,13 +20,14 @@ use crate::request::{RequestAttributes, User};
 #[derive(Debug, Clone)]
 pub(crate) struct Reauthorization {
     client: Option<Arc<Client>>,
-    /// User of the client certificate at the start of the request. `client` has the certificate itself, if known.
+    /// User of the client certificate at the start of the request. The certificate itself is in `client`, if it
+    /// is known.
     peer: Option<User>,
-    /// The `Authorization` and `Impersonate-…` headers only.
+    /// The `Authorization` and `Impersonate-…` headers of the request, without all others.
     headers: HeaderMap,
-    /// What the request does; each must stay allowed.
+    /// The actions of the request; each of them must stay allowed.
     actions: Vec<RequestAttributes>,
-    /// Interval between checks.
+    /// Interval between reauthorizations.
     interval: Duration,
 }
 
@@ -60,8 +61,8 @@ impl Reauthorization {
         self
     }
 
-    /// Time of the first check of a stream. It is earlier than one interval and differs between streams, so that
-    /// streams that began together are not checked together.
+    /// Time of the first reauthorization of a stream. It is earlier than one interval and differs between
+    /// streams, so that streams that began together are not checked together.
     pub(crate) fn first_check(&self, began: Instant) -> Instant {
         static STREAM_COUNT: AtomicU32 = AtomicU32::new(0);
         // The golden ratio spreads consecutive numbers evenly.
@@ -69,7 +70,7 @@ impl Reauthorization {
         began + self.interval / 2 + self.interval / 2 * fraction / (1 << 16)
     }
 
-    /// Time of the check after the one at `last`.
+    /// Time of the reauthorization after the one at `last`.
     pub(crate) fn next_check(&self, last: Instant) -> Instant {
         last + self.interval
     }
@@ -79,7 +80,7 @@ impl Reauthorization {
         check_again(access, self, now)
     }
 
-    /// Waits until a check fails.
+    /// Waits until a reauthorization fails.
     pub(crate) async fn wait_until_denied(self, access: Arc<AccessControl>) {
         let mut next_check = self.first_check(Instant::now());
         loop {

@@ -187,7 +187,7 @@ fn validate_spec(spec: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Fails with 422 if there are errors, or if the review has metadata.
+/// Fails with 422 if `causes` is not empty, or if the review has metadata.
 fn fail_if_invalid(
     target: &RequestTarget,
     review: &Value,

@@ -33,17 +33,17 @@ const SUBJECT_KEY_PREFIX: &str = "subject.";
 /// and requested in that time are revoked too.
 const COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// At least the number of leap days in ten years.
+/// Upper bound for the number of leap days in ten years.
 const LEAP_DAYS: i64 = 4;
 
-/// The revocation list, as of its last change.
+/// The revocation list, as parsed after its last change.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked(RwLock<Arc<RevocationList>>);
 
 /// The parsed ConfigMap of revoked credentials.
 #[derive(Debug, Default)]
 struct RevocationList {
-    /// The ConfigMap that was parsed.
+    /// The stored ConfigMap from which the list was parsed.
     config_map: Option<Bytes>,
     /// All keys of the ConfigMap.
     keys: HashSet<String>,
@@ -55,7 +55,7 @@ struct RevocationList {
 #[derive(Debug)]
 struct RevokedSubject {
     issued_until: Timestamp,
-    /// Serial number of the one certificate that stays valid, or empty.
+    /// Serial number of the one certificate of the user that stays valid, or empty.
     exempt_serial: String,
 }
 
@@ -150,7 +150,7 @@ fn parse_entry(text: &Value) -> Option<Value> {
     text.as_str().and_then(|it| serde_json::from_str(it).ok()).filter(Value::is_object)
 }
 
-/// Whether a write is to the ConfigMap of revoked credentials.
+/// Whether a write changes the ConfigMap of revoked credentials.
 fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     let name = if target.name.is_empty() { str_at(new, "metadata.name") } else { &target.name };
     target.kind.group.is_empty()

@@ -241,7 +241,7 @@ impl fmt::Display for RoleGrant {
     }
 }
 
-/// Inserts a value, or removes it if `None`. Returns the previous value.
+/// Inserts a value, or removes it if `value` is `None`. Returns the previous value.
 fn replace<T>(all: &mut ByNamespaceAndName<T>, namespace: &str, name: &str, value: Option<T>) -> Option<T> {
     match value {
         Some(value) => all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), value),

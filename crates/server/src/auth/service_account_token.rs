@@ -26,7 +26,7 @@ use crate::unstructured::{self, str_at};
 /// Issuer of the tokens, and their audience if none is requested.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Tolerated clock skew, and the time for which a token stays valid after the deletion of its object.
+/// Tolerated clock skew. It is also the time for which a token stays valid after the deletion of its object.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// Maximum number of tokens cached as verified: one for each pod of a large cluster, about 500 bytes each.
@@ -157,7 +157,7 @@ impl TokenSigner {
         TokenClaims::parse(&json(claims)?)
     }
 
-    /// The document at `/openid/v1/jwks`, with which others can verify tokens offline.
+    /// The document at `/openid/v1/jwks`, with which other programs verify tokens offline.
     pub(crate) fn json_web_key_set(&self) -> Value {
         // An uncompressed point: one marker byte, and two coordinates.
         let point = self.key.public_key().as_ref();

@@ -143,7 +143,7 @@ fn bind_claims(
     Ok(())
 }
 
-/// Reference to the node of a pod. A missing node is referenced by name only.
+/// Reference to the node of a pod. A node that does not exist is referenced by its name only.
 fn node_reference(access: &AccessControl, name: &str) -> Option<BoundObjectRef> {
     if name.is_empty() {
         return None;

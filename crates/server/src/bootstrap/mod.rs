@@ -97,7 +97,7 @@ async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
     bootstrap.ensure_dns().await;
 }
 
-/// Creates only three namespaces and one service account: sufficient for most tests, in four commits.
+/// Creates only three namespaces and one service account, in four commits, which is sufficient for most tests.
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
@@ -238,7 +238,7 @@ impl Bootstrap<'_> {
         self.create_or_reset(kind, namespace, object, owned_fields).await
     }
 
-    /// Creates the object, or resets those of its fields that the server owns.
+    /// Creates the object, or resets the fields that the server owns in an existing one.
     async fn create_or_reset(
         &self,
         kind: &'static Kind,
@@ -275,13 +275,14 @@ impl Bootstrap<'_> {
     }
 }
 
-/// Whether the stored object has the wanted values in these fields.
+/// Whether the stored object has the same values as `wanted` in the given fields.
 fn has_fields(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
     let stored = unstructured::parse_stored(stored);
     fields.iter().all(|it| stored[it] == wanted[it])
 }
 
-/// The namespaces that may lack objects after these events. Adds those whose quotas must be recalculated to `to_count`.
+/// The namespaces that may lack bootstrap objects after these events. Adds those whose quotas must be
+/// recalculated to `to_count`.
 fn affected_namespaces(
     registry: &Registry,
     events: &[Arc<CommitEvent>],
@@ -311,7 +312,8 @@ fn affected_namespaces(
     to_ensure
 }
 
-/// The Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service account.
+/// The token Secrets to reconcile after an event: the Secret itself, or all token Secrets of a deleted service
+/// account.
 fn affected_token_secrets(registry: &Registry, event: &CommitEvent) -> Vec<token_secrets::SecretName> {
     let mut parts = event.key.splitn(3, '/');
     let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
@@ -442,7 +444,7 @@ fn dns_service() -> BootstrapObject {
     (builtin_kind("", "services"), Some("kube-system"), service)
 }
 
-/// Address at which other machines reach the server: `None` if it listens on loopback only.
+/// Address at which other machines reach the server; `None` if it listens on loopback only.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
     if !listens_on.is_unspecified() {
         return (!listens_on.is_loopback()).then_some(listens_on);

@@ -98,7 +98,7 @@ fn referenced_account(registry: &Registry, namespace: &str, secret: &Value) -> O
     is_same.then(|| BoundObjectRef { name: annotation(ACCOUNT_NAME_ANNOTATION).to_owned(), uid })
 }
 
-/// Whether the CA certificate, the namespace and the token are missing or outdated.
+/// Whether the CA certificate, the namespace and the token of a Secret are missing or outdated, in this order.
 fn missing_data(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
     let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
     [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]

@@ -166,9 +166,10 @@ pub(crate) async fn reconcile(
     sign_approved(registry, pki, life_max, object, now).await
 }
 
-/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is updated.
-/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. A watch
-/// may show an approval again after it was signed, so a version that is no longer stored is skipped.
+/// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is
+/// updated. Rule: a request is signed once, and a client certificate is recorded only if it was written to its
+/// request. A watch may deliver an approval again after it was signed, so a version that is no longer stored is
+/// skipped.
 async fn sign_approved(
     registry: &Registry,
     pki: &Pki,
@@ -341,7 +342,8 @@ fn auto_approve_node_serving(
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 
-/// Signs the certificate, or returns why its signer refuses it. `None` if the request is for an unknown signer.
+/// Signs the certificate, or returns the reason why its signer refuses it. `None` if the request is for an
+/// unknown signer.
 fn sign_certificate(
     pki: &Pki,
     life_max: SignedDuration,
@@ -438,7 +440,7 @@ fn check_node_serving_request(request: &CertificateRequest, object: &Value) -> R
     Ok(())
 }
 
-/// Checks that the usages are the purpose and `digital signature`, with or without `key encipherment`.
+/// Checks that the requested usages are `purpose` and `digital signature`, with or without `key encipherment`.
 fn check_usages(object: &Value, purpose: &str) -> Result<(), String> {
     let usages: BTreeSet<_> = requested_usages(object).into_iter().collect();
     let required = BTreeSet::from([purpose, "digital signature"]);

@@ -72,7 +72,7 @@ fn list_terminating(registry: &Registry) -> (BTreeSet<String>, Revision) {
     (terminating, revision)
 }
 
-/// Adds the namespace if it is terminating.
+/// Adds the namespace to the set if it is terminating.
 fn add_if_terminating(terminating: &mut BTreeSet<String>, namespace: &Value) {
     if is_set(&namespace["metadata"]["deletionTimestamp"]) {
         terminating.insert(str_at(namespace, "metadata.name").to_owned());
@@ -139,12 +139,12 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
     }
 }
 
-/// Objects and finalizers that remain in a terminating namespace.
+/// Counts of the objects and finalizers that remain in a terminating namespace.
 #[derive(Default)]
 struct RemainingContent {
-    /// Number of objects by kind.
+    /// Number of remaining objects by kind.
     objects: BTreeMap<String, usize>,
-    /// Number of objects by finalizer.
+    /// Number of remaining objects by finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
@@ -196,8 +196,8 @@ impl RemainingContent {
         }
     }
 
-    /// The five conditions of upstream. Three of them are always the same here, because all kinds are known and failed
-    /// deletions are retried.
+    /// The five conditions of upstream's namespace controller. Three of them are always the same here, because
+    /// all kinds are known and failed deletions are retried.
     fn conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
         let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::GroupVersionKind;
 use crate::types::{self, Shape, Type};
 
-/// A stream of random choices. Once it is used up, every choice is the first alternative.
+/// A stream of random choices. Once it is exhausted, every choice is the first alternative.
 #[derive(Debug)]
 pub(crate) struct RandomChoices<'a>(&'a [u8]);
 
@@ -24,12 +24,12 @@ impl RandomChoices<'_> {
     }
 }
 
-/// A random kind and an object of it in which every value has the right type.
+/// Generates a random kind, and an object of it in which every value has the right type.
 pub(crate) fn valid_objects() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     objects(false)
 }
 
-/// A random kind and an object of it in which any value may be wrong.
+/// Generates a random kind, and an object of it in which any value may have the wrong type.
 pub(crate) fn objects_with_errors() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     objects(true)
 }

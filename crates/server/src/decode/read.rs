@@ -1,7 +1,7 @@
 //! Decodes values by their type in one pass, from JSON, YAML or a `serde_json::Value`.
 //!
-//! The result is what Go would serialize after it had decoded the same input: no unknown fields, no null where
-//! Go omits the field, quantities and times in canonical form, and the zero values that Go always writes.
+//! The result equals what Go serializes after decoding the same input: no unknown fields, no null where Go omits
+//! the field, quantities and times in canonical form, and the zero values that Go always writes.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use super::scalar;
 use crate::types::{Field, Presence, Shape, Type};
 
-/// Maximum number of strict decoding errors that are reported. Upstream: the same number.
+/// Maximum number of strict decoding errors that are reported, as upstream.
 const STRICT_ERRORS_MAX: usize = 100;
 
 /// Maximum memory that the values of one body may take, estimated with the three sizes below: a body of 3 MiB of
 /// `{"":0}` would otherwise take 300 MiB. An object of 1.4 MiB with a nested object every 40 bytes takes 33 MiB.
 pub(crate) const DECODED_BYTES_MAX: usize = 40 << 20;
 
-/// Estimated memory of an object: a node of serde_json's map has space for eleven entries.
+/// Estimated memory of an object: a node of serde_json's map has capacity for eleven entries.
 const OBJECT_BYTES: usize = 700;
 
 /// Estimated memory of a field name on the heap.
@@ -34,9 +34,9 @@ pub(super) const TOO_MANY_VALUES: &str = "the body has too many values";
 pub(super) struct DecodeNotes {
     /// Strict decoding errors, for unknown and duplicate fields: `unknown field "spec.x"`.
     pub(super) strict_errors: Vec<String>,
-    /// Error for a value of the wrong type, as Go words it. Nothing was decoded in this case.
+    /// Error for a value of the wrong type, worded as Go does. If it is set, nothing was decoded.
     pub(super) type_error: Option<String>,
-    /// The error is in `kind` or `apiVersion`, so the intended type is unknown.
+    /// Whether the error is in `kind` or `apiVersion`, so that the intended type is unknown.
     pub(super) is_type_meta_error: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn estimated_bytes(value: &Value) -> usize {
     }
 }
 
-/// State of one decoding.
+/// State of the decoding of one value.
 #[derive(Default)]
 struct ValueReader {
     path: Vec<PathStep>,
@@ -80,7 +80,7 @@ struct ValueReader {
     go_struct: &'static str,
     /// Estimated memory of the values read so far.
     bytes: usize,
-    /// Drop `metadata.managedFields`.
+    /// Whether to drop `metadata.managedFields`.
     drops_managed_fields: bool,
     notes: DecodeNotes,
 }
@@ -332,7 +332,7 @@ impl TypedSeed<'_> {
         Ok(Value::Object(object))
     }
 
-    /// A number that is not an integer.
+    /// Handles a number that is not an integer.
     fn non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
@@ -355,7 +355,7 @@ impl TypedSeed<'_> {
     }
 }
 
-/// Bit set of the fields that an object has had. No type has more than 128 fields.
+/// Bit set of the fields that have occurred in an object. No type has more than 128 fields.
 #[derive(Default)]
 struct SeenFields(u128);
 
@@ -394,7 +394,7 @@ impl Visitor<'_> for FieldNameSeed {
 /// Deserializes a value without a type.
 struct UntypedSeed<'a> {
     reader: &'a mut ValueReader,
-    /// Record duplicate fields as strict decoding errors.
+    /// Whether to record duplicate fields as strict decoding errors.
     reports_duplicates: bool,
 }
 
@@ -516,7 +516,7 @@ fn add_always_serialized(of: &'static Type, object: &mut Map<String, Value>) {
     }
 }
 
-/// What Go serializes for a value that was never set.
+/// The value that Go serializes for a field that was never set.
 fn go_zero_value(shape: Shape) -> Value {
     match shape {
         Shape::Bool => false.into(),

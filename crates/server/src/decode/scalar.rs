@@ -30,7 +30,7 @@ pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
     Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 
-/// Go's zero time (year one) is serialized as null.
+/// Returns null for Go's zero time (year one), and `text` for any other time.
 fn null_if_zero_time(at: Timestamp, text: String) -> Value {
     const YEAR_ONE_S: i64 = -62_135_596_800;
     if at.as_second() == YEAR_ONE_S && at.subsec_nanosecond() == 0 { Value::Null } else { text.into() }

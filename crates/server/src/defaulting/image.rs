@@ -57,7 +57,8 @@ fn is_domain(host: &str) -> bool {
         && port.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
 }
 
-/// Lowercase letters and digits, separated by `.`, `_`, `__` or dashes.
+/// Whether a text is a path component of an image name: lowercase letters and digits, separated by `.`, `_`, `__`
+/// or dashes.
 fn is_path_component(text: &str) -> bool {
     let is_alphanumeric = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
     let mut between =

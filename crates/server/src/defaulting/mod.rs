@@ -24,7 +24,7 @@ pub(crate) use self::small_kinds::{
 use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
-/// Does nothing: the defaulting function of kinds without defaults.
+/// The defaulting function of kinds without defaults, which does nothing.
 pub(crate) fn no_defaults(_: &mut Value) {}
 
 /// Sets a field that is absent, empty or zero: for fields that are values in Go.
@@ -47,26 +47,26 @@ fn remove_field(object: &mut Value, name: &str) {
     drop(object.as_object_mut().and_then(|it| it.remove(name)));
 }
 
-/// Changes the object at a dotted path, if it exists.
+/// Calls `change` with the object at a dotted path, if it exists.
 fn with_object(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));
     found.filter(|it| it.is_object()).map(change);
 }
 
-/// Changes the object in a field, which is created if absent.
+/// Calls `change` with the object in a field, which is created if absent.
 fn with_object_or_new(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     set_if_absent(object, name, json!({}));
     with_object(object, name, change);
 }
 
-/// Changes each object of a list.
+/// Calls `change` with each object of a list.
 fn for_each_object(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);
     }
 }
 
-/// Rounds the quantities of a resource list to thousandths, as upstream does.
+/// Rounds the quantities of a resource list up to thousandths, as upstream does.
 fn round_to_millis(object: &mut Value, name: &str) {
     for (_, amount) in object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten() {
         let quantity = Quantity::from_json(amount);

@@ -19,7 +19,7 @@ pub(crate) fn set_namespace_defaults(namespace: &mut Value) {
     }
 }
 
-/// Stores empty `rules` as null.
+/// Stores the empty `rules` of a Role or ClusterRole as null.
 pub(crate) fn set_role_defaults(role: &mut Value) {
     empty_to_null(role, "rules");
 }
@@ -31,7 +31,7 @@ fn empty_to_null(object: &mut Value, name: &str) {
     }
 }
 
-/// Removes the fields of coordinated leader election, as upstream does with the feature gate off.
+/// Removes the fields of coordinated leader election from a Lease, as upstream does with the feature gate off.
 pub(crate) fn set_lease_defaults(lease: &mut Value) {
     with_object(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
@@ -40,7 +40,7 @@ pub(crate) fn set_lease_defaults(lease: &mut Value) {
     });
 }
 
-/// Reduces references to Secrets to their names.
+/// Reduces the references to Secrets in a service account to their names.
 pub(crate) fn set_service_account_defaults(account: &mut Value) {
     for_each_object(account, "secrets", |it| {
         let name = it["name"].clone();
@@ -48,7 +48,7 @@ pub(crate) fn set_service_account_defaults(account: &mut Value) {
     });
 }
 
-/// Syncs `podCIDR` with `podCIDRs`, and sets `allocatable` from `capacity`.
+/// Syncs `podCIDR` of a Node with its `podCIDRs`, and sets `allocatable` from `capacity`.
 pub(crate) fn set_node_defaults(node: &mut Value) {
     with_object(node, "spec", |spec| {
         // `configSource` is deprecated, has no effect and is not stored.
@@ -70,7 +70,7 @@ pub(crate) fn set_node_defaults(node: &mut Value) {
     });
 }
 
-/// Sets the type, and converts `stringData` to `data`.
+/// Sets the type of a Secret, and converts `stringData` to `data`.
 pub(crate) fn set_secret_defaults(secret: &mut Value) {
     set_if_zero(secret, "type", "Opaque");
     // `stringData` is write-only.
@@ -83,7 +83,7 @@ pub(crate) fn set_secret_defaults(secret: &mut Value) {
     }
 }
 
-/// Sets missing defaults of containers from `max` and `min`.
+/// Sets missing container defaults of a LimitRange from its `max` and `min`.
 pub(crate) fn set_limit_range_defaults(range: &mut Value) {
     with_object_or_new(range, "spec", |spec| {
         empty_to_null(spec, "limits");
@@ -109,7 +109,7 @@ pub(crate) fn set_resource_quota_defaults(quota: &mut Value) {
     });
 }
 
-/// Sets port names and protocols.
+/// Sets the port names and protocols of an EndpointSlice.
 pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     empty_to_null(slice, "endpoints");
     // A field of `v1beta1` that is not stored in `v1`.
@@ -121,7 +121,7 @@ pub(crate) fn set_endpoint_slice_defaults(slice: &mut Value) {
     });
 }
 
-/// Sets the preemption policy.
+/// Sets the preemption policy of a PriorityClass.
 pub(crate) fn set_priority_class_defaults(class: &mut Value) {
     set_if_absent(class, "preemptionPolicy", "PreemptLowerPriority");
 }

@@ -59,7 +59,7 @@ pub(super) fn set_volume_defaults(volume: &mut Value) {
     });
 }
 
-/// Sets the API version of field references.
+/// Sets the API version of field references in a downward API volume.
 fn set_downward_api_defaults(source: &mut Value) {
     for_each_object(source, "items", |it| {
         with_object(it, "fieldRef", |it| set_if_zero(it, "apiVersion", "v1"))

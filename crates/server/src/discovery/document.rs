@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 pub(crate) struct StaticDocument {
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
-    /// Hash of the content: the ETag by which a client's copy is recognized.
+    /// Hash of the content, sent as the ETag by which a client recognizes that its copy is current.
     pub(crate) hash: String,
 }
 

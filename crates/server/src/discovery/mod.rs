@@ -1,6 +1,7 @@
 //! Discovery: versions, API groups and resources of the server.
 //!
-//! Clients up to 1.26 ask group by group; later ones use aggregated discovery, in version v2 or v2beta1.
+//! Clients up to 1.26 request the groups one by one; later ones use aggregated discovery, in version v2 or
+//! v2beta1.
 
 mod document;
 
@@ -65,7 +66,7 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
     negotiate(accept, &UNAGGREGATED, &AGGREGATED)
 }
 
-/// Discovery of all other groups (`/apis`).
+/// Discovery of all groups except the core group (`/apis`).
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     static UNAGGREGATED: LazyLock<StaticDocument> = LazyLock::new(|| {
         let groups: Vec<_> = named_groups().into_iter().filter_map(api_group).collect();
@@ -156,7 +157,7 @@ fn negotiate(
     accept.split(',').find_map(|it| document_for(it.trim())).unwrap_or(unaggregated)
 }
 
-/// Aggregated discovery of these groups with their versions, resources and subresources, as v2 and v2beta1.
+/// Aggregated discovery of the groups with their versions, resources and subresources, as v2 and v2beta1.
 fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
     let versions = [
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),

@@ -16,16 +16,16 @@ use super::{Client, UsageLease, UsageTracker};
 use crate::error::ApiError;
 use crate::request::{TrustLevel, User};
 
-/// Maximum number of bytes of a body, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
+/// Maximum size of a request body in bytes, as upstream: a ConfigMap may hold 1 MiB, which JSON escapes enlarge.
 pub(crate) const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Minimum average rate at which a body must arrive after the first seconds.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Bodies up to this size are not charged: the number of requests bounds them.
+/// Bodies up to this size are not charged, because the number of requests already bounds them.
 const UNCHARGED_BYTES_MAX: usize = 64 << 10;
 
-/// A body that arrived, with the usage that its user is charged for it.
+/// A request body that has arrived, with the usage that its user is charged for it.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) bytes: Bytes,
@@ -38,12 +38,12 @@ pub(crate) struct BodySender<'a> {
     pub(crate) user: &'a User,
     pub(crate) client: Option<&'a Client>,
     pub(crate) usage: &'a std::sync::Arc<UsageTracker>,
-    /// Time until the first bytes must have arrived.
+    /// Timeout for the first bytes of a body.
     pub(crate) initial_timeout: Duration,
 }
 
 impl BodySender<'_> {
-    /// Rule: a user and a connection have a bounded number of unfinished bodies.
+    /// Rule: the number of unfinished bodies is bounded, for each user and for each connection.
     fn acquire_body_permit(&self) -> Result<impl Sized + use<>, ApiError> {
         let too_many = || ApiError::too_many_requests(1);
         if self.user.trust_level() == TrustLevel::Trusted {
@@ -58,7 +58,7 @@ impl BodySender<'_> {
         Ok(Some((of_user, of_connection)))
     }
 
-    /// Rule: the large bodies of a user, and of a connection, have a bounded size together.
+    /// Rule: the total size of large bodies is bounded, for each user and for each connection.
     fn charge_body_bytes(
         &self,
         bytes: usize,

@@ -29,18 +29,20 @@ pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// Maximum number of requests that wait for a seat, in all flows together.
 const QUEUED_REQUESTS_MAX: usize = 4_000;
 
-/// Maximum number of requests that wait in one flow: of a user, of a component of Muster, of anonymous users.
+/// Maximum number of requests that wait in the flow of one user. The two constants below are those of Muster's
+/// components and of all anonymous users.
 const FLOW_QUEUE_MAX: usize = 500;
 const SYSTEM_FLOW_QUEUE_MAX: usize = 4_000;
 const ANONYMOUS_FLOW_QUEUE_MAX: usize = 50;
 
-/// Maximum number of flows of reads, and of writes, in the metrics.
+/// Maximum number of read flows, and of write flows, in the metrics.
 const METRIC_FLOWS_MAX: usize = 20;
 
-/// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its retry.
+/// Number of seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and its
+/// retry.
 const HEARTBEAT_SEATS: usize = 4;
 
-/// How flow control treats a request when the server is busy.
+/// The treatment of a request by flow control when the server is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowClass<'a> {
     Exempt,
@@ -59,9 +61,9 @@ impl FlowClass<'_> {
 /// How many seats a flow may use simultaneously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowSeatLimit {
-    /// As many as its priority level.
+    /// The flow may use as many seats as its priority level.
     Level,
-    /// A quarter of all seats.
+    /// The flow may use a quarter of all seats.
     Quarter,
     Heartbeat,
 }
@@ -117,7 +119,7 @@ fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
             || parse_service_account(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
 }
 
-/// The seats of the server: one pool for reads, one for writes.
+/// The seats of the server: one pool for reads and one for writes.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
     reads: SeatPool,
@@ -178,7 +180,7 @@ impl SeatPool {
 pub(crate) struct Seat {
     control: Arc<FlowControl>,
     is_read: bool,
-    /// `None` for an exempt request.
+    /// The flow that the seat belongs to; `None` for an exempt request.
     flow: Option<FlowId>,
 }
 
@@ -294,7 +296,7 @@ impl FlowControl {
         all
     }
 
-    /// Calls `show` with the flows of the highest `rank`, except those of rank zero.
+    /// Calls `show` with the flows that have the highest `rank`, except those of rank zero.
     pub(crate) fn for_top_flows<R: Ord + Default>(
         &self,
         is_read: bool,

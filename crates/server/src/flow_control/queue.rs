@@ -30,7 +30,7 @@ impl PriorityLevel {
 /// Share of a priority level in the seats and in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeatShare {
-    /// Seats that other levels leave free for this one.
+    /// Number of seats that other levels leave free for this level.
     pub(crate) reserved: usize,
     /// Maximum number of seats that the level uses.
     pub(crate) max: usize,
@@ -46,7 +46,7 @@ pub(crate) struct FlowId(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
-/// Why a request got no seat.
+/// The reason why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
     /// Too many requests of the flow, or of all flows, are waiting.
@@ -70,7 +70,7 @@ impl RejectReason {
 pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
     pub(crate) ticket: Ticket,
-    /// The last request of the longest queue, which was evicted to make room.
+    /// The last request of the longest queue, if it was evicted because the queues were full.
     pub(crate) evicted: Option<T>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct FairQueue<T> {
     in_use: usize,
     levels: [LevelState; 3],
     flows: Vec<FlowState<T>>,
-    /// Unused indices of `flows`.
+    /// Indices of `flows` that can be reused.
     vacant: Vec<usize>,
     /// Number of flows without seats and waiting requests, kept for the next request of the same user.
     idle: usize,
@@ -108,7 +108,7 @@ struct FlowState<T> {
     seats: usize,
     seats_max: usize,
     waiting: BTreeMap<Ticket, T>,
-    /// Requests that were queued since the flow was created; `rejected` counts those that got no seat.
+    /// Number of requests that were queued since the flow was created; `rejected` counts those that got no seat.
     queued: u64,
     rejected: u64,
 }
@@ -128,7 +128,7 @@ pub(crate) struct FlowMetrics<'a> {
 const IDLE_FLOWS_MAX: usize = 8_192;
 
 impl<T> FairQueue<T> {
-    /// The sum of the reserves must not exceed the number of seats.
+    /// Creates the queue. The sum of the reserves must not exceed the number of seats.
     pub(crate) fn new(seats: usize, shares: [SeatShare; 3], waiting_max: usize) -> Self {
         debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
         let level = |share| LevelState {

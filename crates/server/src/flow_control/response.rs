@@ -21,21 +21,21 @@ use super::BodyError;
 use super::{UsageKind, UsageLease, UsageTracker};
 use crate::request::TrustLevel;
 
-/// A larger piece of a response is sent in chunks, so that HTTP/2 buffers at most one of them for each stream.
+/// Size of the chunks in which a larger part of a response is sent, so that HTTP/2 buffers at most one chunk for
+/// each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// A piece up to this size is sent in one frame.
+/// A part of a response up to this size is sent in one frame.
 const UNCHUNKED_BYTES_MAX: usize = 4 << 10;
 
-/// The end of a larger piece is a chunk of its own: it is sent only when the client has received everything
-/// before it.
+/// Size of the last chunk of a larger part: it is sent only when the client has received everything before it.
 const TAIL_BYTES: usize = 1 << 10;
 
-/// Minimum average rate at which a client must read a response after the first minute. Watches and logs have
-/// none.
+/// Minimum average rate at which a client must read a response after the first minute. Watches and logs have no
+/// minimum.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Time that a client has to read a small response: any client that reads at all needs far less.
+/// Timeout for reading a small response: any client that reads at all needs far less.
 const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
@@ -46,22 +46,22 @@ tokio::task_local! {
 #[derive(Debug, Default)]
 struct StreamState {
     is_sending: AtomicBool,
-    /// The source has nothing to send, for example a watch without events.
+    /// Whether the source has nothing to send, for example a watch without events.
     is_idle: AtomicBool,
-    /// The response is small: its client has less time to read it.
+    /// Whether the response is small, so that its client has less time to read it.
     is_small: AtomicBool,
     /// Number of frames that were handed to HTTP/2.
     frames: AtomicU32,
 }
 
-/// Usage that a response holds until it is sent.
+/// Usage that is charged for a response until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCharges {
     pub(crate) charge: Option<UsageLease>,
-    /// The response fits into the initial window of any client.
+    /// Whether the response fits into the initial flow control window of any client.
     pub(crate) is_small: bool,
     pub(crate) connection_kib: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Charges the large pieces of a streamed response to its user as they are sent.
+    /// Charges the large parts of a streamed response to its user as they are sent.
     pub(crate) meter: Option<ResponseMeter>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ResponseMeter {
 }
 
 impl ResponseMeter {
-    /// Returns `None` if too many bytes to this user are unsent already.
+    /// Charges `bytes` to the user. Returns `None` if too many bytes to this user are unsent already.
     pub(crate) fn charge(&self, bytes: usize) -> Option<UsageLease> {
         self.usage.acquire(&self.user, self.trust, UsageKind::ResponseBytes, bytes)
     }
@@ -84,7 +84,7 @@ impl ResponseMeter {
 #[derive(Debug)]
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// The rest of a piece that is sent in chunks.
+    /// The unsent rest of a part that is sent in chunks.
     rest: Bytes,
     charges: ResponseCharges,
     stream: Option<Arc<StreamState>>,
@@ -92,7 +92,7 @@ pub(crate) struct SendingBody<B> {
     send_rate: Option<SendRate>,
 }
 
-/// Minimum rate check of a response that is not a stream.
+/// Checks the minimum rate of a response that is not a stream.
 #[derive(Debug)]
 struct SendRate {
     began: Instant,
@@ -101,8 +101,8 @@ struct SendRate {
 }
 
 impl<B> SendingBody<B> {
-    /// `is_chunked` is false for an in-process client. `patience` is the time for the first bytes; `None` for
-    /// watches and other streams.
+    /// Creates the body. `is_chunked` is false for an in-process client. `patience` is the timeout for the first
+    /// bytes; `None` for watches and other streams.
     pub(crate) fn new(body: B, holds: ResponseCharges, is_chunked: bool, patience: Option<Duration>) -> Self {
         let stream = STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {

@@ -10,14 +10,14 @@ use crate::request::TrustLevel;
 pub(crate) enum UsageKind {
     /// Number of request bodies that have not arrived completely.
     Bodies,
-    /// Bytes of large request bodies, until the end of the request.
+    /// Bytes of large request bodies, counted until the end of the request.
     BodyBytes,
     /// Bytes of large responses that wait to be sent.
     ResponseBytes,
     /// Number of small responses that wait to be sent.
     SmallResponses,
     Watches,
-    /// Logs, exec sessions and forwarded connections, which agents serve.
+    /// Number of logs, exec sessions and forwarded connections, which agents serve.
     AgentStreams,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct UsageTracker {
 
 #[derive(Debug, Default)]
 struct UsageTable {
-    /// Users without any usage are removed.
+    /// Usage by user. Users without any usage are removed.
     by_user: HashMap<Arc<str>, [usize; USAGE_KINDS]>,
     all: [usize; USAGE_KINDS],
 }
@@ -58,7 +58,7 @@ pub(crate) struct UsageLease {
 }
 
 impl UsageTracker {
-    /// Takes one limit for each kind of usage, in the order of [`UsageKind`].
+    /// Creates the tracker with one limit for each kind of usage, in the order of [`UsageKind`].
     pub(crate) fn new(bounds: [UsageLimit; USAGE_KINDS]) -> Self {
         Self { limits: bounds, table: Mutex::default() }
     }
@@ -98,7 +98,7 @@ impl UsageTracker {
         Some(UsageLease { usage: self.clone(), user, kind: what, amount })
     }
 
-    /// Usage of all users together.
+    /// Total usage of all users.
     #[cfg(test)]
     pub(crate) fn total(&self, what: UsageKind) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]

@@ -307,7 +307,7 @@ pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error:
     ApiError::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
 }
 
-/// Upstream: `LogLocation`, and `ValidatePodLogOptions`.
+/// Path of a log request on the agent. Upstream: `LogLocation`, and `ValidatePodLogOptions`.
 fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
     let query = &asked.query;
     let container = container_name(pod, query.get("container"))?;
@@ -358,7 +358,8 @@ fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
     Ok(agent_path("containerLogs", pod, Some(&container), &options.finish()))
 }
 
-/// Upstream: `streamLocation`, `PortForwardLocation`.
+/// Path of an exec, attach or port-forward request on the agent. Upstream: `streamLocation`,
+/// `PortForwardLocation`.
 fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, ApiError> {
     let query = &asked.query;
     let container = match what {
@@ -389,7 +390,7 @@ fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, Ap
     Ok(agent_path(at, pod, container.as_deref(), &options.finish()))
 }
 
-/// Path on the agent. Names of stored objects are validated, so that nothing needs to be escaped.
+/// Path of a request on the agent. Names of stored objects are validated, so that nothing needs to be escaped.
 fn agent_path(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
     let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
     let container = container.map(|it| format!("/{it}")).unwrap_or_default();

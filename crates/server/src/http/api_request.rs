@@ -27,15 +27,15 @@ pub(super) struct ApiRequest {
     pub(super) upgrade: Option<ClientUpgrade>,
     pub(super) accept: String,
     pub(super) if_none_match: String,
-    /// The content type without its parameters, or empty.
+    /// The content type of the request without its parameters, or empty.
     pub(super) media_type: String,
     /// The address of the client.
     pub(super) source: Option<IpAddr>,
-    /// All headers, for a request that an agent serves.
+    /// All headers of a request that an agent serves.
     pub(super) headers: HeaderMap,
-    /// Repeats the authorization of a watch, or of a stream that an agent serves, while it lasts.
+    /// Repeats the authorization of a watch, or of a stream that an agent serves, while the response lasts.
     pub(super) reauthorization: Option<Reauthorization>,
-    /// The user to whom a watch or a stream is charged, if it is not the user of the request.
+    /// The user that a watch or a stream is charged to, if it is not the user of the request.
     pub(super) charged: Option<User>,
     pub(super) body: Bytes,
 }

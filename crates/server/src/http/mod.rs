@@ -29,7 +29,7 @@ use crate::debug_explain::ExplainProvider;
 use crate::limits::ServerLimits;
 use crate::registry::Registry;
 
-/// A response with the usage it holds until it is sent.
+/// A response with the usage that is charged for it until it is sent.
 pub(crate) type OutgoingResponse =
     hyper::Response<crate::flow_control::response::SendingBody<reply::ApiResponseBody>>;
 
@@ -40,7 +40,7 @@ pub(crate) struct Api {
     pub(crate) limits: Arc<ServerLimits>,
     pub(crate) audit: Option<Arc<AuditLog>>,
     pub(crate) explain_provider: Option<ExplainProvider>,
-    /// `None` if there are no agents: requests for pod logs, exec and proxy then fail.
+    /// Client of the node agents. `None` if there are no agents: requests for pod logs, exec and proxy then fail.
     pub(crate) agents: Option<Arc<AgentClient>>,
     pub(crate) stop: CancellationToken,
 }

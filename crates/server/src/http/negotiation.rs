@@ -14,7 +14,7 @@ use crate::kinds::Kind;
 use crate::storage::ListMeta;
 use crate::unstructured;
 
-/// Size of the chunks in which a list is encoded: it is never in memory as a whole, and each chunk is worth a
+/// Size of the chunks in which a list is encoded, so that it is never in memory as a whole. Each chunk is one
 /// system call.
 const LIST_CHUNK_BYTES: usize = 64 << 10;
 
@@ -61,7 +61,7 @@ fn yaml_options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// Representation of objects that a client asks for in its Accept header.
+/// The representation of objects that a client requests in its Accept header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     Whole,
@@ -72,7 +72,7 @@ pub(crate) enum Representation {
 /// Versions of `Table`, which differ only in the version itself.
 const TABLE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The object that each row of a table has besides its cells. Upstream: `IncludeObjectPolicy`.
+/// Which part of the object each row of a table contains besides its cells. Upstream: `IncludeObjectPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     Nothing,

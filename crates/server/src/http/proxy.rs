@@ -24,10 +24,10 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, list_at, str_at};
 use crate::{agents, headers};
 
-/// Timeout for the response headers. It is long because the backend may let a client wait (long polling).
+/// Timeout for the response headers. It is long because the backend may use long polling.
 const PROXY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Response header by which an agent marks a response as the backend's and not its own.
+/// Response header by which an agent marks a response of the backend, as opposed to its own.
 const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Paths under which an agent forwards requests.
@@ -55,7 +55,7 @@ struct ProxyName<'a> {
 }
 
 impl<'a> ProxyName<'a> {
-    /// Upstream: `SplitSchemeNamePort`.
+    /// Parses the name in a proxy URL. Upstream: `SplitSchemeNamePort`.
     fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts[..] {
@@ -75,7 +75,7 @@ impl<'a> ProxyName<'a> {
 
 /// The agent to send a proxy request to, and the path there.
 struct ProxyRoute {
-    /// The object that determines the node, for error messages.
+    /// The object that determines the node; error messages name it.
     target: RequestTarget,
     stored: Value,
     node: String,
@@ -172,7 +172,8 @@ impl Api {
         Ok(response)
     }
 
-    /// Routes to a port of the node; to the agent itself without a port or with the agent's own.
+    /// Routes to a port of the node. Without a port, or with the agent's own, the request goes to the agent
+    /// itself.
     fn route_to_node(&self, by: RequestTarget, id: &ProxyName<'_>) -> Result<ProxyRoute, ApiError> {
         let stored = unstructured::parse_stored(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
@@ -248,7 +249,7 @@ fn route_to_pod(by: RequestTarget, stored: Value, scheme: &str, port: u16) -> Pr
     ProxyRoute { node: str_at(&stored, "spec.nodeName").to_owned(), target: by, stored, agent_path: at }
 }
 
-/// Returns the port with this number or name; without one, the first port of the pod.
+/// Returns the port with the number or name in the URL; without one, the first port of the pod.
 fn pod_port(pod: &Value, id: &ProxyName<'_>) -> Option<u16> {
     let containers = list_at(&pod["spec"], "containers").iter();
     let mut ports = containers.flat_map(|it| list_at(it, "ports"));

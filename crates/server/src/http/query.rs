@@ -17,11 +17,11 @@ use crate::storage::{Continue, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
 use crate::validation::FieldError;
 
-/// The parameters of a request.
+/// The query parameters of a request.
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
-/// Write options of a query, with their validation errors.
+/// Write options of a request, with their validation errors.
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) field_validation: FieldValidation,
@@ -34,7 +34,7 @@ impl RequestQuery {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// Returns the first value of the parameter, or "" if it is absent.
+    /// Returns the first value of a parameter, or "" if it is absent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
@@ -43,7 +43,7 @@ impl RequestQuery {
         self.0.iter().any(|(it, _)| it == name)
     }
 
-    /// Returns the first value of the parameter, which may be empty.
+    /// Returns the first value of a parameter, which may be empty; `None` if it is absent.
     pub(super) fn first_value(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
@@ -60,7 +60,7 @@ impl RequestQuery {
         self.first_value(name).map(is_true)
     }
 
-    /// Parses the parameter as a number, if it is set.
+    /// Parses a parameter as a number, if it is set.
     pub(super) fn parse_number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
@@ -73,7 +73,7 @@ impl RequestQuery {
         }
     }
 
-    /// Returns the client's `timeout`, if it is set: the deadline of the request.
+    /// Returns the parameter `timeout`, if it is set: the deadline that the client requests.
     pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -277,8 +277,8 @@ fn quote_values(values: &[&str]) -> String {
     values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads delete options from the body, or from the query if there is none. Also returns whether they ask for a
-/// dry run.
+/// Decodes delete options from the body, or from the query if there is no body. Also returns whether they request
+/// a dry run.
 pub(super) fn delete_options(
     query: &RequestQuery,
     body: Option<&Value>,

@@ -99,8 +99,8 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     ApiResponse::from_parts(parts, Either::Left(Full::new(body)))
 }
 
-/// The response to a HEAD. hyper omits the body over HTTP/1.1, but would send it over HTTP/2, which is a
-/// protocol error.
+/// Removes the body for the response to a HEAD. hyper omits the body over HTTP/1.1, but would send it over
+/// HTTP/2, which is a protocol error.
 fn without_body(response: ApiResponse) -> ApiResponse {
     let (mut parts, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -149,7 +149,7 @@ pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse
     full_response(code, TEXT_PLAIN, Bytes::from_static(text.as_bytes()))
 }
 
-/// A static document, or 304 if the client has it already (`If-None-Match`).
+/// The response with a static document, or 304 if the client has it already (`If-None-Match`).
 pub(super) fn document_response(document: &StaticDocument, if_none_match: &str) -> ApiResponse {
     let etag = format!("\"{}\"", document.hash);
     let has_it = if_none_match.split(',').any(|it| it.trim() == etag);

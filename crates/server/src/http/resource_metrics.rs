@@ -21,7 +21,7 @@ use crate::selector::ObjectSelector;
 use crate::storage::{ListMeta, ListPage};
 use crate::unstructured::{self, list_at};
 
-/// Maximum number of agents that are queried concurrently. At 10 ms each, 5,000 take a second.
+/// Maximum number of agents that are queried concurrently. At 10 ms for each agent, 5,000 take a second.
 const CONCURRENT_AGENTS_MAX: usize = 50;
 
 /// Timeout for one node; a node that does not respond is left out of the list.
@@ -87,7 +87,7 @@ impl Api {
     }
 }
 
-/// Builds the metrics object. Returns `None` if the agent has no rate yet: that takes two samples.
+/// Builds the metrics object. Returns `None` if the agent has no CPU rate yet, which takes two samples.
 fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
     let meta = &object["metadata"];
     let mut metadata = json!({"name": meta["name"]});
@@ -122,7 +122,7 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
 /// Nominal sampling window of the CPU rate, which is the agent's sampling interval.
 const SAMPLING_WINDOW: &str = "10s";
 
-/// Usage in the units of metrics-server: CPU in nanocores, memory in KiB.
+/// Formats usage in the units of metrics-server: CPU in nanocores, memory in KiB.
 fn usage_quantities(of: &Value) -> Option<Value> {
     let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
     let memory = of["memory"]["workingSetBytes"].as_u64()?;

@@ -7,7 +7,7 @@ use crate::kinds::{Kind, KindRegistry};
 use crate::request::{RequestTarget, path_segments};
 use crate::subresource::Subresource;
 
-/// The endpoint that a path selects.
+/// The endpoint that the path of a request selects.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// `/`: the list of paths.

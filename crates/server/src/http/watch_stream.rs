@@ -43,26 +43,26 @@ pub(crate) struct WatchOptions {
     pub(crate) from: WatchStart,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
-    /// Repeats the authorization while the watch lasts.
+    /// Repeats the authorization of the client while the watch lasts.
     pub(crate) reauthorization: Option<Reauthorization>,
 }
 
-/// Where a watch starts.
+/// The state or revision from which a watch starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// All existing objects as `ADDED` events, then the changes. `sends_initial_events_end` adds the bookmark
-    /// that marks the end of the initial events (WatchList).
+    /// The watch starts with all existing objects as `ADDED` events, then sends the changes.
+    /// `sends_initial_events_end` adds the bookmark that marks the end of the initial events (WatchList).
     State {
         sends_initial_events_end: bool,
     },
-    /// The changes after this revision.
+    /// The watch sends the changes after this revision.
     After(Revision),
     Now,
 }
 
 /// Returns the frames of a watch. The stream ends at the timeout, when the server stops, or when the watch has
-/// fallen behind the history. Events are encoded as the client reads them, so that a slow client holds up
-/// nobody; once the history no longer reaches back far enough, it gets a 410 and must list again.
+/// fallen behind the history. Events are encoded as the client reads them, so that a slow client delays no other;
+/// once the history no longer reaches back far enough, it gets a 410 and must list again.
 pub(crate) fn watch_frames(
     registry: Arc<Registry>,
     options: WatchOptions,
@@ -79,11 +79,11 @@ struct WatchStream {
     subscription: Subscription,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Instant,
-    /// Time of the next bookmark, and of the last one before the end, if the client asks for bookmarks.
+    /// Time of the next bookmark or of the last one before the end; `None` if the client requests no bookmarks.
     bookmark_at: Option<Instant>,
     final_bookmark_at: Option<Instant>,
     reauthorize_at: Option<Instant>,
-    /// Fires at the earliest of these times.
+    /// Timer that fires at the earliest of these times.
     timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
     is_stopping: bool,
@@ -93,13 +93,13 @@ struct WatchStream {
 
 enum WatchProgress {
     Begin,
-    /// The state at `revision` is being sent; records from the key `start` on are still to come.
+    /// The initial state at `revision` is being sent; objects from the key `start` on have not been sent yet.
     State {
         start: String,
         revision: Revision,
         say_end: bool,
     },
-    /// Everything up to this revision has been sent.
+    /// All changes up to this revision have been sent.
     SentUpTo(Revision),
     End,
 }
@@ -207,7 +207,7 @@ impl WatchStream {
         due.fold(self.deadline, Instant::min)
     }
 
-    /// Handles the timers that have expired. Returns `Some` if the watch ends, with its last frame.
+    /// Handles the timers that have expired. If the watch ends, returns `Some` with its last frame.
     fn handle_timers(&mut self, now: Instant) -> Option<Option<Bytes>> {
         if self.deadline <= now {
             return Some(None);

@@ -27,10 +27,9 @@ use crate::headers;
 /// Maximum number of bytes of a client's message: a watch client sends only pings and the close frame.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Sends `events`, lines of JSON, as text messages until they end or the client disconnects. The first offered
-/// subprotocol is confirmed; it has no effect. Upstream: `WatchServer.HandleWS`.
-/// Rule: as over HTTP, large unsent pieces are charged to the user, and the watch ends when the limit is
-/// exceeded.
+/// Sends `events`, lines of JSON, as text messages until they end or the client disconnects. The server confirms
+/// the first offered subprotocol, which has no effect. Upstream: `WatchServer.HandleWS`. Rule: as over HTTP,
+/// large unsent parts are charged to the user, and the watch ends when the limit is exceeded.
 pub(super) fn serve_watch(
     upgrade: &ClientUpgrade,
     events: BoxStream<'static, Bytes>,

@@ -11,7 +11,7 @@ use crate::{conversion, defaulting, table_printer, validation};
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The defaults of a row.
+/// The default values of a row in the table of kinds.
 const DEFAULT_KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -50,7 +50,7 @@ const DEFAULT_KIND: Kind = Kind {
     row_condition: |_| None,
 };
 
-/// A subresource with a body of another kind, which is created and not stored.
+/// Defines a subresource with a body of another kind, which is created and not stored.
 const fn create_subresource(
     name: &'static str,
     subresource: Subresource,
@@ -69,7 +69,7 @@ const fn create_subresource(
     }
 }
 
-/// A subresource that only the node's agent can serve.
+/// Defines a subresource that only the node's agent can serve.
 const fn agent_subresource(
     name: &'static str,
     body: Option<(&'static str, &'static str, &'static str)>,
@@ -87,7 +87,7 @@ const fn agent_subresource(
     }
 }
 
-/// A subresource that updates some fields of the object itself.
+/// Defines a subresource that updates some fields of the object itself.
 const fn field_subresource(
     name: &'static str,
     subresource: Subresource,

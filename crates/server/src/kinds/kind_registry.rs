@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use super::{KINDS, Kind, served_kinds};
 
-/// The kinds that a server serves. Kinds are looked up here and not in a static table, so that a server can add
-/// kinds while it runs.
+/// The kinds that a server serves. Kinds are looked up in this registry and not in a static table, so that a
+/// server can add kinds while it runs.
 #[derive(Debug)]
 pub(crate) struct KindRegistry {
     /// Kinds that can be written.
     writable: Vec<&'static Kind>,
     /// Kinds that can be read, in the order of discovery.
     served: Vec<&'static Kind>,
-    /// By group, version and plural.
+    /// The kinds by group, version and plural.
     by_resource: HashMap<(&'static str, &'static str, &'static str), &'static Kind>,
 }
 

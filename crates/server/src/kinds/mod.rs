@@ -1,4 +1,4 @@
-//! Kinds: all that is special about a kind is in its row; other modules do not compare kinds by name.
+//! Kinds: everything that is special about a kind is in its row; other modules do not compare kinds by name.
 //!
 //! `builtin` has the rows, [`KindRegistry`] looks them up, `strategy` sets server-owned fields.
 
@@ -25,13 +25,13 @@ use crate::unstructured;
 /// One row of the kind table: a resource as the server serves it.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// Empty for the core group.
+    /// API group of the kind; empty for the core group.
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) short_names: &'static [&'static str],
-    /// Categories, for example `all` for `kubectl get all`.
+    /// Categories of the kind, for example `all` for `kubectl get all`.
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
     pub(crate) verbs: &'static [&'static str],
@@ -41,66 +41,66 @@ pub(crate) struct Kind {
     /// Fields that an update of the whole object resets to their stored value, besides a status that is a
     /// subresource.
     pub(crate) update_reset_fields: &'static [FieldPath],
-    /// Fields that an update of the status resets to their stored value. It may only change `metadata` and
-    /// `status` in any case.
+    /// Fields that an update of the status resets to their stored value. Such an update may only change
+    /// `metadata` and `status` in any case.
     pub(crate) status_update_reset_fields: &'static [FieldPath],
-    /// `metadata.generation` counts the changes of these fields; `None` if the kind has no generation.
+    /// Fields whose changes increment `metadata.generation`; `None` if the kind has no generation.
     pub(crate) generation_fields: Option<&'static [&'static str]>,
     /// Sets server-owned fields of the kind from the stored object, which is `None` on create, and the
     /// subresource that is written. Upstream: `PrepareForCreate` and `PrepareForUpdate`.
     pub(crate) prepare: fn(&mut Value, Option<&Value>, Subresource),
-    /// A PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
+    /// Whether a PUT creates an absent object. Upstream: `AllowCreateOnUpdate`.
     pub(crate) allows_create_on_update: bool,
-    /// A PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, negated.
+    /// Whether a PUT must have a resourceVersion. Upstream: `AllowUnconditionalUpdate`, negated.
     pub(crate) requires_resource_version: bool,
-    /// A delete has a grace period, in which the node stops the pod.
+    /// Whether a delete has a grace period, in which the node stops the pod.
     pub(crate) deletes_gracefully: bool,
-    /// Has `spec.finalizers`, which delay the deletion until the namespace is empty.
+    /// Whether the kind has `spec.finalizers`, which delay the deletion until the namespace is empty.
     pub(crate) has_spec_finalizers: bool,
-    /// Objects of the kind may be owners, so that a delete may have a propagation policy.
+    /// Whether objects of the kind may be owners, so that a delete may have a propagation policy.
     pub(crate) can_own_objects: bool,
-    /// A delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
+    /// Whether a delete returns the deleted object instead of a `Status`. Upstream: `ReturnDeletedObject`.
     pub(crate) returns_deleted_object: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) selectable_fields: &'static [&'static str],
-    /// Admission plugins that concern the kind.
+    /// Admission plugins that run for writes of the kind.
     pub(crate) admission_plugins: &'static [AdmissionPlugin],
-    /// Conversion to the storage version, if the kind is another version.
+    /// Conversion to the storage version, if this is not the storage version itself.
     pub(crate) conversion: Option<&'static Conversion>,
-    /// Set if objects of the kind are never stored: the action of a create.
+    /// The action of a create, if objects of the kind are never stored.
     pub(crate) virtual_create: Option<VirtualCreate>,
-    /// Set for a kind of `metrics.k8s.io`, whose objects are read from the agents.
+    /// The measured objects, if the kind belongs to `metrics.k8s.io` and is read from the agents.
     pub(crate) metered_resource: Option<MeteredResource>,
-    /// Set if the kind is read-only: the error message of a write.
+    /// The error message of a write, if the kind is read-only.
     pub(crate) read_only: Option<&'static str>,
-    /// Time to live after the last write.
+    /// Time to live of an object after its last write, in seconds.
     pub(crate) ttl_s: Option<u64>,
-    /// Rule for the names of its objects.
+    /// Rule for the names of the kind's objects.
     pub(crate) name_rule: names::NameRule,
-    /// Metadata is validated only if the rest of the object is valid, and any finalizer is accepted, as
+    /// Whether metadata is validated only if the rest of the object is valid, and any finalizer is accepted, as
     /// upstream does for this kind.
     pub(crate) validates_metadata_last: bool,
-    /// Deprecation warning of every request for the kind.
+    /// Deprecation warning that is sent with every response for the kind.
     pub(crate) deprecated: Option<&'static str>,
     pub(crate) apply_defaults: fn(&mut Value),
-    /// Validates everything but the metadata.
+    /// Validates an object except for its metadata.
     pub(crate) validate: fn(&ValidatedWrite, &mut FieldErrors),
-    /// Warnings about an object that is valid.
+    /// Warnings about a valid object.
     pub(crate) warnings: fn(&ValidatedWrite) -> Vec<String>,
-    /// Columns of `kubectl get`.
+    /// Table columns of the kind, for `kubectl get`.
     pub(crate) columns: &'static [Column],
-    /// Condition of a table row.
+    /// Condition of the table row for an object.
     pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
-/// How `status` may be written.
+/// The requests through which `status` may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusPolicy {
     /// The kind has no status, or the status is an ordinary field.
     NoSubresource,
-    /// Only through `/status`. A new object has this JSON as its status.
+    /// The status is written only through `/status`. A new object has this JSON as its status.
     SubresourceOnly(&'static str),
-    /// Through `/status` and on create: a node registers with its status.
+    /// The status is written through `/status` and on create: a node registers with its status.
     SubresourceAndCreate,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct SubresourceSpec {
 /// Field names from the root of an object to one of its fields.
 pub(crate) type FieldPath = &'static [&'static str];
 
-/// A create that stores no object of its kind; handled by `http::subresources`.
+/// A create that stores no object of its kind. `http::subresources` handles it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VirtualCreate {
     Binding,
@@ -145,7 +145,7 @@ pub(crate) enum MeteredResource {
     Pods,
 }
 
-/// Admission plugins that concern some kinds only. `NamespaceLifecycle` and `ResourceQuota` concern every kind.
+/// Admission plugins that run for some kinds only. `NamespaceLifecycle` and `ResourceQuota` run for every kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionPlugin {
     LimitRanger,
@@ -163,15 +163,15 @@ pub(crate) enum AdmissionPlugin {
     PodSecurity(PodSecuritySubject),
 }
 
-/// What Pod Security evaluates in an object.
+/// The part of an object that Pod Security evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodSecuritySubject {
     /// A namespace, whose labels select the policy.
     Namespace,
-    /// A pod: enforced, audited and warned about.
+    /// A pod, for which the policy is enforced, audited and warned about.
     Pod,
-    /// An object with a pod template at this JSON pointer: audited and warned about, but not enforced, since
-    /// the pods made from it are.
+    /// An object with a pod template at this JSON pointer. Its violations are audited and warned about, but the
+    /// policy is enforced only on the pods made from it.
     Template(&'static str),
 }
 
@@ -250,12 +250,12 @@ impl Kind {
         GroupVersionKind { group: self.group, version: self.version, kind: self.kind }
     }
 
-    /// `apps/v1`, or `v1` in the core group.
+    /// API version of the kind: `apps/v1`, or `v1` in the core group.
     pub(crate) fn api_version(&self) -> String {
         group_version(self.group, self.version)
     }
 
-    /// `daemonsets.apps`: how errors and the store name the resource.
+    /// Resource name as in errors and in the store: `daemonsets.apps`.
     pub(crate) fn resource(&self) -> String {
         qualified_resource(self.plural, self.group)
     }
@@ -385,7 +385,7 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// `daemonsets.apps`, or only the name in the core group.
+/// Joins resource and group: `daemonsets.apps`, or only the resource in the core group.
 pub(crate) fn qualified_resource(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -1,4 +1,4 @@
-//! Resets fields that an update may not change to their stored value. Upstream: `GetResetFields`.
+//! Resets the fields that an update may not change to their stored value. Upstream: `GetResetFields`.
 
 use serde_json::{Map, Value};
 

@@ -57,7 +57,7 @@ impl Kind {
 
 pub(super) fn no_strategy(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
-/// A new namespace gets the finalizer `kubernetes`, which is removed once the namespace is empty.
+/// Gives a new namespace the finalizer `kubernetes`, which is removed once the namespace is empty.
 pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
@@ -69,7 +69,7 @@ pub(super) fn prepare_namespace(new: &mut Value, old: Option<&Value>, _: Subreso
     map_at_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// The QoS class of a pod is set when it is created; a status that leaves it out keeps it.
+/// Sets the QoS class of a new pod. An update of the status that omits it keeps it.
 pub(super) fn prepare_pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return set_initial_pod_status(new) };
     if subresource != Subresource::Status {
@@ -101,8 +101,8 @@ fn set_initial_pod_status(pod: &mut Value) {
     resources::merge_match_label_keys(pod);
 }
 
-/// The annotation of a DaemonSet with the template generation of the old API. Every change of the template
-/// increments it and nothing else does: controllers distinguish old pods from new ones by it.
+/// Maintains the annotation of a DaemonSet with the template generation of the old API. Every change of the
+/// template increments it and nothing else does: controllers distinguish old pods from new ones by it.
 pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())

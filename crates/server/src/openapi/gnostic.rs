@@ -1,5 +1,5 @@
 //! Encodes the OpenAPI v2 document as protobuf (gnostic's `openapi.v2`), the only encoding that kubectl up to
-//! 1.28 reads. A `oneof` message is written with the one field that is used here.
+//! 1.28 reads. Of a `oneof` message, only the one field that this document uses is written.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The OpenAPI documents, built from the tables of kinds and types on first use and kept as bytes.
 //!
 //! kubectl up to 1.28 reads version 2, as protobuf only; later ones read version 3, with one document for each
-//! group and version. `kubectl explain` prints the descriptions, and `kubectl apply` derives from the document
-//! what it may send.
+//! group and version. `kubectl explain` prints the descriptions, and `kubectl apply` reads from the document
+//! which patch types and parameters it may send.
 
 mod gnostic;
 mod paths;
@@ -52,7 +52,7 @@ pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticD
     V3_DOCUMENTS.get(&api_root(group, version))
 }
 
-/// The documents by path, for example `apis/apps/v1`.
+/// The OpenAPI v3 documents by path, for example `apis/apps/v1`.
 static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(|| {
     let documents = group_versions().into_iter().map(|(group, version)| {
         let kinds: Vec<&Kind> =
@@ -100,7 +100,7 @@ fn schemas(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     schemas.into_schemas()
 }
 
-/// `api/v1` or `apis/apps/v1`.
+/// Path of a group version: `api/v1` or `apis/apps/v1`.
 fn api_root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }

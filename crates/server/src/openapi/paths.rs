@@ -9,7 +9,7 @@ use crate::types;
 const BODY_MEDIA_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// kubectl reads from these which patch types the server supports.
+/// Media types of patches, from which kubectl reads which patch types the server supports.
 const PATCH_MEDIA_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -30,8 +30,8 @@ const LIST_PARAMETERS: &[(&str, &str)] = &[
     ("watch", "boolean"),
 ];
 
-/// kubectl reads from `fieldValidation` that the server validates fields, and from `dryRun` that it supports
-/// dry runs.
+/// Query parameters of writes. kubectl reads from `fieldValidation` that the server validates fields, and from
+/// `dryRun` that it supports dry runs.
 const WRITE_PARAMETERS: &[(&str, &str)] =
     &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
 
@@ -58,11 +58,11 @@ struct PathsBuilder {
     paths: Map<String, Value>,
 }
 
-/// One verb on one path.
+/// One operation: a verb on a path.
 struct OpenApiOperation<'a> {
     kind: &'a Kind,
     method: &'a str,
-    /// The `x-kubernetes-action`, mostly the verb of authorization.
+    /// The `x-kubernetes-action` of the operation, mostly the verb of authorization.
     action: &'a str,
     id: String,
     parameters: &'a [(&'a str, &'a str)],
@@ -240,7 +240,8 @@ fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     with_parameters(value, parameters)
 }
 
-/// An empty list is omitted: a client that serializes the document again would drop it.
+/// Adds the parameters to an operation or path. An empty list is omitted, because a client that serializes the
+/// document again would drop it.
 fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
@@ -263,7 +264,7 @@ fn parameter(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Valu
     value
 }
 
-/// Name of the schema of a kind, if it has one.
+/// Name of the schema for a kind, if it has one.
 fn schema_name((group, version, kind): (&str, &str, &str)) -> Option<String> {
     types::find_type(group, version, kind).map(|it| it.name.to_owned())
 }
@@ -275,7 +276,7 @@ fn operation_tag(kind: &Kind) -> String {
     format!("{}_{}", lower_camel_case(group), kind.version)
 }
 
-/// `rbac.authorization` becomes `RbacAuthorization`.
+/// Converts dotted words to upper camel case: `rbac.authorization` becomes `RbacAuthorization`.
 fn upper_camel_case(words: &str) -> String {
     let word = |it: &str| it.get(..1).map(|first| first.to_uppercase() + &it[1..]).unwrap_or_default();
     words.split(['.', '-']).map(word).collect()

@@ -32,7 +32,7 @@ impl Schemas {
         }
     }
 
-    /// Adds a kind, and its list if it can be listed.
+    /// Adds the schema of a kind, and that of its list if the kind can be listed.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.add(kind.group, kind.version, kind.kind);
         let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
@@ -204,7 +204,7 @@ impl Schemas {
     }
 }
 
-/// Go's zero value as an OpenAPI default, for the shapes that have one there.
+/// Go's zero value as the OpenAPI default of a shape, if upstream has one for it.
 fn zero_default(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),

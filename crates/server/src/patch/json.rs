@@ -12,11 +12,11 @@ pub(super) const OPERATIONS_MAX: usize = 10_000;
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Maximum nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No real
-/// object is a tenth as deep, and code that walks an object recurses.
+/// Maximum nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No
+/// real object is a tenth as deep, and code that walks an object is recursive.
 const DEPTH_MAX: usize = 1_000;
 
-/// The patch cannot be applied to the object. Upstream gives its clients no details.
+/// The error for a patch that cannot be applied to the object. Upstream gives its clients no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatchDoesNotApply;
 
@@ -27,7 +27,7 @@ pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Resu
 
 struct PatchLimits {
     copied_bytes: usize,
-    /// Estimated memory of the copies, which can be a hundred times their bytes.
+    /// Estimated memory of the copied values, which can be a hundred times their bytes in JSON.
     copied_values_bytes: usize,
     depth: usize,
 }

@@ -36,7 +36,7 @@ impl PatchType {
         }
     }
 
-    /// Only an apply requires a field manager, and only an apply may be forced.
+    /// Checks the options of a patch: only an apply requires a field manager, and only an apply may be forced.
     pub(crate) fn validate_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {

@@ -20,7 +20,7 @@ pub(super) enum StrategicPatchError {
     /// The patch violates the patch format.
     Malformed(&'static str),
     ListOfLists,
-    /// Errors without a type upstream, which are passed on to the client.
+    /// An error without a type upstream, whose message is passed on to the client.
     Other(String),
 }
 
@@ -108,7 +108,7 @@ fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchErr
     StrategicPatchError::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
-/// Applies `$retainKeys`, which lists every field that may stay, and so every field that the patch may set.
+/// Applies `$retainKeys`, which lists all fields that may stay in the object; the patch may set no others.
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
@@ -126,7 +126,7 @@ fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Resul
     Ok(())
 }
 
-/// Merges the lists whose order the patch sets, and removes them from the patch.
+/// Merges the lists for which the patch sets an element order, and removes them from the patch.
 fn merge_ordered_lists(
     original: &mut JsonObject,
     patch: &mut JsonObject,
@@ -171,7 +171,7 @@ fn merge_ordered_lists(
     Ok(())
 }
 
-/// Checks that the items of the patch are in the order that the patch sets.
+/// Checks that the items of the patch are in the order that `$setElementOrder` sets.
 fn check_element_order(
     patch: &[Value],
     order: &[Value],
@@ -215,7 +215,7 @@ fn check_element_order(
     Ok(())
 }
 
-/// How the items of a list are merged.
+/// The merge key and strategy by which the items of a list are merged.
 #[derive(Debug, Clone, Copy)]
 struct ListMergeStrategy {
     merges: bool,
@@ -302,9 +302,9 @@ fn apply_list_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
-/// Reproduces the order that upstream uses as the live one after it has merged a list: upstream deletes and
-/// appends in the memory of the live list, so that the last item is there twice after a deletion until an
-/// appended item overwrites it.
+/// Reproduces the order that upstream uses as the live one after it has merged a list. Upstream deletes and
+/// appends in the memory of the live list: after a deletion the last item is there twice, until an appended item
+/// overwrites it.
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
@@ -504,7 +504,7 @@ pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// Go's `reflect.Kind` for a shape.
+/// Go's `reflect.Kind` of a shape.
 fn go_kind(shape: Shape) -> &'static str {
     match shape {
         Shape::Bool => "bool",

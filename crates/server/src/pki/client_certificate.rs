@@ -22,13 +22,13 @@ impl PeerCertificate {
         Some(Self { user: user_from_der(der)?, not_after: until })
     }
 
-    /// A certificate of the user that never expires.
+    /// Creates a certificate for the user that never expires.
     #[cfg(test)]
     pub(crate) fn for_user(user: User) -> Self {
         Self { user, not_after: Timestamp::MAX }
     }
 
-    /// The user, unless the certificate has expired: a connection may outlive it.
+    /// The user of the certificate, unless it has expired: a connection may outlive its certificate.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.not_after).then_some(&self.user)
     }
@@ -56,8 +56,9 @@ pub(crate) fn user_from_der(der: &[u8]) -> Option<User> {
     Some(user)
 }
 
-/// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later. Such
-/// a certificate is from an earlier version of the server, or was signed by other means.
+/// Rule: a certificate without the issue time extension counts as issued at its `notBefore`, which is never later
+/// than its real issue time. Such a certificate is from an earlier version of the server, or was signed by other
+/// means.
 fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
     let has_oid = |it: &&x509_parser::extensions::X509Extension<'_>| {
         it.oid.iter().is_some_and(|it| it.eq(ISSUE_TIME_OID.iter().copied()))

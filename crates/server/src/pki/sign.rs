@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationReque
 use super::{Pki, PkiError};
 use crate::unstructured::str_at;
 
-/// Why a certificate signing request is invalid.
+/// The reason why a certificate signing request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateRequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -32,7 +32,7 @@ pub(crate) enum CertificateRequestError {
 pub(crate) struct CertificateRequest {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
-    /// Subject alternative names, by type; of email addresses and URIs only the number.
+    /// Subject alternative names of the request, by type. Of email addresses and URIs only the number is kept.
     pub(crate) dns_names: Vec<String>,
     pub(crate) ip_addresses: Vec<IpAddr>,
     pub(crate) email_count: usize,
@@ -43,7 +43,7 @@ pub(crate) struct CertificateRequest {
     subject_alt_names_der: Option<Vec<u8>>,
 }
 
-/// A usage of a certificate's key.
+/// A usage that a certificate allows for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUsage {
     DigitalSignature,
@@ -126,9 +126,9 @@ fn parse_ip(bytes: &[u8]) -> Result<IpAddr, CertificateRequestError> {
 }
 
 impl Pki {
-    /// Issues a certificate for a request, in PEM. `now` is the issue time; `from` may be earlier.
-    /// Rule: serving certificates of nodes are signed by a CA of their own, so that clients that trust the cluster CA
-    /// never take a node for the API server, whatever names its certificate has.
+    /// Issues a certificate for a request, in PEM. `now` is the issue time; `from` may be earlier. Rule: serving
+    /// certificates of nodes are signed by a separate CA, so that clients that trust the cluster CA never mistake
+    /// a node for the API server, whatever names its certificate has.
     pub(crate) fn issue_certificate(
         &self,
         request: &CertificateRequest,
@@ -200,7 +200,7 @@ fn random_serial() -> [u8; 16] {
     serial
 }
 
-/// The key usage extension; `None` if no bit is set, because an empty one is not allowed.
+/// Encodes the key usage extension; `None` if no bit is set, because an empty one is not allowed.
 fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
@@ -208,7 +208,7 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     (bits != 0).then(|| tlv(0x03, &[unused, bits]))
 }
 
-/// The extended key usage extension.
+/// Encodes the extended key usage extension.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {

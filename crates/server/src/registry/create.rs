@@ -1,4 +1,4 @@
-//! New objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
+//! Creates objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
 
 use bytes::Bytes;
 use muster_store::{Expect, Revision};
@@ -38,8 +38,8 @@ impl Registry {
         self.admit_and_create(context, &mut target, object).await
     }
 
-    /// Admission, validation and commit of an object that is to be created; defaulting and managed fields are
-    /// done.
+    /// Runs admission and validation of a new object and commits it; the caller has applied defaulting and
+    /// managed fields.
     pub(super) async fn admit_and_create(
         &self,
         context: &RequestContext,

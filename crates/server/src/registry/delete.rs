@@ -1,5 +1,5 @@
-//! Deletes: immediately, or after a grace period and finalizers. Upstream: `BeforeDelete` and the registry's
-//! `Delete`.
+//! Deletes objects: immediately, or after a grace period and finalizers. Upstream: `BeforeDelete` and the
+//! registry's `Delete`.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -21,14 +21,15 @@ const ORPHAN_FINALIZER: &str = "orphan";
 pub(crate) struct DeleteOptions {
     pub(crate) grace_s: Option<i64>,
     pub(crate) propagation: Option<DeletePropagation>,
-    /// Preconditions.
+    /// Preconditions of the delete: UID and resourceVersion.
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    /// The client sent `orphanDependents: false`: if the object still exists afterwards, the status is 202.
+    /// Whether the client sent `orphanDependents: false`: if the object still exists afterwards, the response
+    /// status is 202.
     pub(crate) requests_cascade: bool,
 }
 
-/// What happens to the dependents of the deleted object.
+/// The propagation policy: what happens to the dependents of the deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeletePropagation {
     Background,
@@ -77,7 +78,7 @@ impl Registry {
         self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
     }
 
-    /// Returns `None` if a concurrent write came first.
+    /// Attempts a delete once. Returns `None` if a concurrent write came first.
     async fn try_delete(
         &self,
         context: &RequestContext,
@@ -149,18 +150,18 @@ impl Registry {
     }
 }
 
-/// What a delete does to the object.
+/// The effect of a delete on the stored object.
 enum DeletionMark {
     /// The object is being deleted already, and this delete changes nothing.
     Unchanged,
     /// The deletion waits for the grace period or for finalizers.
     Wait,
-    /// The object is deleted now. `is_marked`: it has a new deletion timestamp or grace period, which is stored
-    /// first.
+    /// The object is deleted now. If `is_marked`, it has a new deletion timestamp or grace period, which is
+    /// stored first.
     Delete { is_marked: bool },
 }
 
-/// Sets deletion timestamp, grace period and finalizers.
+/// Sets the deletion timestamp, grace period and finalizers of an object.
 fn mark_for_deletion(
     kind: &Kind,
     object: &mut Value,
@@ -202,9 +203,9 @@ fn mark_for_deletion(
     }
 }
 
-/// The grace period of a delete.
+/// The effect of a delete on the object's grace period.
 enum GracePeriod {
-    /// No grace period, and the object's earlier grace period was zero.
+    /// The object is already being deleted, with a grace period of zero.
     None,
     /// The object has a grace period that this delete does not shorten.
     Running,

@@ -1,4 +1,4 @@
-//! Create, update and delete of objects, the same for every kind and independent of HTTP. Upstream:
+//! Creates, updates and deletes objects, in the same way for every kind and independent of HTTP. Upstream:
 //! `genericregistry.Store`.
 //!
 //! A write reads the stored object, computes the new one without holding a lock, and commits it only if the
@@ -44,7 +44,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// `open` opens the store with its storage backend.
+    /// Creates the registry; `open` opens the store with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: Window,

@@ -1,5 +1,4 @@
-//! Updates of existing objects. Upstream: the update and patch handlers, `BeforeUpdate` and the registry's
-//! `Update`.
+//! Updates existing objects. Upstream: the update and patch handlers, `BeforeUpdate` and the registry's `Update`.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::{auth, decode, server_side_apply};
 const MODIFIED_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// The stored object after the write.
+/// The outcome of a write, with the object as it is stored now.
 #[derive(Debug)]
 pub(crate) enum WriteOutcome {
     Created(Bytes),
@@ -28,7 +27,7 @@ pub(crate) enum WriteOutcome {
 }
 
 impl Registry {
-    /// PUT: replaces the object by `object`.
+    /// Replaces the stored object by `object`, for a PUT.
     pub(crate) async fn replace(
         &self,
         context: &RequestContext,
@@ -72,7 +71,7 @@ impl Registry {
         }
     }
 
-    /// Server-side apply, which creates an absent object.
+    /// Applies a configuration (server-side apply), and creates an absent object.
     pub(crate) async fn apply(
         &self,
         context: &RequestContext,
@@ -153,8 +152,8 @@ impl Registry {
         self.create_or_update(context, target, false, bind).await.map(drop)
     }
 
-    /// `change` is called again after a concurrent write, so that an update without a resourceVersion never
-    /// fails with a conflict.
+    /// Updates an object, or creates it if it is absent. `change` is called again after a concurrent write, so
+    /// that an update without a resourceVersion never fails with a conflict.
     async fn create_or_update(
         &self,
         context: &RequestContext,
@@ -186,7 +185,7 @@ impl Registry {
         Err(ApiError::timeout())
     }
 
-    /// Returns `None` if a concurrent write came first.
+    /// Attempts an update once. Returns `None` if a concurrent write came first.
     async fn try_update(
         &self,
         context: &RequestContext,
@@ -220,7 +219,8 @@ impl Registry {
     }
 }
 
-/// Permission to update does not imply permission to create.
+/// Authorizes the create of an absent object by an update: permission to update does not imply permission to
+/// create.
 fn authorize_create(
     registry: &Registry,
     context: &RequestContext,
@@ -242,7 +242,7 @@ fn authorize_create(
     .map(drop)
 }
 
-/// Checks the resourceVersion of an update, which some kinds require.
+/// Checks the resourceVersion of an update; some kinds require one.
 fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
@@ -264,7 +264,7 @@ fn uid_mismatch_error(target: &RequestTarget, wanted: &str, found: &str) -> ApiE
     ApiError::conflict(target.kind, &target.name, &why)
 }
 
-/// Whether a write changes nothing, apart from timestamps in managed fields.
+/// Whether a write changes nothing but timestamps in managed fields.
 fn is_unchanged(new: &Value, old: &Value) -> bool {
     fn is_equal_except(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
         let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };

@@ -16,7 +16,7 @@ pub(crate) struct RequestAttributes {
     pub(crate) target: AccessTarget,
 }
 
-/// What a request accesses.
+/// The resource or path that a request accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessTarget {
     Resource(ResourceAttributes),
@@ -132,7 +132,7 @@ impl fmt::Display for RequestAttributes {
 }
 
 impl ResourceAttributes {
-    /// `pods`, or `pods/status` with a subresource.
+    /// The resource with its subresource: `pods`, or `pods/status`.
     pub(crate) fn resource_and_subresource(&self) -> String {
         if self.subresource.is_empty() {
             self.plural.clone()

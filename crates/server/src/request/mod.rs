@@ -32,9 +32,9 @@ pub(crate) struct RequestContext {
     /// `deletecollection`.
     pub(crate) verb: Cow<'static, str>,
     pub(crate) now: Timestamp,
-    /// Do everything but the commit.
+    /// Whether the request does everything except the commit.
     pub(crate) dry_run: bool,
-    /// Empty if the client sets none.
+    /// Field manager that the client sets; empty if it sets none.
     pub(crate) field_manager: String,
     pub(crate) field_validation: FieldValidation,
     pub(crate) user_agent: String,
@@ -45,7 +45,7 @@ pub(crate) struct RequestContext {
 /// Key and value that admission adds to the audit event of the request.
 pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
-/// Treatment of unknown and duplicate fields.
+/// Treatment of unknown and duplicate fields in a request body.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -74,7 +74,7 @@ impl RequestContext {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
     }
 
-    /// The field manager: the client's `fieldManager`, or its user agent up to the first slash.
+    /// The name of the field manager: the client's `fieldManager`, or its user agent up to the first slash.
     pub(crate) fn field_manager_name(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
             return Cow::Borrowed(&self.field_manager);
@@ -100,7 +100,8 @@ impl RequestContext {
         }
     }
 
-    /// Adds an annotation to the audit event. Admission may run more than once: the last value wins.
+    /// Adds an annotation to the audit event. Admission may run more than once, in which case the last value
+    /// wins.
     pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
         let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
         annotations.retain(|(other, _)| *other != key);

@@ -43,23 +43,24 @@ pub(crate) struct User {
     pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
-/// Which usage limits apply to a user.
+/// The trust level of a user, which selects its usage limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustLevel {
     Ordinary,
-    /// A node: a small limit of its own, and access to the reserve.
+    /// A node, which has a small limit of its own and may use the reserve.
     Node,
-    /// Members of `system:masters` and Muster's own components: no limit of their own, and access to the
+    /// A member of `system:masters` or a component of Muster, which has no limit of its own and may use the
     /// reserve.
     Trusted,
 }
 
-/// Identifies a client certificate for revocation.
+/// The properties of a client certificate by which it can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
-    /// Lower-case hexadecimal digits without leading zeros.
+    /// Serial number of the certificate: lowercase hexadecimal digits without leading zeros.
     pub(crate) serial: Arc<str>,
-    /// In whole seconds, rounded down. A certificate without an issue time has its `notBefore` here.
+    /// Issue time of the certificate in whole seconds, rounded down. For a certificate without an issue time it
+    /// is its `notBefore`.
     pub(crate) issued_at: Timestamp,
 }
 
@@ -98,8 +99,8 @@ impl User {
         parse_node_name(&self.name).filter(|_| self.is_in_group(NODES_GROUP))
     }
 
-    /// Whether the user is in the group of nodes without being a node. It has no rights of a node and may not
-    /// write.
+    /// Whether the user is in the group of nodes without being a node. Such a user has no permissions of a node
+    /// and may not write.
     pub(crate) fn is_unknown_node(&self) -> bool {
         self.is_in_group(NODES_GROUP) && self.node_name().is_none()
     }
@@ -120,7 +121,7 @@ impl User {
         self.name.starts_with("system:muster-")
     }
 
-    /// `UserInfo` as in reviews, signing requests and the audit log.
+    /// `UserInfo` of the user, as in reviews, signing requests and the audit log.
     pub(crate) fn user_info(&self) -> Value {
         let mut info = json!({"username": self.name});
         if !self.uid.is_empty() {

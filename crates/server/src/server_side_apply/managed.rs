@@ -24,12 +24,12 @@ pub(super) struct ManagedFields<'a>(pub(super) Vec<ManagedFieldsEntry<'a>>);
 pub(super) struct ManagedFieldsEntry<'a> {
     pub(super) field_manager: FieldManager<'a>,
     pub(super) version: Cow<'a, str>,
-    /// As text: entries are sorted by it.
+    /// Time of the entry as text, by which entries are sorted.
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) fields: FieldSet<'a>,
 }
 
-/// Identity of an entry. A manager that updates in two versions has two entries; one that applies has one.
+/// Identity of an entry. A manager that updates in two API versions has two entries; one that applies has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldManager<'a> {
     pub(super) name: Cow<'a, str>,
@@ -110,7 +110,7 @@ fn name_or_unknown(manager: &str) -> Cow<'_, str> {
 }
 
 impl<'a> ManagedFields<'a> {
-    /// Returns `None` if an entry is invalid.
+    /// Decodes the entries of `managedFields`. Returns `None` if an entry is invalid.
     pub(super) fn decode(entries: &'a Value) -> Option<Self> {
         let mut all = Self::default();
         for entry in entries.as_array().into_iter().flatten() {

@@ -152,7 +152,7 @@ impl<'a> ManagedWrite<'a> {
         Cow::Owned(shown)
     }
 
-    /// Encodes the entries for storage, each field set in the version of its entry.
+    /// Encodes the entries for storage, each with its field set in the version of the entry.
     fn encode(&self, managed: ManagedFields<'_>) -> Value {
         let mut entries = managed.encode();
         self.convert_entries(&mut entries, |other, fields| {
@@ -173,7 +173,7 @@ impl<'a> ManagedWrite<'a> {
         }
     }
 
-    /// Upstream: `FieldManager.Update`.
+    /// Computes the managed fields after an update. Upstream: `FieldManager.Update`.
     fn update(&self, new: &Value, old: Option<&Value>) -> Result<Value, SchemaError> {
         let zero;
         let live = match old {
@@ -221,7 +221,8 @@ impl<'a> ManagedWrite<'a> {
         Ok(managed)
     }
 
-    /// Upstream: `FieldManager.Apply`. Returns the object without its managed fields, and the managed fields.
+    /// Merges the applied configuration into the live object. Returns the object without its managed fields, and
+    /// the managed fields. Upstream: `FieldManager.Apply`.
     fn apply(&self, live: &Value, applied: &Value, force: bool) -> Result<(Value, Value), ApiError> {
         let zero;
         let mut managed = ManagedFields::decode(&live["metadata"]["managedFields"])
@@ -302,7 +303,8 @@ impl<'a> ManagedWrite<'a> {
         Ok(typed::remove_fields(shape, merged, &all.difference(&kept).intersection(&last)))
     }
 
-    /// Fields that a client-side apply set and nobody changed since: a server-side apply may take them over.
+    /// Fields that a client-side apply set and no other client has changed since: a server-side apply may take
+    /// them over.
     fn owned_by_client_side_apply(&self, live: &Value) -> Option<FieldSet<'static>> {
         let text = last_applied_configuration(live);
         if text.is_empty() {
@@ -321,7 +323,7 @@ impl<'a> ManagedWrite<'a> {
         Some(unchanged.into_owned())
     }
 
-    /// Keeps the entries of served versions, with field sets that fit the schema.
+    /// Keeps the entries whose API versions are still served, and fits their field sets to the schema.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
         let is_served = |it: &str| it == self.version || self.kind.in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));

@@ -58,7 +58,7 @@ impl<'a> PathElement<'a> {
         }
     }
 
-    /// The name in `fieldsV1`.
+    /// Encodes the element as a name in `fieldsV1`.
     pub(super) fn to_fields_v1(&self) -> String {
         match self {
             Self::Field(name) => {
@@ -90,7 +90,7 @@ impl<'a> PathElement<'a> {
     }
 }
 
-/// Text in conflict messages: `.spec.containers[name="c"].image`.
+/// The element as conflict messages print it: `.spec.containers[name="c"].image`.
 impl fmt::Display for PathElement<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -229,7 +229,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Go escapes characters that are special in HTML.
+/// Writes a JSON string as Go does, which escapes characters that are special in HTML.
 fn write_json_string(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {

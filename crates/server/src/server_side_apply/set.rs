@@ -12,7 +12,7 @@ use crate::types::Shape;
 /// A set of field paths. Upstream: `fieldpath.Set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet<'a> {
-    /// Sorted by element; no node is empty.
+    /// The nodes of the trie, sorted by element. No node is empty.
     nodes: Vec<FieldSetNode<'a>>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> FieldSet<'a> {
         })
     }
 
-    /// Walks both sets in order and keeps what `of` returns for each element.
+    /// Walks both sets in order and keeps the node that `of` returns for each element.
     fn zip_with(
         &self,
         other: &Self,

@@ -14,7 +14,7 @@ use super::set::FieldSet;
 use crate::go_format;
 use crate::types::{Field, Keys, MapKind, Presence, Shape, Type};
 
-/// Granularity of ownership of a shape.
+/// The granularity at which field managers own the values of a shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Granularity {
     Scalar,
@@ -22,7 +22,7 @@ pub(super) enum Granularity {
     Atomic,
     Fields(&'static Type),
     Entries(Shape),
-    /// A list whose items are owned separately; its `Keys` are not atomic.
+    /// A list whose items are owned separately; its `Keys` are not `Atomic`.
     Items(Shape, Keys),
 }
 
@@ -57,7 +57,7 @@ impl Granularity {
     }
 }
 
-/// A value does not fit its type: path and reason.
+/// The error for a value that does not fit its type: path and reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
@@ -118,7 +118,7 @@ pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,
 }
 
-/// How the value itself differs, apart from everything below it.
+/// The change of a value itself, apart from everything below it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ValueChange {
     removed: bool,
@@ -214,9 +214,9 @@ fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     }
 }
 
-/// Compares the items of two lists that have the same key: usually one in each. Duplicates are owned together,
-/// so where one item replaces several or several replace one, all old ones are removed and all new ones are
-/// added.
+/// Compares the items of two lists that have the same key; usually each list has one. Duplicates are owned
+/// together: where one item replaces several or several replace one, all old ones are removed and all new ones
+/// are added.
 fn compare_items<'a>(
     shape: Shape,
     old: &[&'a Value],
@@ -279,8 +279,8 @@ pub(super) fn merge_values(
     }
 }
 
-/// Merges two lists. Items in both lists have the order of the new list; items of the old list only stay as
-/// near to their neighbours as possible.
+/// Merges two lists. Items in both lists have the order of the new list; items that are only in the old list stay
+/// as near to their neighbours as possible.
 fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
         items.iter().map(|it| list_element(of, keys, it).map(PathElement::into_owned)).collect()
@@ -475,7 +475,7 @@ impl SchemaCheck {
     }
 }
 
-/// Go's format of a value in its wrapper.
+/// Formats a value as Go prints it inside its wrapper type.
 fn go_wrapped_value(value: &Value) -> String {
     format!("&{{{}}}", go_format::format_value(value))
 }

@@ -1,4 +1,4 @@
-//! Commits of objects to the store: every write goes through here.
+//! Commits objects to the store; every write goes through this module.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -33,8 +33,8 @@ pub(crate) enum ObjectCommit<'a> {
 }
 
 impl ObjectStorage {
-    /// Returns the stored object once it is durable, or the last one if it was deleted. Returns `None` if a
-    /// concurrent write came first.
+    /// Commits a write. Returns the stored object once it is durable, or the last one if it was deleted. Returns
+    /// `None` if a concurrent write came first.
     pub(crate) async fn commit(
         &self,
         context: &RequestContext,
@@ -84,8 +84,8 @@ impl ObjectStorage {
         }
     }
 
-    /// Rule: an object of more than 1.4 MiB is not stored. An object that is larger already, from before this
-    /// limit, may shrink, stay as it is or be deleted.
+    /// Rule: an object of more than 1.4 MiB is not stored. An object that already was larger before this limit
+    /// existed may shrink, stay as it is or be deleted.
     fn sized_draft(&self, target: &RequestTarget, object: &Value) -> Result<Draft, ApiError> {
         let draft = serialize_draft(object);
         let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();

@@ -28,7 +28,7 @@ fn marker_path(data_dir: &Path) -> PathBuf {
 /// Options of the store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// Start a new cluster if the database of the old one is lost or damaged.
+    /// Whether to start a new cluster if the database of the old one is lost or damaged.
     pub new_cluster: bool,
     /// Maximum number of bytes of all objects together.
     pub bytes_max: usize,
@@ -123,8 +123,8 @@ pub fn convert_secrets(
     )?)
 }
 
-/// Opens the store of a data directory. This comes before the certificates: a directory that has certificates
-/// had a cluster.
+/// Opens the store of a data directory. The caller does this before it creates certificates: a directory that has
+/// certificates had a cluster.
 pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<Sqlite, DataError> {
     let directory = data_directory(data_dir, options.new_cluster);
     let keys = options.keys.as_ref();
@@ -145,7 +145,7 @@ pub(crate) fn open_database(data_dir: &Path, options: &StoreOptions) -> Result<S
     Ok(log)
 }
 
-/// Reports an error when a file of the data directory was removed or replaced. Runs until `stop`.
+/// Reports an error when a file of the data directory was removed or replaced. Runs until `stop` is cancelled.
 pub(crate) async fn watch_files(
     guard: Option<DataFileGuard>,
     gone: oneshot::Sender<DataError>,
@@ -169,8 +169,8 @@ pub fn backup(data_dir: &Path, to: &Path) -> Result<Revision, DataError> {
     Ok(muster_store::backup(&database_path(data_dir), to)?)
 }
 
-/// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision
-/// that it continues from.
+/// Replaces the store of a data directory by a backup. No server may use the directory. Returns the revision at
+/// which the restored store starts.
 pub fn restore(data_dir: &Path, from: &Path, keys: Option<&EncryptionKeys>) -> Result<Revision, DataError> {
     Ok(muster_store::restore(from, &database_path(data_dir), &marker_path(data_dir), keys)?)
 }

@@ -17,22 +17,22 @@ use crate::subresource::Subresource;
 use crate::unstructured::{self, str_at};
 
 /// The history that a watch can resume from. Five thousand nodes that renew their leases every ten seconds make
-/// 500 small commits a second: this holds some two minutes of them, and in a quiet cluster everything within
-/// `HISTORY_AGE`.
+/// 500 small commits a second: the window holds some two minutes of them, and in a quiet cluster everything
+/// within `HISTORY_AGE`.
 pub(crate) const HISTORY_WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// Older history is compacted even if there is space. A client that was disconnected for longer must list
-/// again.
+/// Age above which history is compacted even if the window is not full. A client that was disconnected for longer
+/// must list again.
 const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
 
-/// Number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume after
-/// hours.
+/// Minimum number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume
+/// after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(10);
 
-/// Maximum number of expired objects that are deleted in one batch: an hour after a burst of events as many expire, and
-/// other clients need to write.
+/// Maximum number of expired objects that are deleted in one batch. An hour after a burst of events all of them
+/// expire, and the deletes must not block other clients.
 const EXPIRED_BATCH_MAX: usize = 256;
 
 pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
@@ -46,7 +46,7 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// Compacts history older than `HISTORY_AGE`. `marks` are past revisions with their times.
+    /// Compacts history older than `HISTORY_AGE`. `marks` holds past revisions with their times.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));

@@ -21,17 +21,17 @@ pub(crate) struct ListOptions {
     pub(crate) from: ListStart,
 }
 
-/// Which state a list reads, and where in it the page starts.
+/// The state that a list reads, and the key at which the page starts.
 #[derive(Debug, Default)]
 pub(crate) enum ListStart {
     #[default]
     Now,
-    /// The state at this revision.
+    /// The list reads the state at this revision.
     At(Revision),
     Page(Continue),
 }
 
-/// Where the next page starts. A client sends it back and may have forged it.
+/// The start of the next page of a list. A client sends it back and may have forged it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Continue {
     /// The revision of the first page; `None` reads the rest from the current state.
@@ -86,9 +86,9 @@ impl ObjectStorage {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
-    /// Returns the next records of the state at `revision` from the key `start` on, and the key to continue
-    /// from: at most `records_max` of them, and none after `bytes_max` bytes. A slow reader holds no records
-    /// itself: the history holds them until it is compacted.
+    /// Returns the next records of the state at `revision` from the key `start` on, and the key to continue from:
+    /// at most `records_max` records, and none after `bytes_max` bytes. A slow reader holds no records itself:
+    /// the history holds them until it is compacted.
     pub(crate) fn records_page_at(
         &self,
         revision: Revision,

@@ -1,4 +1,5 @@
-//! Objects by key, over the store: reads, lists, watches and commits. The rules of writing are in `registry`.
+//! Objects by key, on top of the store: reads, lists, watches and commits. The rules of writing are in
+//! `registry`.
 
 mod commit;
 pub(crate) mod data_dir;
@@ -35,7 +36,7 @@ const COMMIT_QUEUE_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct ObjectStorage {
     db: Db,
-    /// Capacity of the store.
+    /// Capacity of the store in bytes.
     bytes_max: usize,
     pub(crate) kinds: KindRegistry,
     notifier: Arc<WatchNotifier>,
@@ -45,7 +46,7 @@ pub(crate) struct ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// `open` opens the store with its storage backend.
+    /// Creates the storage; `open` opens the store with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
         window: Window,
@@ -74,8 +75,8 @@ impl ObjectStorage {
         self.db.close();
     }
 
-    /// Returns when reads include every write that any server acknowledged before this call. A request waits
-    /// here once, before its first read.
+    /// Returns when reads include every write that any server acknowledged before this call. Each request calls
+    /// this once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
         self.db.fresh(move |it| drop(done.send(it)));
@@ -100,7 +101,7 @@ impl ObjectStorage {
         (self.read_store().usage().total_bytes(), self.bytes_max)
     }
 
-    /// The namespaces with the most bytes.
+    /// The namespaces with the most bytes, in descending order.
     pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
         let store = self.read_store();
         store
@@ -120,7 +121,7 @@ impl ObjectStorage {
         self.read_store().list(&kind.key_prefix(None)).count()
     }
 
-    /// Follows the revision of the last commit.
+    /// Returns a receiver for the revision of the last commit.
     pub(crate) fn watch_revision(&self) -> watch::Receiver<Revision> {
         self.notifier.last_revision.subscribe()
     }
@@ -130,13 +131,13 @@ impl ObjectStorage {
         *self.notifier.kind_sender(kind).borrow()
     }
 
-    /// Follows the revision of the last commit to one kind.
+    /// Returns a receiver for the revision of the last commit to one kind.
     pub(crate) fn watch_kind_revision(&self, kind: &Kind) -> watch::Receiver<Revision> {
         self.notifier.kind_sender(kind).subscribe()
     }
 
-    /// Subscribes a watch to the commits of a kind: of one object if there is a `key`, or of the part that the
-    /// selector narrows it to.
+    /// Subscribes a watch to the commits of a kind: to one object if there is a `key`, or to the part of the kind
+    /// that the selector narrows it to.
     pub(crate) fn subscribe(
         &self,
         kind: &Kind,
@@ -155,7 +156,7 @@ impl ObjectStorage {
         self.some_events_since(prefix, after, usize::MAX)
     }
 
-    /// Like `events_since`, with at most `events_max` commits.
+    /// Returns at most `events_max` commits after `after`, and the revision up to which they are complete.
     pub(crate) fn some_events_since(
         &self,
         prefix: &str,

@@ -1,7 +1,8 @@
 //! Wakes watches after commits, each only for commits that may concern it.
 //!
-//! A watch of one object, or of the pods of one node, is woken by nothing else. Thousands of node agents have
-//! one of each: if every pod woke them all, a rollout would cost the square of the cluster's size.
+//! A watch of one object, or of the pods of one node, is woken only by commits to those. Thousands of node agents
+//! have one of each: if every pod woke them all, the cost of a rollout would grow with the square of the
+//! cluster's size.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,7 @@ const TOPIC_COMMITS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct WatchNotifier {
     pub(super) last_revision: watch::Sender<Revision>,
-    /// By resource, the first segment of keys.
+    /// Senders by resource, which is the first segment of keys.
     kinds: HashMap<String, watch::Sender<Revision>>,
     topics: Mutex<Topics>,
 }
@@ -31,9 +32,9 @@ pub(super) struct WatchNotifier {
 /// The watched topics: single objects and shards of a kind.
 #[derive(Debug, Default)]
 struct Topics {
-    /// By the key of an object, or by the name of a [`shard_topic`].
+    /// Topics by the key of an object, or by the name of a [`shard_topic`].
     by_name: HashMap<String, Topic>,
-    /// All topics were notified of the commits up to this revision.
+    /// Revision up to which all topics were notified of commits.
     notified: Revision,
 }
 
@@ -43,14 +44,14 @@ struct Topic {
     watchers: usize,
 }
 
-/// The last commits to a topic, complete after `since`.
+/// The last commits to a topic; all commits after `since` are included.
 #[derive(Debug)]
 struct TopicCommits {
     since: Revision,
     revisions: VecDeque<Revision>,
 }
 
-/// What a watch waits on.
+/// The source of commits that a watch waits on.
 #[derive(Debug)]
 pub(crate) struct Subscription(SubscriptionSource);
 
@@ -186,7 +187,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the revision up to which a watch that has seen `seen` can skip commits that do not concern it.
+    /// Returns the revision up to which a watch that has sent everything up to `seen` can skip commits, because
+    /// they do not concern it.
     pub(crate) fn skip_unrelated(&self, seen: Revision) -> Revision {
         let SubscriptionSource::Topic { notifier, commits, .. } = &self.0 else { return seen };
         // Read first: topics have been notified of every commit up to this revision.

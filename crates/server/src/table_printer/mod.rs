@@ -26,13 +26,13 @@ pub(crate) use workload::{
     CONTROLLER_REVISION_COLUMNS, DAEMON_SET_COLUMNS, POD_DISRUPTION_BUDGET_COLUMNS, POD_TEMPLATE_COLUMNS,
 };
 
-/// A column of a table.
+/// A column of a table that `kubectl get` prints.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     /// The OpenAPI type of the cells, by which kubectl aligns and sorts.
     pub(crate) cell_type: &'static str,
-    /// Shown only with `-o wide`.
+    /// Whether the column is shown only with `-o wide`.
     pub(crate) wide: bool,
     description: ColumnDescription,
     pub(crate) cell: fn(&Value, Timestamp) -> Value,
@@ -42,7 +42,7 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Copy)]
 enum ColumnDescription {
     Literal(&'static str),
-    /// The description of this field of the object.
+    /// The column has the description of this field of the object.
     Field(&'static str),
 }
 
@@ -130,7 +130,7 @@ pub(crate) const RESOURCE_METRICS_COLUMNS: &[Column] = &[
     text_column("Window", Literal("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
-/// Usage of a node, or of all containers of a pod together.
+/// Total usage of a node, or of all containers of a pod.
 pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     let own = str_at(object, &format!("usage.{resource}")).to_owned();
     if !own.is_empty() {
@@ -142,7 +142,7 @@ pub(crate) fn total_usage(object: &Value, resource: &str) -> Value {
     json!(format!("{sum}{suffix}"))
 }
 
-/// Time since `since` as kubectl prints it.
+/// Formats the time since `since` as kubectl prints it.
 fn format_age(since: &Value, now: Timestamp) -> String {
     since
         .as_str()
@@ -179,7 +179,7 @@ fn format_labels(labels: &Value) -> String {
     non_empty_or(&labels.join(","), "<none>").to_owned()
 }
 
-/// A label selector as text, ordered by key.
+/// Formats a label selector, ordered by key.
 fn format_selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str(), format!("{k}={}", v.as_str().unwrap_or_default())));
@@ -207,7 +207,7 @@ fn container_field_list(template: &Value, field: &str) -> String {
     containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
 }
 
-/// Prints the first three items, and the number of the others.
+/// Formats the first three items, and the number of the others.
 fn first_three(mut all: Vec<String>) -> String {
     const MAX: usize = 3;
     let more = all.len().saturating_sub(MAX);

@@ -1,6 +1,7 @@
 //! The type table: the fields of every type, and how each is decoded, merged, owned and explained.
 //!
-//! Strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf decoder use it.
+//! Strict decoding, pruning, strategic merge patch, server-side apply, OpenAPI and the protobuf decoder use the
+//! table.
 
 #[rustfmt::skip]
 mod generated;
@@ -35,12 +36,12 @@ pub(crate) fn all_kinds() -> &'static [(&'static str, &'static str, &'static str
 /// A type with named fields.
 #[derive(Debug)]
 pub(crate) struct Type {
-    /// `io.k8s.api.apps.v1.DaemonSetSpec`
+    /// Full name of the type: `io.k8s.api.apps.v1.DaemonSetSpec`.
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
-    /// Ordered by name.
+    /// Fields of the type, ordered by name.
     pub(crate) fields: &'static [Field],
-    /// Owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
+    /// Whether the type is owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) required: bool,
     pub(crate) presence: Presence,
-    /// Default of an absent field, as JSON (`"TCP"` with quotes); matters if the field is a key of a list.
+    /// Default of an absent field, as JSON (`"TCP"` with quotes). It matters if the field is a key of a list.
     pub(crate) default: Option<&'static str>,
     /// Merge strategy of strategic merge patch.
     pub(crate) patch: Patch,
@@ -65,27 +66,27 @@ pub(crate) struct Field {
     pub(crate) go_type: Option<&'static str>,
 }
 
-/// When Go serializes a field, and thus when a stored object has it.
+/// When Go serializes a field, and thus when a stored object contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Unless it is zero or empty (`omitempty`).
+    /// The field is serialized unless it is zero or empty (`omitempty`).
     NotEmpty,
-    /// If it was set, even to zero (a pointer with `omitempty`).
+    /// The field is serialized if it was set, even to zero (a pointer with `omitempty`).
     Set,
-    /// Always: `{}`, `0`, `""`, or `null` for an absent list, map or time.
+    /// The field is always serialized: as `{}`, `0` or `""`, or as `null` for an absent list, map or time.
     Always,
-    /// Always, as `null` if it is unset.
+    /// The field is always serialized, as `null` if it is unset.
     OrNull,
 }
 
-/// The shape of a value.
+/// The shape of a value: scalar, object, list or map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     Bool,
     Int32,
     Int64,
     String,
-    /// Base64 in JSON.
+    /// Bytes, which are base64 in JSON.
     Bytes,
     Time,
     MicroTime,
@@ -93,7 +94,7 @@ pub(crate) enum Shape {
     IntOrString,
     /// Any JSON value: `RawExtension`.
     Any,
-    /// The field set of a manager: any object.
+    /// The field set of a field manager: any object.
     FieldsV1,
     Object(&'static Type),
     List(&'static Shape, Keys),
@@ -104,22 +105,23 @@ pub(crate) enum Shape {
 /// How server-side apply identifies the items of a list. Upstream: `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// It does not: the list is one value.
+    /// The items are not identified: the list is one value.
     Atomic,
-    /// By their value.
+    /// The items are identified by their value.
     Set,
-    /// By the values of these fields.
+    /// The items are identified by the values of these fields.
     Fields(&'static [&'static str]),
 }
 
-/// Whether a map is owned by entry or as a whole. Upstream: `x-kubernetes-map-type`.
+/// Whether the entries of a map are owned separately or the map as a whole. Upstream: `x-kubernetes-map-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapKind {
     Granular,
     Atomic,
 }
 
-/// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may differ from [`Keys`].
+/// The merge strategy of a field: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may
+/// differ from [`Keys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patch {
     /// Default: objects and maps are merged, other values are replaced.

@@ -20,7 +20,7 @@ pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// Whether the text would be an IPv4 address without leading zeros, which some programs read as octal.
+/// Whether the text would be an IPv4 address but for leading zeros, which some programs read as octal.
 fn has_leading_zeros(text: &str) -> bool {
     let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
     let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();

@@ -114,7 +114,8 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
     }
 }
 
-/// Checks that the image has no surrounding whitespace. For pods only: images in templates may be placeholders.
+/// Checks that the image of a pod's container has no surrounding whitespace. Templates are not checked, because
+/// their images may be placeholders.
 pub(super) fn check_pod_image(container: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
@@ -394,7 +395,7 @@ fn check_volume_devices(container: &Value, spec: &ValidatedPodSpec, at: &ErrorPa
 /// Function that checks a resource name.
 type ResourceNameCheck = fn(&str, &ErrorPath, &mut FieldErrors);
 
-/// Checks requests and limits, and claims of dynamic resources.
+/// Checks requests, limits and dynamic resource claims of a container.
 pub(super) fn check_resources(
     it: &Value,
     check_name: ResourceNameCheck,

@@ -302,7 +302,7 @@ impl FieldErrors {
         self.push(FieldError::too_long(at, bytes_max));
     }
 
-    /// Adds one error for each message about the value.
+    /// Adds one error about the value for each message.
     pub(crate) fn invalid_for_each(&mut self, at: &ErrorPath, text: &str, messages: Vec<String>) {
         for why in messages {
             self.invalid(at, text, &why);

@@ -132,7 +132,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Owner references as JSON with the field order of the Go struct.
+/// Formats owner references as JSON in the field order of the Go struct.
 fn owners_in_go_order(owners: &Value) -> BadValue<'static> {
     const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {

@@ -64,7 +64,7 @@ impl ValidatedWrite<'_> {
     }
 }
 
-/// Does nothing: the validation function of kinds that need none.
+/// The validation function of kinds that need none; it does nothing.
 pub(crate) fn no_validation(_: &ValidatedWrite, _: &mut FieldErrors) {}
 
 /// Whether a field is present and not null. An empty object counts as present, as a non-nil pointer does in Go.
@@ -138,7 +138,7 @@ fn check_int_or_percent(value: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
-/// The number of a percentage such as `25%`; `None` for other values.
+/// Parses a percentage such as `25%`; `None` for other values.
 fn parse_percent(value: &Value) -> Option<i64> {
     let text = value.as_str().filter(|it| names::percent_errors(it).is_empty())?;
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
@@ -150,8 +150,8 @@ fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErr
     }
 }
 
-/// Formats an object like a Go struct of upstream's internal types in error messages: every field, in order, by its Go
-/// name. Missing strings are empty.
+/// Formats an object in an error message as Go prints the struct of upstream's internal type: every field, in
+/// order, by its Go name. Missing strings are empty.
 fn in_go_format(object: &Value, fields: &[(&str, &str)]) -> BadValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()

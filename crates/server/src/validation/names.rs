@@ -2,20 +2,21 @@
 //!
 //! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
 
-/// Returns the errors of a name. The flag says that it is a prefix to which a suffix will be appended (`generateName`).
+/// Returns the errors of a name. The flag is true if the name is a prefix to which a suffix will be appended
+/// (`generateName`).
 pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
-/// Errors of a name that must be a DNS subdomain, as names of most kinds. Upstream: `NameIsDNSSubdomain`.
+/// Errors of a name that must be a DNS subdomain, as most kinds require. Upstream: `NameIsDNSSubdomain`.
 pub(crate) fn subdomain_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_subdomain_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of a name that must be a DNS label, as names of namespaces. Upstream: `NameIsDNSLabel`.
+/// Errors of a name that must be a DNS label, as namespaces require. Upstream: `NameIsDNSLabel`.
 pub(crate) fn label_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     dns_label_errors(&mask_trailing_dash(name, is_prefix))
 }
 
-/// Errors of a name that must only be a valid path segment, as names of roles and bindings. Upstream:
+/// Errors of a name that must only be a valid path segment, such as the names of roles and bindings. Upstream:
 /// `IsValidPathSegmentName`.
 pub(crate) fn path_segment_name_errors(name: &str, is_prefix: bool) -> Vec<String> {
     let mut errors = Vec::new();
@@ -180,7 +181,7 @@ pub(crate) fn port_number_errors(port: i64) -> Vec<String> {
     range_errors(port, 1, 65535)
 }
 
-/// Errors of a user or group id.
+/// Errors of a user or group ID.
 pub(crate) fn unix_id_errors(id: i64) -> Vec<String> {
     range_errors(id, 0, i64::from(i32::MAX))
 }

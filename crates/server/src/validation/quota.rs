@@ -190,7 +190,7 @@ fn check_scope(
     }
 }
 
-/// A list of scopes as it is; a scope selector formatted like upstream's internal struct.
+/// Formats a list of scopes unchanged, and a scope selector like upstream's internal struct.
 fn scope_selector_in_go(source: &Value) -> BadValue<'_> {
     if source.is_array() {
         return source.into();

@@ -22,7 +22,7 @@ pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities 
     )
 }
 
-/// The QoS class of a pod.
+/// The QoS class of a pod, from its spec.
 pub(crate) fn qos_class(spec: &Value) -> QosClass {
     let compute_resources = |resources: &Value| {
         let compute = |part: &str| CpuAndMemory {

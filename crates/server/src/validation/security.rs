@@ -66,7 +66,7 @@ pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &m
     check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
 }
 
-/// Checks that a pod sets no fields of another operating system than its own.
+/// Checks that a pod sets no fields that belong to another operating system.
 pub(super) fn check_os(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };

@@ -12,8 +12,8 @@ use muster_api::quantity::Quantity;
 /// Validates one type of volume source.
 type VolumeCheck = fn(&Value, &ErrorPath, &mut FieldErrors);
 
-/// All volume sources: the field, its name in upstream's messages, and the check. In upstream's order, because only the
-/// first source of a volume is checked.
+/// All volume sources: the field, its name in upstream's messages, and the check. The order is upstream's,
+/// because only the first source of a volume is checked.
 const VOLUME_SOURCES: &[(&str, &str, VolumeCheck)] = &[
     ("emptyDir", "emptyDir", check_empty_dir),
     ("hostPath", "hostPath", check_host_path),

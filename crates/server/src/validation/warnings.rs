@@ -14,12 +14,12 @@ use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 
-/// Returns no warnings: the function of kinds without warnings.
+/// The warning function of kinds without warnings; it returns none.
 pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
     Vec::new()
 }
 
-/// Warnings about a new pod. Updates cause none, because controllers make them often.
+/// Warnings about a new pod. Updates cause no warnings, because controllers make them often.
 pub(crate) fn pod_warnings(write: &ValidatedWrite) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
@@ -436,7 +436,7 @@ fn add_duplicate_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     }
 }
 
-/// Adds warnings about fractions of bytes.
+/// Adds warnings about quantities with fractions of a byte.
 fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];

@@ -21,9 +21,10 @@ use crate::{LogError, Revision, Store};
 pub struct Directory {
     /// Path of the cluster marker.
     pub marker: PathBuf,
-    /// Other files show that the directory already had a cluster.
+    /// Whether other files show that the directory already had a cluster.
     pub had_cluster: bool,
-    /// Start a new cluster if the old database cannot be opened; the old files are kept beside the new ones.
+    /// Whether to start a new cluster if the old database cannot be opened. The old files are kept beside the new
+    /// ones.
     pub new_cluster: bool,
 }
 
@@ -31,14 +32,15 @@ pub struct Directory {
 #[derive(Debug)]
 pub struct OpenedLog {
     pub log: Sqlite,
-    /// The database had no cluster marker before.
+    /// Whether the database had no cluster marker before it was opened.
     pub is_adopted: bool,
-    /// Number of rows of Secrets in clear text although there are keys: they were written without keys.
+    /// Number of Secret rows in clear text although encryption keys are configured: they were written without
+    /// keys.
     pub clear_secrets: usize,
 }
 
-/// Detects that the database file or the cluster marker of a running server was removed or replaced. Clones share the
-/// files.
+/// Detects that the database file or the cluster marker was removed or replaced while the server runs. Clones
+/// share the open files.
 #[derive(Debug, Clone)]
 pub struct DataFileGuard(Arc<GuardedFiles>);
 
@@ -97,7 +99,7 @@ impl Sqlite {
         })
     }
 
-    /// The number of rows of Secrets that are not sealed.
+    /// Counts the Secret rows that are not sealed.
     fn count_unencrypted_secrets(&self) -> Result<usize, LogError> {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count =
@@ -237,7 +239,7 @@ pub(super) fn insert_cluster_uid(transaction: &Transaction<'_>, uid: &str) -> ru
     transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
 }
 
-/// Whether the file system is full: less than 64 KiB are free.
+/// Whether the file system is full: fewer than 64 KiB are free.
 fn is_disk_full(path: &Path) -> bool {
     let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 /// thousands of small ones.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 
-/// On a small file system the reserve is at most one part in this many of its size.
+/// On a small file system the reserve is at most 1/16 of its size.
 const FILE_SYSTEM_FRACTION: u64 = 16;
 
 /// Bytes that are released in one step: the size of two of the largest objects.
@@ -101,7 +101,7 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Updates the allocated length after a checkpoint, which truncates the database file after its last page.
+    /// Updates the allocated length after a checkpoint, which truncates the database file behind its last page.
     pub(super) fn update_after_checkpoint(&mut self) {
         if self.allocated != u64::MAX {
             self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));

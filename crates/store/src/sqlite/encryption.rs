@@ -43,7 +43,7 @@ struct EncryptionKey {
     secret: [u8; KEY_BYTES],
 }
 
-/// Prints only the key IDs, never the keys.
+/// Prints the IDs of the keys, never the keys themselves.
 impl fmt::Debug for EncryptionKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|it| &it.id)).finish()

@@ -13,12 +13,12 @@ use super::{
 use crate::local_backend;
 use crate::{Log as _, LogError};
 
-/// Rule: a database is converted into a new file, which replaces the old one when it is complete, durable and verified.
-/// A crash at any moment leaves one of the two. The new file shares no row, free page or log with the old one; freed
-/// disk blocks of the old one remain until the file system reuses them.
+/// Rule: a database is converted into a new file, which replaces the old one when it is complete, durable and
+/// verified. A crash at any moment leaves either the old file or the new one. The new file shares no row, free
+/// page or log with the old one; freed disk blocks of the old file remain until the file system reuses them.
 ///
-/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are stored in clear text. Returns the
-/// number of rows of Secrets.
+/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are stored in clear text. Returns
+/// the number of Secret rows.
 pub fn convert_secrets(
     path: &Path,
     directory: &Directory,

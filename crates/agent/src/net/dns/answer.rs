@@ -10,8 +10,8 @@ use muster_engine::service_proxy::{self as decide, Answer, Asked, Picture, Quest
 /// TTL of records in seconds: short, because endpoints change. Upstream: CoreDNS' `ttl`.
 const RECORD_TTL_S: u32 = 5;
 
-/// Largest response over UDP, whatever the client advertises. Responses stay on this machine, so fragmentation is
-/// no concern.
+/// Largest response over UDP, regardless of the size that the client advertises. Responses stay on this machine,
+/// so fragmentation is no concern.
 const UDP_RESPONSE_BYTES_MAX: u16 = 4_096;
 
 /// Longest chain of CNAMEs; a longer one is a loop.
@@ -25,12 +25,12 @@ pub(super) struct ZoneData<'a> {
     pub(super) domain: &'a str,
 }
 
-/// How a request is answered.
+/// The reaction to a DNS request.
 #[derive(Debug, PartialEq)]
 pub(super) enum DnsReply {
-    /// Not a query: no response.
+    /// The request is not a query, so no response is sent.
     Ignore,
-    /// Respond immediately with these bytes.
+    /// Respond immediately with the encoded response.
     Respond(Vec<u8>),
     /// Forward the request unchanged to an upstream resolver.
     Forward,
@@ -48,7 +48,7 @@ pub(super) struct PartialResponse {
 }
 
 /// Rule: a query in the cluster domain is answered from the service cache; every other query is forwarded to the
-/// node's own resolvers. `turn` rotates the order of records.
+/// node's own resolvers. `turn` is a counter that rotates the order of records.
 pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, turn: usize) -> DnsReply {
     let message = match Message::from_vec(request) {
         Ok(message) => message,
@@ -94,7 +94,7 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl PartialResponse {
-    /// Completes the response with the records that upstream returned; `None`: upstream did not respond.
+    /// Completes the response with the records that the upstream resolver returned; `None` if it did not respond.
     pub(super) fn complete(self, rest: Option<&[u8]>) -> Vec<u8> {
         let Self { mut response, max, query: ask } = self;
         match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&ask)) {
@@ -243,7 +243,8 @@ fn absolute_name(name: &str) -> Option<Name> {
     Some(name)
 }
 
-/// Encodes the response in at most `max` bytes. A larger one is truncated and marked so; clients retry over TCP.
+/// Encodes the response in at most `max` bytes. A larger response is truncated and has the TC bit set, so that
+/// clients retry over TCP.
 fn encode_within(mut response: Message, max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();

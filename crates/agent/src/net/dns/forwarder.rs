@@ -20,7 +20,7 @@ const QUERIES_MAX: usize = 256;
 /// Maximum number of queries in flight from one client, so that one pod cannot exhaust the limit.
 const QUERIES_PER_CLIENT_MAX: usize = 32;
 
-/// Time for one resolver to respond; clients retry after 5 s.
+/// Timeout for the response of one resolver; clients retry after 5 s.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of resolvers that are tried.
 const RESOLVERS_MAX: usize = 2;
@@ -55,8 +55,8 @@ impl Forwarder {
         }
     }
 
-    /// Forwards a request and returns the first conclusive response, else the last inconclusive one. `None`: no
-    /// resolver responded, or too many queries are in flight.
+    /// Forwards a request and returns the first conclusive response, or else the last inconclusive one. `None` if
+    /// no resolver responded or too many queries are in flight.
     pub(super) async fn forward(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _share = self.shares.acquire(client)?;
         let _permit = self.queries.try_acquire().ok()?;
@@ -152,7 +152,7 @@ async fn query_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> 
         .ok_or_else(|| io::Error::other("the response does not match the query"))
 }
 
-/// The request with a random ID, and its original ID.
+/// Replaces the ID of a request by a random one; also returns the original ID.
 fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     let mut question = request.to_vec();
     let mut id = [0; 2];
@@ -163,7 +163,7 @@ fn with_random_id(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
     (question, id)
 }
 
-/// The response with the client's ID, if it answers the question.
+/// Returns the response with the client's ID, if it answers the question; otherwise `None`.
 fn validate_response(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
     let (response, query) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);

@@ -20,10 +20,10 @@ use crate::config::Config;
 
 const DNS_PORT: u16 = 53;
 
-/// Concurrent TCP connections; UDP queries are limited where they are forwarded.
+/// Maximum number of concurrent TCP connections. UDP queries are limited where they are forwarded.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Concurrent TCP connections from one client.
+/// Maximum number of concurrent TCP connections from one client.
 const CONNECTIONS_PER_CLIENT_MAX: usize = 8;
 
 /// Idle timeout of a TCP connection.
@@ -49,7 +49,8 @@ pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     );
 }
 
-/// Serves again after each failure: the address is added later, and other programs may remove it.
+/// Restarts `serve` after each failure: the DNS address is added to the interface later, and other programs may
+/// remove it.
 async fn serve_with_retry<F: Future<Output = std::io::Result<()>>>(
     address: IpAddr,
     over: &str,
@@ -82,7 +83,7 @@ impl DnsServer {
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
-    /// Completes a reply, upstream if necessary. `None`: no response is sent.
+    /// Completes a reply, through an upstream resolver if necessary. `None` if no response is to be sent.
     async fn complete_reply(
         &self,
         client: IpAddr,

@@ -19,8 +19,7 @@ use crate::runtime::{Runtime, RuntimeError};
 
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Ratio of the pause after a measurement to the duration of the measurement: measuring takes at most 1 % of a
-/// core for each pod.
+/// Ratio of the pause after a measurement to its duration: measuring takes at most 1 % of a core for each pod.
 const REST_FACTOR: u32 = 100;
 
 /// When each pod with ephemeral storage limits is measured again, by UID.
@@ -28,7 +27,7 @@ const REST_FACTOR: u32 = 100;
 pub(super) struct StorageLimitChecks(BTreeMap<String, Instant>);
 
 impl StorageLimitChecks {
-    /// The pods that exceed a limit, with the limit and the eviction message. Pods without limits are not
+    /// The pods that exceed a limit, each with the limit and the eviction message. Pods without limits are not
     /// measured.
     pub(super) async fn pods_over_limit<R: Runtime>(
         &mut self,
@@ -62,7 +61,7 @@ impl StorageLimitChecks {
     }
 }
 
-/// The ephemeral storage limits of a pod, with no usage yet. `None` if it has none.
+/// The ephemeral storage limits of a pod, before its usage is measured. `None` if it has no limits.
 fn storage_limits(pod: &core::Pod) -> Option<Storage> {
     let spec = pod.spec.as_ref()?;
     let limit = |name: &str, limit: Quantity| Limited { name: name.into(), limit, used: 0 };

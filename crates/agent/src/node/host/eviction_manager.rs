@@ -33,7 +33,7 @@ use crate::runtime::Runtime;
 /// Interval of image garbage collection.
 const IMAGE_GC_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time to wait for an evicted pod to end before another is evicted. Upstream: `podCleanupTimeout`.
+/// Timeout for an evicted pod to end, before another pod is evicted. Upstream: `podCleanupTimeout`.
 const POD_CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 const POD_CLEANUP_POLL: Duration = Duration::from_secs(1);
 
@@ -126,7 +126,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         !over.is_empty()
     }
 
-    /// Removes unused images first, then evicts one pod.
+    /// Reclaims a scarce resource: removes unused images first, then evicts one pod.
     async fn reclaim_resource(
         &self,
         shortage: Shortage,
@@ -223,7 +223,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// Removes unused images.
+    /// Removes as many unused images as the goal requires.
     async fn collect_images(&self, garbage: &mut Garbage, want: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
@@ -278,8 +278,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    /// The admitted pods that have not ended: the eviction of a pod that is about to be rejected would free
-    /// nothing. `None` until all pods are known.
+    /// The admitted pods that have not ended; `None` until all pods are known. A pod that is about to be rejected
+    /// is not included, because its eviction would free nothing.
     fn active_pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirror_pods()?;
         // A pod that ended before the agent started is not marked as ended until its first sync.

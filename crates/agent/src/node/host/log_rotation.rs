@@ -15,8 +15,8 @@ use crate::runtime::{Runtime, label, v1};
 
 const ROTATION_TIME_FORMAT: &str = "%Y%m%d-%H%M%S";
 
-/// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files of each. `dir` has a
-/// directory for each pod, with one for each container.
+/// Rotates each log that is larger than `bytes_max`, and keeps at most `files_max` files per log. `dir` has one
+/// directory for each pod, which has one for each container.
 pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
     let dir = dir.to_owned();
     let large =
@@ -102,8 +102,9 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
     large
 }
 
-/// Removes temporary files of an interrupted compression and all but the newest `kept` rotated logs, and
-/// compresses the remaining ones. The next rotated log is not compressed: the runtime may still write to it.
+/// Prepares the rotation of a log: removes temporary files of an interrupted compression and all but the newest
+/// `kept` rotated logs, and compresses the remaining ones. The log that is rotated next is not compressed yet,
+/// because the runtime may still write to it.
 fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
     let mut aside = rotated_files(log)?;
     aside.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());

@@ -11,7 +11,7 @@ use muster_engine::kubelet::node_status::Info;
 
 use super::stats::InterfaceStats;
 
-/// Facts about the machine that do not change while it runs.
+/// Reads the facts about the machine that do not change while it runs, for `nodeInfo` of the Node's status.
 pub(super) fn read_node_info() -> Info {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
@@ -30,8 +30,8 @@ pub(super) fn read_node_info() -> Info {
     }
 }
 
-/// The kubelet version in the node's status: the minor is that of the served API, and the build metadata names
-/// Muster.
+/// The `kubeletVersion` in the Node's status: the minor version is that of the served API, and the build metadata
+/// names Muster.
 const KUBELET_VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
 fn os_image(os_release: &str) -> String {

@@ -22,7 +22,7 @@ pub use self::shutdown::{ShutdownGrace, terminate_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 
-/// Runs the node status and the eviction manager; never returns.
+/// Runs the node status manager and the eviction manager; never returns.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(node_status::run(node), eviction_manager::run(node));
 }

@@ -26,17 +26,17 @@ use crate::error_chain::format_error_chain;
 use crate::node::Node;
 use crate::runtime::{Runtime, RuntimeStatus};
 
-/// Time limit of an API call: longer than a heartbeat interval is useless.
+/// Timeout of an API call: there is no use in waiting longer than a heartbeat interval.
 const CALL_TIMEOUT: Duration = HEARTBEAT_EVERY;
 
-/// Time for the runtime to report its status, after which it counts as down. Upstream:
+/// Timeout for the runtime to report its status, after which it counts as down. Upstream:
 /// `maxWaitForContainerRuntime`.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Backoff after a failed call; it doubles up to `RETRY_MAX`.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(7);
-/// A persistent failure is logged this often.
+/// Minimum interval between two log messages about a persistent failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of status checks while the node is NotReady.
@@ -49,7 +49,7 @@ const IMAGES_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct NodeState {
     node: watch::Sender<Option<Arc<core::Node>>>,
-    /// The same object, parsed for admission.
+    /// The node's own object, parsed for admission.
     scheduler_node: watch::Sender<Option<Arc<scheduler::Node>>>,
     pressures: watch::Sender<Pressures>,
     stop: watch::Sender<Option<NodeStop>>,
@@ -60,7 +60,7 @@ pub struct NodeState {
 pub enum NodeStop {
     /// The machine shuts down: its pods fail, and their controllers replace them elsewhere.
     Shutdown,
-    /// The node is suspended and restarts the same pods later, so their end is not reported.
+    /// The node is suspended and restarts the same pods later, so the end of their containers is not reported.
     Suspend,
 }
 
@@ -132,7 +132,8 @@ struct NodeStatusManager<'a, R> {
 }
 
 impl<R: Runtime> NodeStatusManager<'_, R> {
-    /// Registers the Node and retries until it succeeds. An existing Node keeps what others have set on it.
+    /// Registers the Node and retries until it succeeds. An existing Node keeps the fields that other clients
+    /// have set.
     async fn register(&self) {
         let mut retry = FailureBackoff::default();
         loop {

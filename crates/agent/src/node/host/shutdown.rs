@@ -16,7 +16,7 @@ const TERMINATED_MESSAGE: &str = "Pod was terminated in response to imminent nod
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for killed containers to disappear after the grace period.
+/// Timeout for killed containers to disappear after the grace period.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
 
 /// Grace periods of pods when their node stops.
@@ -40,8 +40,8 @@ impl ShutdownGrace {
     }
 }
 
-/// Terminates the node's pods, with their preStop hooks and critical pods last. Each gets its own grace period, at
-/// most the given one. Upstream: `pkg/kubelet/nodeshutdown`.
+/// Terminates the node's pods, with their preStop hooks and critical pods last. Each pod gets its own grace
+/// period, at most the one given in `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
     node.state.begin_stop(how);
@@ -75,7 +75,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
     }
 }
 
-/// Whether the pod had finished before the shutdown.
+/// Whether the pod had finished before the node began to stop.
 fn had_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }

@@ -175,7 +175,7 @@ pub struct StatsProvider<R> {
     last: Mutex<Option<CachedSummary>>,
 }
 
-/// The last summary, and the CPU samples that it was made from.
+/// The last summary, and the CPU samples from which it was computed.
 #[derive(Debug)]
 struct CachedSummary {
     measured_at: Instant,
@@ -306,7 +306,7 @@ impl<R: Runtime> StatsProvider<R> {
     }
 }
 
-/// Collects one set of samples; the previous samples give the CPU rates.
+/// Collects one set of stats. CPU rates are computed from the previous samples.
 struct StatsCollector {
     time: String,
     previous_samples: HashMap<String, (i64, u64)>,
@@ -458,7 +458,7 @@ impl StatsCollector {
     }
 }
 
-/// Disk usage of a directory tree in bytes and inodes, without what is mounted in it.
+/// Disk usage of a directory tree in bytes and inodes, excluding other filesystems that are mounted in it.
 pub(super) async fn disk_usage(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk_disk_usage(&dir)).await.unwrap_or_default()
 }

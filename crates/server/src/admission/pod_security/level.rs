@@ -116,14 +116,15 @@ impl NamespacePolicy {
     }
 }
 
-/// A namespace's labels, and the errors in those read so far.
+/// Reads the Pod Security labels of a namespace and collects the errors in their values.
 struct PolicyLabels<'a> {
     labels: &'a Map<String, Value>,
     errors: Vec<FieldError>,
 }
 
 impl PolicyLabels<'_> {
-    /// Parses a label. `None` if it is absent, `Some(None)` if its value is invalid; the error is recorded.
+    /// Parses a label. Returns `None` if it is absent, and `Some(None)` if its value is invalid, after recording
+    /// the error.
     fn parse_label<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
         let text = self.labels.get(label)?.as_str().unwrap_or_default();
         let parsed = text.parse::<T>();

@@ -49,7 +49,7 @@ const SERVED_MINOR: u64 = 36;
 #[derive(Debug, Default)]
 pub(crate) struct PodSecuritySettings(OnceLock<PodSecurity>);
 
-/// The configuration when none is set: level privileged everywhere.
+/// The configuration if none is set: level privileged for every namespace.
 static DEFAULT_CONFIG: PodSecurity = PodSecurity {
     enforce: LevelVersion::PRIVILEGED,
     audit: LevelVersion::PRIVILEGED,
@@ -319,8 +319,8 @@ fn record_exemption(
     });
 }
 
-/// Whether an update changes fields that the controls check. Of those fields, only images can change and ephemeral
-/// containers can be added. Upstream: `isSignificantPodUpdate`.
+/// Whether an update of a pod changes fields that the controls check: an update can only change images and add
+/// ephemeral containers. Upstream: `isSignificantPodUpdate`.
 fn is_significant_update(pod: &Value, old: &Value) -> bool {
     let lists = |name: &str| (list_at(&pod["spec"], name), list_at(&old["spec"], name));
     let changed = ["containers", "initContainers"].into_iter().any(|name| {

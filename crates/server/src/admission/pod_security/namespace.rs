@@ -22,7 +22,7 @@ const PODS_MAX: usize = 3_000;
 /// Maximum time spent on checking pods for one update of a namespace.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pods checked before yielding to other tasks.
+/// Number of pods that are checked before the task yields to others.
 const PODS_PER_YIELD: usize = 64;
 
 /// Rule: a namespace's Pod Security labels must be valid when it is created and when they change. A stricter enforce
@@ -153,12 +153,12 @@ struct NamespaceEvaluation {
     enforce: LevelVersion,
     deadline: Instant,
     checked: usize,
-    /// By violated controls: the first pod name, and the number of pods.
+    /// By violated controls: the name of the first pod, and the number of pods.
     groups: BTreeMap<String, (String, usize)>,
 }
 
 impl NamespaceEvaluation {
-    /// Whether the limit of pods or time is reached.
+    /// Whether the maximum number of pods or the maximum time is reached.
     fn is_limit_reached(&self) -> bool {
         PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }

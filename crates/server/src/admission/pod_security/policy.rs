@@ -24,7 +24,7 @@ pub(super) struct PolicyViolation {
     pub(super) detail: String,
 }
 
-/// Checks a pod against one control. `None`: the pod complies.
+/// Checks a pod against one control. Returns `None` if the pod complies.
 pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 
 /// One control of the Pod Security Standards.
@@ -32,9 +32,9 @@ pub(super) type PolicyCheck = fn(EvaluatedPod<'_>) -> Option<PolicyViolation>;
 struct PolicyControl {
     id: &'static str,
     level: PodSecurityLevel,
-    /// Oldest first: a minor version, and the check that applies since that version.
+    /// The checks of this control, oldest first: each with the minor version since which it applies.
     revisions: &'static [(u64, PolicyCheck)],
-    /// Id of the baseline control that this control includes.
+    /// ID of the baseline control that this restricted control includes.
     replaces_baseline: Option<&'static str>,
 }
 
@@ -161,8 +161,8 @@ impl<'a> EvaluatedPod<'a> {
             .flat_map(move |it| list_at(self.spec, it))
     }
 
-    /// Names of the containers for whose security context `is_bad` returns true. Without a security context it gets
-    /// null.
+    /// Names of the containers for whose security context `is_bad` returns true. A container without a security
+    /// context is passed as null.
     pub(super) fn containers_with(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
@@ -184,7 +184,7 @@ impl<'a> EvaluatedPod<'a> {
     }
 }
 
-/// Quotes and joins: `"a", "b"`.
+/// Quotes and joins strings: `"a", "b"`.
 pub(super) fn quote_list<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     items.into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Limits on what a request holds: its seat, and its response until it is sent.
+//! Limits on the resources that a request occupies: its seat, and its response until that is sent.
 
 use http_body_util::Either;
 use hyper::StatusCode;
@@ -11,10 +11,10 @@ use crate::flow_control::{FlowClass, Seat, UsageKind};
 use crate::http::{Api, ApiResponse};
 use crate::request::{TrustLevel, User};
 
-/// A larger response is charged by its bytes, a smaller one as one response.
+/// Size above which a response is charged by its bytes; a smaller one counts as one response.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
-/// Why a response is not sent.
+/// The reason why a response is not sent.
 pub(super) enum ResponseRejection {
     Refused(ApiError),
     /// The client has too many unsent responses even for an error: the stream is reset.

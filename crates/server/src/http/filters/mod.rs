@@ -135,8 +135,8 @@ impl Api {
         response.map(|body| response::SendingBody::new(body, holds, is_on_wire, patience))
     }
 
-    /// Rule: a request has `--request-timeout`, or less if its client asks for less; watches and agent streams
-    /// have no deadline.
+    /// Rule: the deadline of a request is `--request-timeout`, or earlier if its client requests that; watches
+    /// and agent streams have no deadline.
     fn deadline(&self, is_stream: bool, query: &RequestQuery) -> Result<Option<Duration>, ApiError> {
         if is_stream {
             // The query parameters belong to the agent's endpoint.
@@ -147,8 +147,8 @@ impl Api {
         Ok(Some(deadline).filter(|it| *it != Duration::MAX))
     }
 
-    /// Rule: no body is read before the request is authorized, and no seat is taken before the body has
-    /// arrived, so that a slow client holds nothing that others need.
+    /// Rule: no body is read before the request is authorized, and no seat is acquired before the body has
+    /// arrived, so that a slow client occupies nothing that others need.
     async fn run_filters<B>(
         &self,
         peer: Option<&User>,
@@ -249,7 +249,8 @@ async fn with_deadline<F: Future>(deadline: Option<Duration>, handling: F) -> Re
     }
 }
 
-/// Rule: URL and headers are bounded, for HTTP/1 as for HTTP/2, and an HTTP/1.1 request has a Host header.
+/// Rule: the size of URL and headers is limited, for HTTP/1 as for HTTP/2, and an HTTP/1.1 request has a Host
+/// header.
 fn check_request_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
         return Err(ApiError::url_too_long(URL_BYTES_MAX));

@@ -1,8 +1,8 @@
 //! Fuzzing with arbitrary HTTP/2 frames from an unauthenticated client: no panic, no hang, and no access to
 //! stored objects.
 //!
-//! Each connection starts with a valid preface. The frames after it are nearly valid: any type, valid and
-//! invalid flags, stream ids and lengths, header blocks of known and of random bytes, some of them truncated.
+//! Each connection starts with a valid preface. The frames after it are nearly valid: any type, valid and invalid
+//! flags, stream IDs and lengths, header blocks of known and of random bytes, some of them truncated.
 
 use std::pin::pin;
 
@@ -25,7 +25,7 @@ struct FuzzFrame {
     flags: u8,
     stream: u32,
     payload: Vec<u8>,
-    /// Added to the length in the frame header.
+    /// Error in the frame header's length field: it is added to the correct length.
     lie: i8,
 }
 
@@ -51,7 +51,7 @@ fn any_framing() {
     assert_eq!(before, runtime.block_on(world.closed()), "what is closed was changed");
 }
 
-/// Sends these bytes and returns the server's response until it closes the connection.
+/// Sends the bytes over a new connection and returns the server's response until it closes the connection.
 async fn connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
     let (client, serving) = fairness::serve(&world.server.api, None, true);
     let talking = pin!(async move {
@@ -111,7 +111,7 @@ fn frame() -> impl Strategy<Value = FuzzFrame> {
     })
 }
 
-/// A header block without indexing or compression, with some random bytes.
+/// Generates a header block without indexing or compression, with some random bytes.
 fn headers() -> impl Strategy<Value = Vec<u8>> {
     let methods = select(vec!["GET", "POST", "HEAD", "PATCH", "DELETE", "CONNECT", "get", ""]);
     let paths = select(vec![
@@ -163,7 +163,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![Just(Vec::new()), Just(b"{}".to_vec()), vec(any::<u8>(), 0..200)]
 }
 
-/// SETTINGS identifiers and values, mostly known ones with values at their bounds.
+/// Generates SETTINGS identifiers and values, mostly known ones with values at their bounds.
 fn settings() -> impl Strategy<Value = Vec<u8>> {
     let setting = (0..10_u16, select(vec![0_u32, 1, 100, 16_384, 1 << 24, u32::MAX >> 1, u32::MAX]));
     vec(setting, 0..6).prop_map(|settings| {

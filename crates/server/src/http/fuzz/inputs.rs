@@ -120,7 +120,7 @@ pub(super) fn request(
     })
 }
 
-/// Requests with arbitrary bytes in every header that the server reads.
+/// Generates requests with arbitrary bytes in every header that the server reads.
 pub(super) fn with_headers() -> impl Strategy<Value = FuzzRequest> {
     (request(path(), query(), body()), vec(header(), 1..6))
         .prop_map(|(input, headers)| FuzzRequest { headers, ..input })
@@ -197,7 +197,7 @@ fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|it| it.as_bytes().to_vec())
 }
 
-/// Lists, watches and collection deletes, which parse selectors and continue tokens.
+/// Generates lists, watches and collection deletes, which parse selectors and continue tokens.
 pub(super) fn choice(
     query: impl Strategy<Value = Vec<(String, String)>>,
 ) -> impl Strategy<Value = FuzzRequest> {
@@ -358,7 +358,7 @@ pub(super) fn path() -> impl Strategy<Value = FuzzPath> {
     ]
 }
 
-/// Paths of collections in the open namespace, in other namespaces and across all namespaces.
+/// Generates paths of collections in the open namespace, in other namespaces and across all namespaces.
 pub(super) fn lists() -> impl Strategy<Value = FuzzPath> {
     let lists = (select(TARGETS), prop::option::weighted(0.9, namespaces()));
     lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Of {
@@ -494,7 +494,7 @@ pub(super) fn pages() -> impl Strategy<Value = Vec<(String, String)>> {
     )
 }
 
-/// Well-formed continue tokens with arbitrary start keys.
+/// Generates well-formed continue tokens with arbitrary start keys.
 fn tokens() -> impl Strategy<Value = String> {
     let start = prop_oneof![
         one_of(&[
@@ -703,7 +703,7 @@ fn object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
 
-/// Valid objects with a few random changes.
+/// Generates valid objects with a few random changes.
 fn objects() -> impl Strategy<Value = Value> {
     let metadata = |name: &str| json!({"name": name, "labels": {"app": "x"}});
     let containers = json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]);
@@ -744,7 +744,7 @@ fn objects() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Follows the path `way`, and sets a field of the object there or replaces the value.
+/// Follows the path that `way` selects, and sets a field of the object there or replaces the value.
 fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
     match (object, way.split_first()) {
         (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
@@ -762,7 +762,8 @@ fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: V
     }
 }
 
-/// A protobuf body: `k8s\0` and a `runtime.Unknown` whose raw bytes are a message with arbitrary fields.
+/// Generates a protobuf body: `k8s\0` and a `runtime.Unknown` whose raw bytes are a message with arbitrary
+/// fields.
 pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let kinds = select(vec![
         ("v1", "ConfigMap"),

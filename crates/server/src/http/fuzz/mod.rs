@@ -1,10 +1,10 @@
 //! Fuzzing with arbitrary requests: no panic, no hang, and no access to other namespaces.
 //!
-//! A case is a few requests to a server of its own, on which the user has rights in one namespace (open) and
+//! A case is a few requests to a server of its own, on which the user has permissions in one namespace (open) and
 //! none in others (closed). Objects in closed namespaces contain a marker. No response may contain the marker,
 //! and no object with it may change.
 //!
-//! `MUSTER_FUZZ=N` sends N requests of each sort instead of a few.
+//! `MUSTER_FUZZ=N` sends N requests of each kind instead of a few.
 
 mod frames;
 mod inputs;
@@ -23,11 +23,11 @@ use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
 
-/// Requests of each sort in `make test`.
+/// Number of requests of each kind in `make test`.
 const REQUESTS_PER_SORT: u32 = 500;
 
-/// Requests of one case: enough that one may depend on another. A long run has fewer servers, since creating
-/// one costs as much as a hundred requests.
+/// Number of requests of one case: enough that one may depend on another. A long run has fewer servers, because
+/// creating one costs as much as a hundred requests.
 const INPUTS_PER_CASE: u32 = 12;
 const INPUTS_PER_LONG_CASE: u32 = 400;
 
@@ -35,18 +35,18 @@ const INPUTS_PER_LONG_CASE: u32 = 400;
 /// wait.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Real time to wait for a request before the paused clock is advanced by `CLOCK_STEP`.
+/// Real time to wait for a response before the paused clock is advanced by `CLOCK_STEP`.
 const REAL_WAIT: Duration = Duration::from_millis(1);
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 /// The marker in every object of a closed namespace.
 const LEAK_MARKER: &str = "not-for-your-eyes";
 
-/// The open namespace. Its name is a prefix and a part of the names of others.
+/// The namespace in which the user has permissions. Its name is a prefix and a part of the names of others.
 const OPEN_NAMESPACE: &str = "a";
 const CLOSED_NAMESPACES: [&str; 3] = ["aa", "b", "a-b"];
 
-/// Lists that contain all objects that must not change.
+/// URLs of the lists that contain all objects that must not change.
 const CHECKED_LISTS: &[&str] = &[
     "/api/v1/configmaps",
     "/api/v1/namespaces",
@@ -97,7 +97,7 @@ fn any_headers() {
     check(inputs::with_headers());
 }
 
-/// With rights everywhere, the requests and checks must notice the leak.
+/// With permissions in all namespaces, the checks must notice the leak.
 #[test]
 fn a_leak_is_noticed() {
     let noticed = |said: Result<(), TestError<_>>| match said {
@@ -121,12 +121,12 @@ fn check(input: impl Strategy<Value = FuzzRequest>) {
     run(FuzzRights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Number of requests of each sort.
+/// Number of requests of each kind, from `MUSTER_FUZZ` or the default.
 fn inputs_wanted() -> u32 {
     std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_SORT, |it| it.parse().expect("MUSTER_FUZZ is a number"))
 }
 
-/// A runner of this many cases, which persists the seeds of failing cases.
+/// Creates a proptest runner of this many cases, which persists the seeds of failing cases.
 fn runner(cases: u32) -> TestRunner {
     TestRunner::new(config(cases))
 }
@@ -140,12 +140,12 @@ fn config(cases: u32) -> Config {
     }
 }
 
-/// Where the user has rights.
+/// The namespaces in which the user has permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FuzzRights {
-    /// In the open namespace only.
+    /// The user has permissions in the open namespace only.
     Proper,
-    /// Everywhere, as if the server did not authorize.
+    /// The user has permissions in all namespaces, as if the server did not authorize.
     Leaking,
 }
 
@@ -180,8 +180,8 @@ fn run<S: Strategy<Value = FuzzRequest>>(
     })
 }
 
-/// Waits for a response, or returns `None` if it hangs. The paused clock is advanced, so that a watch of an
-/// hour ends soon, but only step by step, since it must not overtake the store's thread.
+/// Waits for a response, or returns `None` if the request hangs. The paused clock is advanced, so that a watch of
+/// an hour ends soon, but only step by step, because it must not overtake the store's thread.
 async fn response_or_hang<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
     let began = Instant::now();
     while began.elapsed() < HANG_TIMEOUT {
@@ -263,8 +263,8 @@ impl FuzzServer {
         Self { server }
     }
 
-    /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who
-    /// has all rights, are changed to the open namespace.
+    /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who has
+    /// all permissions, are changed to the open namespace.
     async fn ask(&self, is_guest: bool, input: &FuzzRequest) -> Result<(), TestCaseError> {
         let user = if is_guest {
             User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
@@ -298,7 +298,7 @@ impl FuzzServer {
         Ok(())
     }
 
-    /// Returns all objects outside of the open namespace, with their resourceVersions.
+    /// Returns all objects outside the open namespace, with their resourceVersions.
     async fn closed(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for list in CHECKED_LISTS {

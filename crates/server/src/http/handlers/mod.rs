@@ -102,7 +102,7 @@ impl Api {
         }
     }
 
-    /// Waits until the store has reached at least the resourceVersion that the client asks for.
+    /// Waits until the store has reached at least the resourceVersion that the client requests.
     async fn wait_for_revision(&self, wanted: Revision) -> Result<(), ApiError> {
         if wanted <= self.registry.storage.revision() {
             return Ok(());
@@ -117,7 +117,7 @@ impl Api {
     }
 }
 
-/// Checks that namespace and name of the object are those of the URL, and sets an absent namespace.
+/// Checks that the namespace and name of the object are those of the URL, and sets an absent namespace.
 fn match_object_to_url(target: &RequestTarget, object: &mut Value) -> Result<(), ApiError> {
     let meta = unstructured::map_at_mut(object, "metadata");
     match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {

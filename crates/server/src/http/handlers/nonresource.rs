@@ -15,7 +15,7 @@ use crate::http::{Api, ApiRequest, ApiResponse};
 use crate::registry::Registry;
 use crate::{auth, discovery, health, openapi};
 
-/// Number of namespaces, the largest, whose bytes are in the metrics.
+/// Number of namespaces whose size is in the metrics; the largest are chosen.
 const METRIC_NAMESPACES_MAX: usize = 10;
 
 impl Api {

@@ -37,7 +37,7 @@ impl Api {
         Ok(object_response(context, StatusCode::OK, view, kind, updated))
     }
 
-    /// Server-side apply.
+    /// Handles a server-side apply.
     async fn apply(
         &self,
         target: &RequestTarget,

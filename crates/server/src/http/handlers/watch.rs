@@ -78,7 +78,7 @@ impl Api {
     }
 }
 
-/// Rule: a watch lasts as long as its client asks for, at most 12 hours; 45 minutes by default. A watch with a
+/// Rule: a watch lasts as long as its client requests, at most 12 hours; 45 minutes by default. A watch with a
 /// negative timeout ends immediately, as upstream.
 pub(super) fn watch_timeout(query: &RequestQuery) -> Result<Duration, ApiError> {
     Ok(match query.parse_number::<i64>("timeoutSeconds")? {

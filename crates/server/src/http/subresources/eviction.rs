@@ -266,7 +266,7 @@ fn budget_not_observed_error(budget: &str) -> ApiError {
     )
 }
 
-/// Whether the budget permits to evict an unready pod, which it does not count as healthy.
+/// Whether the budget permits the eviction of an unready pod, which it does not count as healthy.
 fn allows_unready_eviction(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"

@@ -1,4 +1,4 @@
-//! Creates that store no object of their own kind: reviews, tokens, bindings and evictions.
+//! Handles creates that store no object of their own kind: reviews, tokens, bindings and evictions.
 
 mod eviction;
 
@@ -14,8 +14,8 @@ use crate::subresource::Subresource;
 use crate::unstructured::str_at;
 
 impl Api {
-    /// Executes the create and returns the response object. The target has the name of the object that the
-    /// subresource belongs to.
+    /// Executes the create and returns the response object. The name in `target` is that of the object to which
+    /// the subresource belongs.
     pub(super) async fn virtual_create(
         &self,
         create: VirtualCreate,
