@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use muster_api::time::Time;
 
-static CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
+static NODE_CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
 
 /// Returns the current time of the node.
 pub(crate) fn now() -> Time {
@@ -18,7 +18,7 @@ pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
 }
 
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
-    let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clock = NODE_CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
     let at = Instant::now();
     let clock = clock.get_or_insert(NodeClock { wall, node_time: wall, read_at: at });

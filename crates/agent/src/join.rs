@@ -89,7 +89,7 @@ pub enum JoinError {
         "a node {name:?} exists and is Ready at {at}: choose another --node-name; or, if this machine is to take \
          its place, stop the other one, and kubectl delete node {name}"
     )]
-    NameTaken { name: String, at: String },
+    NodeNameInUse { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Denied(String),
     /// The server signs no certificate for a bootstrap token if the node exists and is Ready.
@@ -381,7 +381,7 @@ async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<()
         return Ok(());
     }
     let at = addresses.first().copied().unwrap_or("an unknown address").to_owned();
-    Err(JoinError::NameTaken { name: options.name.clone(), at })
+    Err(JoinError::NodeNameInUse { name: options.name.clone(), at })
 }
 
 /// Creates a key and a CertificateSigningRequest, and waits for the certificate.
@@ -409,8 +409,8 @@ async fn request_certificate(
     };
     let unanswered = |error| JoinError::Request { hint: "", error };
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let asked = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
-    let name = asked.metadata.name.unwrap_or_default();
+    let created = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
+    let name = created.metadata.name.unwrap_or_default();
 
     let began = tokio::time::Instant::now();
     let mut wait = POLL_MIN;
@@ -421,8 +421,8 @@ async fn request_certificate(
         let conditions = status.conditions.unwrap_or_default();
         if let Some(denial) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
             let why = denial.message.clone().unwrap_or_else(|| denial.type_.clone());
-            let is_taken = denial.reason.as_deref() == Some("NodeIsReady");
-            return Err(if is_taken { JoinError::NodeIsReady(why) } else { JoinError::Denied(why) });
+            let is_name_in_use = denial.reason.as_deref() == Some("NodeIsReady");
+            return Err(if is_name_in_use { JoinError::NodeIsReady(why) } else { JoinError::Denied(why) });
         }
         if let Some(ByteString(certificate)) = status.certificate {
             let certificate = String::from_utf8_lossy(&certificate);

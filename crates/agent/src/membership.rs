@@ -60,7 +60,7 @@ impl ClusterMembership {
     }
 
     /// Reads the cluster UID from the API server and returns whether it is the cluster that the node joined.
-    pub async fn confirm(&self) -> bool {
+    pub async fn confirm_cluster(&self) -> bool {
         let _one = self.in_flight.lock().await;
         let response = timeout(RESPONSE_TIMEOUT, self.namespaces.get(NAMESPACE)).await;
         match response {
@@ -86,7 +86,7 @@ impl ClusterMembership {
 
     /// Waits until the API server is confirmed to be the node's cluster.
     pub async fn wait_until_confirmed(&self) {
-        while !self.confirm().await {
+        while !self.confirm_cluster().await {
             sleep(RETRY_INTERVAL).await;
         }
     }
@@ -110,7 +110,7 @@ impl ClusterMembership {
 
     /// Confirms the cluster after a complete list of pods was received. Returns whether the list may be applied.
     pub(super) async fn confirm_list(&self) -> bool {
-        self.confirm().await;
+        self.confirm_cluster().await;
         self.lock_state().listed()
     }
 

@@ -204,13 +204,13 @@ impl AgentMetrics {
     /// Encodes all metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's
     /// certificates.
     pub(crate) fn encode(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
-        const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
-        let mut counts = [0; PHASES.len()];
+        const POD_PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
+        let mut counts = [0; POD_PHASES.len()];
         for phase in phases {
-            let phase = PHASES.iter().position(|it| phase == *it).unwrap_or(0);
+            let phase = POD_PHASES.iter().position(|it| phase == *it).unwrap_or(0);
             counts[phase] += 1;
         }
-        for (phase, count) in PHASES.into_iter().zip(counts) {
+        for (phase, count) in POD_PHASES.into_iter().zip(counts) {
             self.pods.get_or_create(&PhaseLabels { phase }).set(count);
         }
         for (gauge, until) in
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_is_told() {
+    fn counted_metrics_are_encoded() {
         let metrics = AgentMetrics::default();
         let failed = Outcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
         metrics.count_action(&Action::Prepare, &failed);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_the_agent_is_read() {
+    fn process_usage_is_parsed() {
         assert_eq!(parse_resident_bytes("VmPeak: 9 kB\nVmRSS:\t   12 kB\n"), Some(12288));
         assert_eq!(parse_cpu_seconds("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0"), Some(2.0));
         assert_eq!([parse_cpu_seconds(""), parse_cpu_seconds("7 (a) S 1")], [None, None]);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_nothing_and_what_a_killed_process_left_is_removed() {
+    fn a_failed_write_leaves_no_file_and_old_temporary_files_are_removed() {
         let folder = Folder::new();
         fs::create_dir(folder.0.join("taken")).unwrap();
         write_private(&folder.0.join("taken"), b"a directory is in the way").unwrap_err();

@@ -171,12 +171,12 @@ async fn remove_local_nodes(dir: &Path) -> anyhow::Result<()> {
         let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
         print_to_stderr(format_args!(
             "muster: stopping {pods}, up to {} s",
-            local_node::STOP_GRACE.as_secs()
+            local_node::STOP_GRACE_MAX.as_secs()
         ));
     }
     // A containerd whose files were deleted cannot stop pods gracefully.
     let abandoned = local_node::clean_up_abandoned(dir).await?;
-    let removed = local_node::clean_up(dir, local_node::STOP_GRACE).await?;
+    let removed = local_node::clean_up(dir, local_node::STOP_GRACE_MAX).await?;
     let left = local_node::find_leftovers(dir)?;
     if !left.0.is_empty() {
         bail!("could not be removed (try as root): {}", left.0.join(", "));

@@ -103,7 +103,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         (0, _) => Ok(()),
         (_, Shutdown::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
         (_, Shutdown::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
-        (_, Shutdown::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE).await,
+        (_, Shutdown::Orderly) => remove_real_nodes(data_dir, local_node::STOP_GRACE_MAX).await,
         (_, Shutdown::Immediate) => remove_real_nodes(data_dir, Duration::ZERO).await,
     };
     args.serving.run_until_signal(start, print_wait, finish).await

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_who_did_what_and_what_came_of_it() {
+    fn an_audit_line_has_user_request_and_response() {
         let attributes = RequestAttributes::from_request(
             &hyper::Method::PUT,
             "/apis/apps/v1/namespaces/a/daemonsets/d/status",

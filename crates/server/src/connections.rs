@@ -78,7 +78,7 @@ struct ConnectionUser {
 
 /// Permit for one connection; released on drop.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct ConnectionPermit {
     connections: Arc<ConnectionTracker>,
     pub(crate) connection: Arc<Connection>,
 }
@@ -129,16 +129,16 @@ impl ConnectionTracker {
     /// unauthenticated connection that has been idle longest; if there is none, the longest idle connection of
     /// the user with the most connections, unless that user is trusted or has few; else the new one is refused.
     /// Too many TLS handshakes evict the oldest handshake.
-    pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
+    pub(crate) fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.per_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
             // Prefer an idle connection of the same address.
-            state.evict(|it| it.address == address)?;
+            state.evict_connection(|it| it.address == address)?;
         } else if self.connections_max <= state.by_id.len() {
-            state.evict(|_| true)?;
+            state.evict_connection(|_| true)?;
         } else if self.handshakes_max <= state.handshakes.len() {
             let oldest = state.handshakes.first_key_value().map(|(_, it)| it.clone())?;
-            state.close(&oldest);
+            state.close_connection(&oldest);
         }
         let id = state.next_id;
         state.next_id += 1;
@@ -156,7 +156,7 @@ impl ConnectionTracker {
         state.by_id.insert(id, connection.clone());
         state.handshakes.insert(id, connection.clone());
         drop(state);
-        Some(Permit { connections: self.clone(), connection })
+        Some(ConnectionPermit { connections: self.clone(), connection })
     }
 
     fn now_ms(&self) -> u64 {
@@ -185,7 +185,7 @@ impl ConnectionTracker {
 impl ConnectionTable {
     /// Closes the connection that ranks first among those for which `may` returns true. Returns `None` if there
     /// is none.
-    fn evict(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
+    fn evict_connection(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
             None => usize::MAX,
             Some(user) if user.is_trusted => 0,
@@ -198,31 +198,31 @@ impl ConnectionTable {
             return None;
         }
         let evicted = evicted.clone();
-        self.close(&evicted);
+        self.close_connection(&evicted);
         Some(())
     }
 
-    fn close(&mut self, connection: &Connection) {
+    fn close_connection(&mut self, connection: &Connection) {
         tracing::debug!(address = %connection.address, "closing an idle connection to make room");
-        self.remove(connection);
+        self.remove_connection(connection);
         if let Some(task) = connection.task.get() {
             task.abort();
         }
     }
 
-    fn remove(&mut self, connection: &Connection) {
+    fn remove_connection(&mut self, connection: &Connection) {
         self.handshakes.remove(&connection.id);
         if self.by_id.remove(&connection.id).is_none() {
             return;
         }
-        decrement(&mut self.by_address, &connection.address);
+        decrement_count(&mut self.by_address, &connection.address);
         if let Some(user) = connection.user.get() {
-            decrement(&mut self.by_user, &user.name);
+            decrement_count(&mut self.by_user, &user.name);
         }
     }
 }
 
-fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -231,7 +231,7 @@ fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-impl Permit {
+impl ConnectionPermit {
     /// Sets the task that serves the connection; evicting the connection aborts it.
     pub(crate) fn set_task(&self, task: AbortHandle) {
         let _ = self.connection.task.set(task);
@@ -246,10 +246,10 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.remove(&self.connection);
+        state.remove_connection(&self.connection);
     }
 }
 
@@ -257,8 +257,12 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn open(connections: &Arc<ConnectionTracker>, address: IpAddr, user: Option<&str>) -> Option<Permit> {
-        let permit = connections.connect(address)?;
+    fn open(
+        connections: &Arc<ConnectionTracker>,
+        address: IpAddr,
+        user: Option<&str>,
+    ) -> Option<ConnectionPermit> {
+        let permit = connections.admit_connection(address)?;
         let user = user.map(|it| match it {
             "admin" => User::new(it, [crate::request::MASTERS_GROUP]),
             it => User::new(it, ["system:authenticated"]),
@@ -284,7 +288,10 @@ mod tests {
         assert_eq!(held.len(), CONNECTIONS_PER_ADDRESS_MAX);
         assert!(open(&connections, address(2), None).is_some());
         drop(held);
-        assert!(connections.connect(address(1)).is_some(), "a permit that was dropped is free again");
+        assert!(
+            connections.admit_connection(address(1)).is_some(),
+            "a permit that was dropped is free again"
+        );
     }
 
     #[test]
@@ -296,9 +303,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_idlest_unauthenticated_connection_makes_room() {
+    async fn the_longest_idle_unauthenticated_connection_is_evicted() {
         let connections = Arc::new(ConnectionTracker::new(8));
-        let mut held: Vec<Permit> = Vec::new();
+        let mut held: Vec<ConnectionPermit> = Vec::new();
         let mut tasks = Vec::new();
         for at in 0..8 {
             let permit = open(&connections, address(at), (at < 4).then_some("a")).unwrap();
@@ -321,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_with_most_connections_makes_room() {
+    fn a_connection_of_the_user_with_most_is_evicted() {
         let connections = Arc::new(ConnectionTracker::new(100));
         let many = |user: &'static str, from: u8, count: usize| -> Vec<_> {
             (0..count).map_while(|_| open(&connections, address(from), Some(user))).collect()
@@ -335,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn silent_handshakes_make_room_for_others() {
+    fn silent_handshakes_are_evicted_for_new_ones() {
         let connections = Arc::new(ConnectionTracker::new(40));
-        let held: Vec<_> = (0..30).map(|it| connections.connect(address(it)).unwrap()).collect();
+        let held: Vec<_> = (0..30).map(|it| connections.admit_connection(address(it)).unwrap()).collect();
         let state = connections.state.lock().unwrap();
         assert_eq!((state.handshakes.len(), state.by_id.len()), (10, 10));
         drop(state);

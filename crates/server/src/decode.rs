@@ -17,9 +17,9 @@ use read::DecodeNotes;
 
 pub(crate) use read::{DECODED_BYTES_MAX, estimated_bytes};
 
-pub(crate) const JSON: &str = "application/json";
-pub(crate) const YAML: &str = "application/yaml";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const JSON_MEDIA_TYPE: &str = "application/json";
+pub(crate) const YAML_MEDIA_TYPE: &str = "application/yaml";
+const PROTOBUF_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes the object in a request body. Its `kind` and `apiVersion` may be absent, and must otherwise be those
 /// of `expected`. `media_type` has no parameters; an empty one means JSON.
@@ -31,13 +31,13 @@ pub(crate) fn decode_object(
 ) -> Result<Value, ApiError> {
     let of = expected_type(expected)?;
     let (read, notes) = match media_type {
-        "" | JSON => {
+        "" | JSON_MEDIA_TYPE => {
             let mut from = serde_json::Deserializer::from_slice(body);
             let (read, notes) = read::read_typed(&mut from, of);
             let read = read.and_then(|it| from.end().map(|()| it));
             (read.map_err(|error| go_json_error(&error)), notes)
         }
-        YAML => match parse_yaml(body) {
+        YAML_MEDIA_TYPE => match parse_yaml(body) {
             Ok((object, mut duplicates)) => {
                 let (read, mut notes) = read::read_typed(object, of);
                 duplicates.append(&mut notes.strict_errors);
@@ -48,14 +48,18 @@ pub(crate) fn decode_object(
             }
             Err(error) => (Err(error), DecodeNotes::default()),
         },
-        PROTOBUF => {
+        PROTOBUF_MEDIA_TYPE => {
             let (type_meta, object) = protobuf::decode_object(body, of)
                 .map_err(|why| unrecognized_object_error(expected, &why, body))?;
             check_type_meta(expected, &type_meta.api_version, &type_meta.kind)?;
             let (read, notes) = read::read_typed(object, of);
             (read.map_err(|error| go_json_error(&error)), notes)
         }
-        _ => return Err(ApiError::unsupported_media_type(&[JSON, YAML, PROTOBUF].join(", "))),
+        _ => {
+            return Err(ApiError::unsupported_media_type(
+                &[JSON_MEDIA_TYPE, YAML_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE].join(", "),
+            ));
+        }
     };
     let mut object = match (read, &notes.type_error) {
         (Ok(object), _) => object,
@@ -129,7 +133,7 @@ pub(crate) fn decode_apply_result(
     let (read, notes) = read::read_typed(object, expected_type(expected)?);
     let mut object = read.map_err(|error| {
         let why = notes.type_error.unwrap_or_else(|| go_json_error(&error));
-        if why == read::TOO_MANY_VALUES {
+        if why == read::TOO_MANY_VALUES_MESSAGE {
             return too_many_values_error(object);
         }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
@@ -284,13 +288,13 @@ struct TypeMeta {
 impl TypeMeta {
     fn from_body(body: &[u8]) -> Self {
         #[derive(Default, serde::Deserialize)]
-        struct Raw<'a> {
+        struct RawTypeMeta<'a> {
             #[serde(borrow, rename = "apiVersion")]
             api_version: Option<&'a RawValue>,
             #[serde(borrow)]
             kind: Option<&'a RawValue>,
         }
-        let raw: Raw<'_> = serde_json::from_slice(body).unwrap_or_default();
+        let raw: RawTypeMeta<'_> = serde_json::from_slice(body).unwrap_or_default();
         let text = |it: Option<&RawValue>| {
             it.and_then(|it| serde_json::from_str::<String>(it.get()).ok()).unwrap_or_default()
         };
@@ -315,9 +319,9 @@ fn patch_decode_error(object: &Value, why: &str) -> ApiError {
 
 /// The error for a body that is not an object. It quotes the first bytes of the body.
 fn unrecognized_object_error(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
-    const SHOWN_MAX: usize = 30;
-    let more = if SHOWN_MAX < body.len() { " ..." } else { "" };
-    let start = &body[..body.len().min(SHOWN_MAX)];
+    const BODY_EXCERPT_BYTES_MAX: usize = 30;
+    let more = if BODY_EXCERPT_BYTES_MAX < body.len() { " ..." } else { "" };
+    let start = &body[..body.len().min(BODY_EXCERPT_BYTES_MAX)];
     let shown = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(start).into_owned(),

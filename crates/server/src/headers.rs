@@ -12,16 +12,16 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-pub(crate) const IMPERSONATE: &str = "impersonate-";
-pub(crate) const IMPERSONATE_USER: &str = "impersonate-user";
-pub(crate) const IMPERSONATE_GROUP: &str = "impersonate-group";
-pub(crate) const IMPERSONATE_UID: &str = "impersonate-uid";
-pub(crate) const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
-pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const IMPERSONATE_PREFIX: &str = "impersonate-";
+pub(crate) const IMPERSONATE_USER_HEADER: &str = "impersonate-user";
+pub(crate) const IMPERSONATE_GROUP_HEADER: &str = "impersonate-group";
+pub(crate) const IMPERSONATE_UID_HEADER: &str = "impersonate-uid";
+pub(crate) const IMPERSONATE_EXTRA_PREFIX: &str = "impersonate-extra-";
+pub(crate) const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The other headers that the server reads. `Authorization` is not in the list, because an undecodable one is an
 /// invalid credential (401).
-static READ_HEADERS: [HeaderName; 10] = [
+static DECODED_HEADERS: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
     CONTENT_TYPE,
@@ -31,7 +31,7 @@ static READ_HEADERS: [HeaderName; 10] = [
     SEC_WEBSOCKET_PROTOCOL,
     UPGRADE,
     USER_AGENT,
-    FORWARDED_FOR,
+    FORWARDED_FOR_HEADER,
 ];
 
 /// The user that the client impersonates.
@@ -46,7 +46,8 @@ pub(crate) struct Impersonation {
 /// Rule: a header that the server reads must be UTF-8; otherwise the request is refused, and the error names
 /// the header.
 pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
-    let is_read = |name: &HeaderName| READ_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE);
+    let is_read =
+        |name: &HeaderName| DECODED_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE_PREFIX);
     if headers.get_all(AUTHORIZATION).iter().any(|it| decode_utf8(it).is_none()) {
         return Err(ApiError::unauthorized());
     }
@@ -59,13 +60,13 @@ pub(crate) fn check_utf8(headers: &HeaderMap) -> Result<(), ApiError> {
 /// Returns the first value of the header, or "" if it is absent. [`check_utf8`] has already refused undecodable
 /// values.
 pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> &str {
-    debug_assert!(READ_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decode_utf8).unwrap_or_default()
 }
 
 /// Returns all values of the header.
 pub(crate) fn header_texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
-    debug_assert!(READ_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
+    debug_assert!(DECODED_HEADERS.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get_all(name).iter().filter_map(decode_utf8)
 }
 
@@ -82,27 +83,30 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError
 
 /// Rule: a request with any `Impersonate-*` header must name the impersonated user exactly once; otherwise it
 /// is refused, and never executed as the client itself. Returns `None` if there is no impersonation header.
-pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
+pub(crate) fn parse_impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
     let mut impersonation = Impersonation::default();
     let mut is_requested = false;
     for (name, value) in headers {
         let name = name.as_str();
-        if !name.starts_with(IMPERSONATE) {
+        if !name.starts_with(IMPERSONATE_PREFIX) {
             continue;
         }
         is_requested = true;
         let value = decode_utf8(value).ok_or_else(|| not_utf8_error(name))?.to_owned();
         match name {
-            IMPERSONATE_USER | IMPERSONATE_UID => {
-                let slot =
-                    if name == IMPERSONATE_USER { &mut impersonation.user } else { &mut impersonation.uid };
+            IMPERSONATE_USER_HEADER | IMPERSONATE_UID_HEADER => {
+                let slot = if name == IMPERSONATE_USER_HEADER {
+                    &mut impersonation.user
+                } else {
+                    &mut impersonation.uid
+                };
                 if !slot.is_empty() {
                     return Err(ApiError::bad_request(format!("the header {name} occurs more than once")));
                 }
                 *slot = value;
             }
-            IMPERSONATE_GROUP => impersonation.groups.push(value),
-            _ => match name.strip_prefix(IMPERSONATE_EXTRA) {
+            IMPERSONATE_GROUP_HEADER => impersonation.groups.push(value),
+            _ => match name.strip_prefix(IMPERSONATE_EXTRA_PREFIX) {
                 Some(key) => {
                     let key = percent_decode_str(key).decode_utf8().map_err(|_| not_utf8_error(name))?;
                     impersonation.extra.push((key.into_owned(), value));
@@ -145,7 +149,7 @@ mod tests {
     }
 
     fn said(all: &[(&str, &[u8])]) -> String {
-        match impersonation(&headers(all)) {
+        match parse_impersonation(&headers(all)) {
             Ok(None) => "own name".to_owned(),
             Ok(Some(it)) => format!("{} {:?} {:?} {:?}", it.user, it.groups, it.uid, it.extra),
             Err(refusal) => refusal.message().to_owned(),
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_header_that_is_read_must_be_text() {
-        for name in READ_HEADERS.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
+        for name in DECODED_HEADERS.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
             let refused = check_utf8(&headers(&[(name, b"a\x80b")])).unwrap_err();
             assert_eq!(refused.message(), format!("the header {name} is not UTF-8 text"));
             assert!(check_utf8(&headers(&[(name, "ä".as_bytes())])).is_ok(), "{name}");

@@ -25,13 +25,13 @@ pub(crate) struct HealthState {
 /// Rule: the server is alive while it responds; it is ready while the store accepts writes and the server is
 /// not shutting down.
 pub(crate) fn health_response(
-    asked: &HealthProbe,
+    probe: &HealthProbe,
     state: HealthState,
     is_verbose: bool,
     excluded: &[&str],
 ) -> (StatusCode, String) {
-    let mut checks = health_checks(asked.endpoint, state);
-    if let Some(wanted) = &asked.check {
+    let mut checks = health_checks(probe.endpoint, state);
+    if let Some(wanted) = &probe.check {
         // Monitoring asks for the store by upstream's name, etcd.
         checks.push(("etcd", state.is_writable));
         return match checks.iter().find(|(name, _)| name == wanted) {
@@ -43,7 +43,7 @@ pub(crate) fn health_response(
             None => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
         };
     }
-    let which = asked.endpoint;
+    let which = probe.endpoint;
     let mut text = String::new();
     let mut is_good = true;
     for (name, is_ok) in checks {
@@ -120,8 +120,8 @@ mod tests {
         is_verbose: bool,
         expected: &Expect,
     ) {
-        let asked = HealthProbe { endpoint: which, check: check.map(str::to_owned) };
-        let (code, text) = health_response(&asked, state, is_verbose, &["log"]);
+        let probe = HealthProbe { endpoint: which, check: check.map(str::to_owned) };
+        let (code, text) = health_response(&probe, state, is_verbose, &["log"]);
         expected.assert_eq(&format!("{} {text}", code.as_u16()));
     }
 

@@ -79,7 +79,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::AgentClient;
 use crate::audit::AuditLog;
 use crate::auth::TokenSigner;
-use crate::connections::{Client, ConnectionGuard, Permit};
+use crate::connections::{Client, ConnectionGuard, ConnectionPermit};
 use crate::controllers::{certificate_records, certificate_signing, cluster_roles, namespace_deletion};
 use crate::debug_explain::ExplainProvider;
 use crate::error::ApiError;
@@ -111,10 +111,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which the server checks whether its certificate is due for renewal, which is months before it
 /// expires.
-const RENEWAL_CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Interval at which a server that started on a full disk retries to create the bootstrap objects.
-const BOOTSTRAP_RETRY_EVERY: Duration = Duration::from_secs(10);
+const BOOTSTRAP_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time limit for requests in flight after the server was asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -195,13 +195,13 @@ impl ApiServer {
             listeners.push(listen_on(to_nodes).await?.0);
         }
         let log = data_dir::open_database(data_dir, options)?;
-        let guard = log.guard();
+        let guard = log.file_guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
         let tokens = TokenSigner::with_server_key(&pki)?;
         let open = |options| Db::open(log, options);
-        let registry = Registry::open(open, HISTORY_WINDOW, options.limits(), on_failure, tokens)
+        let registry = Registry::open(open, HISTORY_WINDOW, options.store_limits(), on_failure, tokens)
             .map_err(DataError::from)?;
         for (key, bytes) in registry.storage.oversized_objects() {
             tracing::warn!(
@@ -220,7 +220,7 @@ impl ApiServer {
         let is_complete = create_bootstrap_objects(&registry, &own, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
-        api.limits = Arc::new(ServerLimits::new(fit_to_open_files(LimitsConfig::default())));
+        api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
         let life_max = certificate_signing::DEFAULT_LIFETIME;
         Ok(Self {
             listeners,
@@ -286,7 +286,7 @@ impl ApiServer {
 
     /// Sets limits and timeouts for all requests, except those of loopback clients that were created before.
     pub fn set_limits(&mut self, config: LimitsConfig) {
-        self.api.limits = Arc::new(ServerLimits::new(fit_to_open_files(config)));
+        self.api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(config)));
     }
 
     /// Sets the longest, and default, lifetime of the certificates that the server signs.
@@ -352,11 +352,11 @@ impl ApiServer {
                 Ok(error) = &mut is_gone => return Err(error.into()),
                 // Without the background task the server would degrade unnoticed.
                 what = background.next_ended() => return Err(ServeError::BackgroundTask { what }),
-                accepted = accept(&self.listeners) => accepted,
+                accepted = accept_connection(&self.listeners) => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let Some(permit) = api.limits.connections.connect(peer.ip()) else {
+                    let Some(permit) = api.limits.connections.admit_connection(peer.ip()) else {
                         tracing::debug!(%peer, "too many connections");
                         continue;
                     };
@@ -391,7 +391,7 @@ impl ApiServer {
     }
 }
 
-fn fit_to_open_files(config: LimitsConfig) -> LimitsConfig {
+fn fit_limits_to_open_files(config: LimitsConfig) -> LimitsConfig {
     LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
 
@@ -406,7 +406,7 @@ async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Bin
 }
 
 /// Accepts the next connection on any of the listeners.
-async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept_connection(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
     poll_fn(|context| {
         let accepted = listeners.iter().map(|it| it.poll_accept(context)).find(Poll::is_ready);
         accepted.unwrap_or(Poll::Pending)
@@ -472,7 +472,7 @@ async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(BOOTSTRAP_RETRY_EVERY) => {}
+            () = tokio::time::sleep(BOOTSTRAP_RETRY_INTERVAL) => {}
         }
         match create_bootstrap_objects(&registry, &own, Timestamp::now()).await {
             Ok(true) => return stop.cancelled().await,
@@ -486,7 +486,7 @@ async fn retry_bootstrap(registry: Arc<Registry>, own: bootstrap::ServerIdentity
 
 /// Renews the server's certificate before it expires.
 async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationToken) {
-    let mut due = tokio::time::interval(RENEWAL_CHECK_EVERY);
+    let mut due = tokio::time::interval(RENEWAL_CHECK_INTERVAL);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -504,7 +504,7 @@ async fn renew_certificate(serving: Arc<ServingCertificate>, stop: CancellationT
 async fn serve_connection(
     stream: TcpStream,
     address: IpAddr,
-    permit: Arc<Permit>,
+    permit: Arc<ConnectionPermit>,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
@@ -518,7 +518,7 @@ async fn serve_connection(
 async fn serve_tls<S>(
     stream_with_timeout: IdleTimeout<S>,
     address: IpAddr,
-    permit: Arc<Permit>,
+    permit: Arc<ConnectionPermit>,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn roles_decide_and_the_audit_log_tells_who_came() {
+    async fn loopback_requests_are_authorized_and_audited() {
         let dir = Dir::new();
         let mut server = server(&dir).await;
         let log = dir.0.join("audit");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_ends_when_the_server_stops_and_the_door_is_closed_then() {
+    async fn a_loopback_watch_ends_when_the_server_stops() {
         let dir = Dir::new();
         let server = server(&dir).await;
         let (client, stop) = (server.loopback_client(BuiltinUser::Controller), CancellationToken::new());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_waits_for_any_more_is_given_up() {
+    async fn a_dropped_loopback_request_is_cancelled() {
         let dir = Dir::new();
         let server = server(&dir).await;
         let client = server.loopback_client(BuiltinUser::Admin);

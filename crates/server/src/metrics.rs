@@ -317,13 +317,13 @@ impl ServerMetrics {
     }
 
     /// Counts a request refused because of this limit.
-    pub(crate) fn count_refused(&self, limit: &'static str) {
+    pub(crate) fn count_refused_request(&self, limit: &'static str) {
         self.refusals.get_or_create(&LimitLabels { limit }).inc();
     }
 
     /// Counts a request rejected by flow control. `reason` is upstream's: `queue-full` or `time-out`.
-    pub(crate) fn count_flow_rejected(&self, priority_level: &'static str, reason: &'static str) {
-        self.count_refused("seats");
+    pub(crate) fn count_flow_rejection(&self, priority_level: &'static str, reason: &'static str) {
+        self.count_refused_request("seats");
         self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
     }
 
@@ -345,7 +345,7 @@ impl ServerMetrics {
         self.queued.get_or_create(&labels).set(gauge_value(waiting));
     }
 
-    pub(crate) fn set_in_flight(&self, is_read: bool, requests: usize) {
+    pub(crate) fn set_requests_in_flight(&self, is_read: bool, requests: usize) {
         self.in_flight
             .get_or_create(&InFlightLabels { request_kind: request_kind(is_read) })
             .set(gauge_value(requests));
@@ -390,7 +390,7 @@ impl ServerMetrics {
     }
 
     /// Sets the metrics of the store. `largest` are the largest namespaces with their bytes.
-    pub(crate) fn set_store(
+    pub(crate) fn set_store_metrics(
         &self,
         revision: u64,
         (bytes, bytes_max): (usize, usize),
@@ -406,7 +406,7 @@ impl ServerMetrics {
     }
 
     /// Sets the number of stored objects of a kind.
-    pub(crate) fn set_objects(&self, kind: &'static Kind, count: usize) {
+    pub(crate) fn set_object_count(&self, kind: &'static Kind, count: usize) {
         let stored = StoredObjectLabels { group: kind.group, resource: kind.plural };
         self.objects.get_or_create(&stored).set(gauge_value(count));
     }

@@ -396,14 +396,14 @@ impl ServingCertificate {
         Ok(true)
     }
 
-    fn current(&self) -> Arc<CertifiedKey> {
+    fn current_certificate(&self) -> Arc<CertifiedKey> {
         self.current_key.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 }
 
 impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.current_certificate())
     }
 }
 

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_found_by_who_told_it() {
+    fn events_are_selected_by_source() {
         let kind = Kind::find("", "v1", "events").unwrap();
         let source = |event: Value| kind.build_index(&event).field("source").map(ToOwned::to_owned);
         let old = json!({"source": {"component": "kubelet", "host": "n1"}, "reportingComponent": "other"});
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_selectors_are_refused() {
         let labels = |text, golden: Expect| wrong("apps", "daemonsets", text, "", &golden);
         labels("a in b", expect!["unable to parse requirement: found 'b' expected: '('"]);
         labels("a in (b", expect!["unable to parse requirement: found '', expected: ',' or ')'"]);

@@ -14,7 +14,7 @@ use muster_api::time::Time;
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Watched};
 use muster_engine::scenario;
-use muster_store::{Draft, Expect, Store};
+use muster_store::{Draft, Precondition, Store};
 use serde_json::{Value, json};
 
 /// The component that made a change.
@@ -355,7 +355,7 @@ impl SimServer {
         let path = store_key(kind, key);
         let revision = match object {
             Some((mut object, draft)) => {
-                let event = self.store.put(&path, Expect::Any, &draft).expect("no precondition");
+                let event = self.store.put(&path, Precondition::Any, &draft).expect("no precondition");
                 object["metadata"]["resourceVersion"] = event.revision.to_string().into();
                 self.objects.insert((kind, key.clone()), Arc::new(object));
                 self.record_fact(kind, key, Some(event.latest_value()));
@@ -363,7 +363,7 @@ impl SimServer {
             }
             None => {
                 self.objects.remove(&(kind, key.clone())).expect("it was there");
-                let event = self.store.delete(&path, Expect::Any).expect("it was there");
+                let event = self.store.delete(&path, Precondition::Any).expect("it was there");
                 self.record_fact(kind, key, None);
                 event.revision
             }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::{
-    CommitConflict, CommitEvent, Draft, Expect, LogError, OverLimit, Revision, SelectorIndex, Store,
-    StoreLimits, Window, WriteClass,
+    CommitConflict, CommitEvent, Draft, HistoryWindow, LogError, OverLimit, Precondition, Revision,
+    SelectorIndex, Store, StoreLimits, WriteClass,
 };
 
 /// A storage engine: orders commits, makes them durable and publishes them.
@@ -15,7 +15,7 @@ pub trait Backend: Send + Sync {
 
     /// Linearizable read barrier: calls `done` when the published state includes every commit that any server
     /// acknowledged before this call.
-    fn fresh(&self, done: OnFresh);
+    fn read_barrier(&self, done: OnReadBarrier);
 
     /// Drops all history up to the revision `floor`.
     fn compact(&self, floor: Revision);
@@ -26,18 +26,18 @@ pub trait Backend: Send + Sync {
 }
 
 pub type OnCommitted = Box<dyn FnOnce(Result<Arc<CommitEvent>, CommitError>) + Send>;
-pub type OnFresh = Box<dyn FnOnce(Result<(), NotFresh>) + Send>;
+pub type OnReadBarrier = Box<dyn FnOnce(Result<(), ReadBarrierError>) + Send>;
 
 /// The backend cannot confirm that its state is current.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store cannot confirm that its state is current: {why}")]
-pub struct NotFresh {
+pub struct ReadBarrierError {
     pub why: String,
 }
 
 /// Options of a [`Db`](crate::Db): history window, limits and callbacks.
 pub struct DbOptions {
-    pub window: Window,
+    pub window: HistoryWindow,
     pub limits: StoreLimits,
     /// Maximum number of queued commits; further ones are rejected immediately.
     pub queue_max: usize,
@@ -54,7 +54,7 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 #[derive(Debug)]
 pub struct Commit {
     pub key: String,
-    pub expect: Expect,
+    pub expect: Precondition,
     /// Additional precondition: another key, and the revision that its object must still have.
     pub within: Option<(String, Revision)>,
     pub class: WriteClass,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};
 
-use crate::backend::{Backend, Commit, CommitError, DbOptions, NotFresh, PublishedStore};
+use crate::backend::{Backend, Commit, CommitError, DbOptions, PublishedStore, ReadBarrierError};
 use crate::local_backend::LocalBackend;
 use crate::{CommitEvent, Log, LogError, Revision, Store};
 
@@ -42,9 +42,9 @@ impl Db {
         self.0.backend.commit(commit, Box::new(done));
     }
 
-    /// Waits for all acknowledged commits, see [`Backend::fresh`].
-    pub fn fresh(&self, done: impl FnOnce(Result<(), NotFresh>) + Send + 'static) {
-        self.0.backend.fresh(Box::new(done));
+    /// Waits for all acknowledged commits, see [`Backend::read_barrier`].
+    pub fn read_barrier(&self, done: impl FnOnce(Result<(), ReadBarrierError>) + Send + 'static) {
+        self.0.backend.read_barrier(Box::new(done));
     }
 
     /// Drops all history up to the revision `floor`, see [`Backend::compact`].

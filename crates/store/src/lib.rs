@@ -26,18 +26,18 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Backend, Commit, CommitError, CommitWrite, DbOptions, NotFresh, OnCommit, OnCommitted, OnFailure,
-    OnFresh, PublishedStore,
+    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommit, OnCommitted, OnFailure, OnReadBarrier,
+    PublishedStore, ReadBarrierError,
 };
 pub use crate::db::Db;
 pub use crate::draft::{Draft, with_resource_version};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
-    DataFileGuard, Directory, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, convert_secrets,
+    DataDirectory, DataFileGuard, EncryptionKeys, KeyFileError, OpenedLog, Sqlite, backup, convert_secrets,
     restore,
 };
-pub use crate::store::{Store, Window};
+pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{OverLimit, StoreLimits, StoreUsage, WriteClass};
 
 /// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST_REVISION`].
@@ -52,19 +52,19 @@ pub struct StoredObject {
     pub index: SelectorIndex,
     pub created: Revision,
     pub modified: Revision,
-    /// Expiry time in seconds since the Unix epoch. The store does not delete expired records: see [`Store::expired`].
+    /// Expiry time in seconds since the Unix epoch. The store does not delete expired records: see [`Store::expired_objects`].
     pub expires_s: Option<u64>,
 }
 
 /// Precondition of a commit on the current record of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     Absent,
     At(Revision),
     Any,
 }
 
-impl Expect {
+impl Precondition {
     pub(crate) fn check_precondition(self, found: Option<&Arc<StoredObject>>) -> Result<(), CommitConflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),

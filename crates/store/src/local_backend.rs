@@ -9,12 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::backend::{
-    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommitted, OnFailure, OnFresh, PublishedStore,
+    Backend, Commit, CommitError, CommitWrite, DbOptions, OnCommitted, OnFailure, OnReadBarrier,
+    PublishedStore,
 };
 use crate::usage::{namespace_of, object_bytes};
 use crate::{
-    CommitConflict, CommitEvent, Compaction, Expect, KeyChange, Log, LogError, LogRow, Revision, Store,
-    StoreLimits, StoredObject, Window, WriteClass,
+    CommitConflict, CommitEvent, Compaction, HistoryWindow, KeyChange, Log, LogError, LogRow, Precondition,
+    Revision, Store, StoreLimits, StoredObject, WriteClass,
 };
 
 /// Maximum number of commits in one batch; a batch needs one fsync.
@@ -112,7 +113,7 @@ impl Backend for LocalBackend {
     }
 
     /// Succeeds immediately: a commit is published before it is acknowledged, and no other server writes.
-    fn fresh(&self, done: OnFresh) {
+    fn read_barrier(&self, done: OnReadBarrier) {
         done(Ok(()));
     }
 
@@ -470,7 +471,7 @@ struct PendingBatch<'a> {
 impl PendingBatch<'_> {
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<Arc<CommitEvent>, CommitError> {
         if let Some((key, revision)) = &commit.within {
-            Expect::At(*revision).check_precondition(self.get(key).as_ref())?;
+            Precondition::At(*revision).check_precondition(self.get(key).as_ref())?;
         }
         let before = self.get(&commit.key);
         commit.expect.check_precondition(before.as_ref())?;
@@ -539,7 +540,7 @@ fn growth_bytes(key: &str, value_bytes: usize, before: Option<&StoredObject>) ->
 
 /// Reads and verifies the whole log, and returns its last revision.
 pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
-    Ok(load_store(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
+    Ok(load_store(log, HistoryWindow { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
 }
 
 /// Loads the store from the log, with at most as much history as the window allows. Rows that contradict each
@@ -547,7 +548,7 @@ pub(crate) fn verify_log(log: &mut dyn Log) -> Result<Revision, LogError> {
 /// the floor is a lost row.
 fn load_store(
     log: &mut dyn Log,
-    window: Window,
+    window: HistoryWindow,
     trimmed: &mut VecDeque<TrimmedCommit>,
 ) -> Result<Store, LogError> {
     let floor = log.history_floor()?;

@@ -27,7 +27,7 @@ use crate::{CommitEvent, Compaction, KeyChange, Log, LogError, LogRow, Revision,
 use self::disk_reserve::DiskReserve;
 use self::encryption::DecryptError;
 
-pub use self::data_directory::{DataFileGuard, Directory, OpenedLog};
+pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
 pub use self::encryption::{EncryptionKeys, KeyFileError};
 pub use self::secret_conversion::convert_secrets;
 
@@ -61,7 +61,7 @@ const RESTORE_REVISION_GAP: Revision = 1_000_000_000;
 /// one.
 const COMPANION_SUFFIXES: [&str; 3] = ["-journal", "-wal", "-shm"];
 
-const SCHEMA: &str = "
+const TABLES_SQL: &str = "
     CREATE TABLE version (
         revision INTEGER PRIMARY KEY,
         key TEXT NOT NULL,
@@ -142,7 +142,7 @@ impl Sqlite {
         // In one transaction: a crash leaves either no page or a file with our application ID.
         if connection.pragma_query_value(None, "user_version", |it| it.get::<_, i64>(0))? == 0 {
             let transaction = connection.transaction()?;
-            transaction.execute_batch(SCHEMA)?;
+            transaction.execute_batch(TABLES_SQL)?;
             transaction.execute("INSERT INTO floor VALUES (?1)", [Store::FIRST_REVISION as i64])?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", FORMAT_VERSION)?;

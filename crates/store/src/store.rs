@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::{
-    CommitConflict, CommitEvent, Compacted, Draft, Expect, KeyChange, Revision, SelectorIndex, StoreUsage,
-    StoredObject,
+    CommitConflict, CommitEvent, Compacted, Draft, KeyChange, Precondition, Revision, SelectorIndex,
+    StoreUsage, StoredObject,
 };
 
 /// All objects at the current revision, and the history of recent commits.
@@ -20,7 +20,7 @@ pub struct Store {
     /// The commits of `history` by kind, so that a watch of one kind does not iterate over the others.
     kinds: BTreeMap<Box<str>, KindHistory>,
     usage: StoreUsage,
-    window: Window,
+    window: HistoryWindow,
     /// Estimated memory of the history in bytes, see [`event_memory_bytes`].
     bytes: usize,
     floor: Revision,
@@ -31,7 +31,7 @@ pub struct Store {
 
 /// Limits of the history, in commits and in bytes; both apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct HistoryWindow {
     pub events_max: usize,
     pub bytes_max: usize,
 }
@@ -52,11 +52,11 @@ impl Store {
 
     /// An empty store that keeps the last `history_max` commits.
     pub fn new(history_max: usize) -> Self {
-        Self::empty_at(Self::FIRST_REVISION, Window { events_max: history_max, bytes_max: usize::MAX })
+        Self::empty_at(Self::FIRST_REVISION, HistoryWindow { events_max: history_max, bytes_max: usize::MAX })
     }
 
     /// A store whose history begins after `floor`, without objects; [`Store::restore_object`] adds them.
-    pub fn empty_at(floor: Revision, window: Window) -> Self {
+    pub fn empty_at(floor: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// Records whose expiry time has passed, ordered by it. They exist until the caller deletes them.
-    pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
+    pub fn expired_objects(&self, now_s: u64) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
@@ -111,7 +111,7 @@ impl Store {
     pub fn put(
         &mut self,
         key: &str,
-        expect: Expect,
+        expect: Precondition,
         draft: &Draft,
     ) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
@@ -131,7 +131,7 @@ impl Store {
     }
 
     /// Commits a deletion at the next revision.
-    pub fn delete(&mut self, key: &str, expect: Expect) -> Result<Arc<CommitEvent>, CommitConflict> {
+    pub fn delete(&mut self, key: &str, expect: Precondition) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
         expect.check_precondition(before.as_ref())?;
         let event = CommitEvent::delete(self.revision + 1, before.ok_or(CommitConflict::Missing)?);
@@ -167,7 +167,7 @@ impl Store {
     }
 
     /// The highest floor that keeps at least the last `events` commits in the history.
-    pub fn floor_that_keeps(&self, events: usize) -> Revision {
+    pub fn floor_keeping_commits(&self, events: usize) -> Revision {
         let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
         last_dropped.unwrap_or(self.floor)
     }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_of_others_leave_room_for_the_api_server() {
+    fn handshakes_of_other_addresses_do_not_block_the_api_server() {
         let connections = ConnectionLimits::new([address(1)]);
         let of = |last: u8, count: usize| -> Vec<HandshakePermit> {
             (0..count).filter_map(|_| connections.admit_handshake(address(last))).collect()

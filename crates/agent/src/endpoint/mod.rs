@@ -36,7 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::connections::{ConnectionLimits, HandshakePermit};
-pub use self::tls::{Identity, ServingIdentity};
+pub use self::tls::{ServingIdentity, ServingIdentityError};
 use crate::net;
 use crate::node::{Node, PodSnapshot};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
@@ -98,12 +98,12 @@ impl From<RuntimeError> for HttpError {
 struct QueryParameters(Vec<(String, String)>);
 
 impl QueryParameters {
-    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
     fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
-        self.all(name).next()
+        self.get_all(name).next()
     }
 
     fn is_set(&self, name: &str) -> bool {
@@ -134,9 +134,9 @@ impl<R: Runtime> Endpoint<R> {
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
-        identity: Arc<Identity>,
+        identity: Arc<ServingIdentity>,
         stop: CancellationToken,
-    ) -> Result<(), ServingIdentity> {
+    ) -> Result<(), ServingIdentityError> {
         let tls = TlsAcceptor::from(Arc::new(identity.tls_config()?));
         let server = net::server_addresses(&self.node.config.server_url).await;
         let connections = ConnectionLimits::new(server);
@@ -231,7 +231,7 @@ impl<R: Runtime> Endpoint<R> {
             ["healthz"] if is_read => Ok(text_response(StatusCode::OK, "ok".to_owned())),
             ["pods"] if is_read => {
                 let items: Vec<Value> =
-                    self.node.pods.all().iter().map(|it| pod_with_status(&it.snapshot())).collect();
+                    self.node.pods.all_pods().iter().map(|it| pod_with_status(&it.snapshot())).collect();
                 Ok(json_response(
                     &json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}),
                 ))
@@ -241,7 +241,7 @@ impl<R: Runtime> Endpoint<R> {
                 Ok(json_response(&serde_json::to_value(&*summary).unwrap_or_default()))
             }
             ["metrics"] if is_read => {
-                let phases = self.node.pods.all().into_iter().map(|it| reported_phase(&it.snapshot()));
+                let phases = self.node.pods.all_pods().into_iter().map(|it| reported_phase(&it.snapshot()));
                 let text = self.node.metrics.encode(phases, &self.node.config.pki_dir(), Timestamp::now());
                 let format = ExpositionFormat::negotiate(accept_header(&request));
                 Ok(build_response(StatusCode::OK, format.media_type(), full_body(format.encode(text))))
@@ -268,7 +268,7 @@ impl<R: Runtime> Endpoint<R> {
                 let streams = stream::CommandStreams::from_query(&query)?;
                 let exec = v1::ExecRequest {
                     container_id: container,
-                    cmd: query.all("command").map(str::to_owned).collect(),
+                    cmd: query.get_all("command").map(str::to_owned).collect(),
                     tty: streams.tty,
                     stdin: streams.stdin,
                     stdout: streams.stdout,
@@ -293,8 +293,10 @@ impl<R: Runtime> Endpoint<R> {
                 let pod = self.find_pod(namespace, name)?;
                 let sandbox = self.ready_sandbox_id(&pod).await?;
                 let malformed = |_| HttpError::bad_request("port is not a port number");
-                let ports: Vec<u16> =
-                    query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
+                let ports: Vec<u16> = query
+                    .get_all("port")
+                    .map(|it| it.parse().map_err(malformed))
+                    .collect::<Result<_, _>>()?;
                 stream::stream_port_forward(
                     request,
                     &self.node.runtime.port_forward(&sandbox, &ports).await?,
@@ -317,7 +319,7 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     fn find_pod(&self, namespace: &str, name: &str) -> Result<EndpointPod, HttpError> {
-        let found = self.node.pods.find(namespace, name).map(|it| it.snapshot());
+        let found = self.node.pods.find_pod(namespace, name).map(|it| it.snapshot());
         let snapshot = found.ok_or_else(|| HttpError::not_found("pod does not exist"))?;
         let uid = snapshot.object.metadata.uid.clone().unwrap_or_default();
         Ok(EndpointPod { uid, name: name.to_owned(), status: reported_status(&snapshot) })
@@ -369,7 +371,7 @@ impl<R: Runtime> Endpoint<R> {
         port: &str,
     ) -> Result<proxy::ProxyTarget, HttpError> {
         let pod = self.find_pod(namespace, name)?;
-        let snapshot = self.node.pods.find(namespace, name).map(|it| it.snapshot());
+        let snapshot = self.node.pods.find_pod(namespace, name).map(|it| it.snapshot());
         let spec = snapshot.and_then(|it| it.object.spec.clone()).unwrap_or_default();
         let sandbox = self.ready_sandbox_id(&pod).await?;
         let address = match spec.host_network {

@@ -22,10 +22,10 @@ use crate::node::{dial_error, insecure_tls_config};
 
 /// Header that marks a response of the proxied target; a response without it is the agent's own. The agent
 /// removes it from everything it forwards, so no one else can set it.
-const REACHED_HEADER: HeaderName = HeaderName::from_static("muster-reached");
+const BACKEND_RESPONSE_HEADER: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Header with the host that the client addressed.
-const FORWARDED_HOST: &str = "x-forwarded-host";
+const FORWARDED_HOST_HEADER: &str = "x-forwarded-host";
 
 /// Timeout for connecting to the target, which is on this machine.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ pub(super) async fn forward(
     *forwarded.method_mut() = parts.method;
     *forwarded.uri_mut() = uri;
     *forwarded.headers_mut() = without_hop_by_hop_headers(parts.headers);
-    let host = forwarded.headers().get(FORWARDED_HOST).cloned();
+    let host = forwarded.headers().get(FORWARDED_HOST_HEADER).cloned();
     let host = host.or_else(|| HeaderValue::from_str(&target.address.to_string()).ok());
     forwarded.headers_mut().extend(host.map(|it| (HOST, it)));
     if let Some(upgrade) = &upgrade {
@@ -123,7 +123,7 @@ pub(super) async fn forward(
     let (mut parts, body) = answer.into_parts();
     let upgrade = parts.headers.get(UPGRADE).cloned();
     parts.headers = without_hop_by_hop_headers(parts.headers);
-    parts.headers.insert(REACHED_HEADER, HeaderValue::from_static("1"));
+    parts.headers.insert(BACKEND_RESPONSE_HEADER, HeaderValue::from_static("1"));
     if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
         && let Ok(own) = HeaderValue::from_str(relative_location(location, target.address))
     {
@@ -131,7 +131,7 @@ pub(super) async fn forward(
     }
     match (is_upgraded, reached) {
         (true, Some(reached)) => {
-            stream::splice(client, reached, context);
+            stream::splice_connections(client, reached, context);
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
             parts.headers.extend(upgrade.map(|it| (UPGRADE, it)));
         }
@@ -167,7 +167,7 @@ fn without_hop_by_hop_headers(mut headers: HeaderMap) -> HeaderMap {
         .iter()
         .map(String::as_str)
         .chain(HOP_BY_HOP_HEADERS)
-        .chain([REACHED_HEADER.as_str(), HOST.as_str()])
+        .chain([BACKEND_RESPONSE_HEADER.as_str(), HOST.as_str()])
     {
         headers.remove(name);
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_of_a_pod_is_reached() {
+    fn reachable_ports_of_a_pod() {
         let port = ContainerPort { container_port: 80, ..Default::default() };
         let container = Container { ports: Some(vec![port]), ..Default::default() };
         let spec = |on_host| PodSpec {

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_is_an_error_and_no_memory() {
+    async fn an_invalid_frame_is_an_error_and_allocates_nothing() {
         for bytes in [&[0, 0, 0, 1, 0, 0xff, 0xff, 0xff][..], &[0, 0, 0, 1, 0, 0, 0, 9, 1][..]] {
             let mut from = bytes;
             assert!(read_frame(&mut from).await.is_err(), "{bytes:?}");

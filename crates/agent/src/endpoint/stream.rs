@@ -1,6 +1,6 @@
 //! Upgraded connections that stream to a container. The runtime has its own streaming server, and protocols that
 //! it supports are spliced to it. Two newer protocols are translated here: WebSockets that can close a single
-//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY/3.1+portforward.k8s.io`).
+//! stream (`v5.channel.k8s.io`), and SPDY inside a WebSocket (`SPDY_PROTOCOL/3.1+portforward.k8s.io`).
 
 use std::io;
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use tokio_util::sync::CancellationToken;
 use super::spdy::{self, SpdyFrame, StreamId};
 use super::{EndpointResponse, HttpError, QueryParameters, build_response, full_body};
 
-const SPDY: &str = "SPDY/3.1";
-const WEBSOCKET: &str = "websocket";
+const SPDY_PROTOCOL: &str = "SPDY/3.1";
+const WEBSOCKET_PROTOCOL: &str = "websocket";
 
 /// Subprotocol of exec and attach that runtimes support.
-const CHANNEL_V4: &str = "v4.channel.k8s.io";
+const CHANNEL_V4_SUBPROTOCOL: &str = "v4.channel.k8s.io";
 /// WebSocket subprotocol of exec and attach that can also close a single stream.
-const CHANNEL_V5: &str = "v5.channel.k8s.io";
+const CHANNEL_V5_SUBPROTOCOL: &str = "v5.channel.k8s.io";
 /// Subprotocol of port-forward.
-const PORT_FORWARD: &str = "portforward.k8s.io";
+const PORT_FORWARD_SUBPROTOCOL: &str = "portforward.k8s.io";
 /// Port-forward with SPDY inside a WebSocket.
-const PORT_FORWARD_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
+const PORT_FORWARD_TUNNEL_SUBPROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// WebSocket subprotocols for logs. Without one, bytes are sent unchanged.
 const LOG_SUBPROTOCOLS: [&str; 2] = ["binary.k8s.io", BASE64_SUBPROTOCOL];
@@ -115,17 +115,17 @@ impl UpgradeRequest {
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpError> {
         let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
         let upgrade = header("upgrade");
-        if upgrade.eq_ignore_ascii_case(SPDY) {
+        if upgrade.eq_ignore_ascii_case(SPDY_PROTOCOL) {
             return Ok(Self::Spdy);
         }
-        if !upgrade.eq_ignore_ascii_case(WEBSOCKET) {
+        if !upgrade.eq_ignore_ascii_case(WEBSOCKET_PROTOCOL) {
             return Err(HttpError::bad_request("Upgrade request required"));
         }
         let all = headers.get_all("sec-websocket-protocol").iter().filter_map(|it| it.to_str().ok());
         Ok(Self::WebSocket(all.flat_map(|it| it.split(',')).map(|it| it.trim().to_owned()).collect()))
     }
 
-    fn offers(&self, protocol: &str) -> bool {
+    fn offers_subprotocol(&self, protocol: &str) -> bool {
         matches!(self, Self::WebSocket(protocols) if protocols.iter().any(|it| it == protocol))
     }
 }
@@ -138,18 +138,19 @@ pub(super) async fn stream_command(
     context: StreamContext,
 ) -> Result<EndpointResponse, HttpError> {
     let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
-    if !upgrade_request.offers(CHANNEL_V5) {
+    if !upgrade_request.offers_subprotocol(CHANNEL_V5_SUBPROTOCOL) {
         return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
-    let (_, runtime) = upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(CHANNEL_V4)).await?;
+    let (_, runtime) =
+        upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(CHANNEL_V4_SUBPROTOCOL)).await?;
     let client = hyper::upgrade::on(&mut request);
     spawn_stream(context, async move {
         let (client, runtime) =
             (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         relay_channels(client, runtime, streams).await
     });
-    Ok(web_socket_accepted(&accept, Some(CHANNEL_V5)))
+    Ok(web_socket_accepted_response(&accept, Some(CHANNEL_V5_SUBPROTOCOL)))
 }
 
 /// Streams port-forward; `url` is the runtime's streaming URL.
@@ -159,23 +160,24 @@ pub(super) async fn stream_port_forward(
     context: StreamContext,
 ) -> Result<EndpointResponse, HttpError> {
     let upgrade_request = UpgradeRequest::from_headers(request.headers())?;
-    if !upgrade_request.offers(PORT_FORWARD_WEBSOCKET) {
+    if !upgrade_request.offers_subprotocol(PORT_FORWARD_TUNNEL_SUBPROTOCOL) {
         return splice_to_runtime(request, &upgrade_request, url, context).await;
     }
     let accept = accept_key(request.headers())?;
-    let (_, runtime) = upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(PORT_FORWARD)).await?;
+    let (_, runtime) =
+        upgrade_runtime(url, Method::POST, &runtime_upgrade_headers(PORT_FORWARD_SUBPROTOCOL)).await?;
     let client = hyper::upgrade::on(&mut request);
     spawn_stream(context, async move {
         let (client, runtime) =
             (server_web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         relay_tunnel(client, runtime).await
     });
-    Ok(web_socket_accepted(&accept, Some(PORT_FORWARD_WEBSOCKET)))
+    Ok(web_socket_accepted_response(&accept, Some(PORT_FORWARD_TUNNEL_SUBPROTOCOL)))
 }
 
 pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
     let upgrade = request.headers().get(UPGRADE).and_then(|it| it.to_str().ok());
-    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET))
+    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET_PROTOCOL))
 }
 
 /// Sends a log as WebSocket messages until the log ends or the client disconnects. Upstream: `wsstream.Reader`.
@@ -211,7 +213,7 @@ pub(super) fn stream_log_messages(
             while let Some(bytes) = log.recv().await {
                 to.send(message(bytes?)).await.map_err(io::Error::other)?;
             }
-            to.send(normal_closure()).await.map_err(io::Error::other)
+            to.send(normal_closure_message()).await.map_err(io::Error::other)
         };
         let ended = tokio::select! {
             () = disconnected => Ok(()),
@@ -220,11 +222,11 @@ pub(super) fn stream_log_messages(
         close_client(to, from).await;
         ended
     });
-    Ok(web_socket_accepted(&accept, subprotocol))
+    Ok(web_socket_accepted_response(&accept, subprotocol))
 }
 
 /// Copies bytes between two upgraded connections until either ends.
-pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
+pub(super) fn splice_connections(client: OnUpgrade, other: OnUpgrade, context: StreamContext) {
     spawn_stream(context, async move {
         let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
         tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(other)).await.map(drop)
@@ -239,8 +241,8 @@ async fn splice_to_runtime(
     context: StreamContext,
 ) -> Result<EndpointResponse, HttpError> {
     let (method, upgrade) = match upgrade_request {
-        UpgradeRequest::Spdy => (Method::POST, SPDY),
-        UpgradeRequest::WebSocket(_) => (Method::GET, WEBSOCKET),
+        UpgradeRequest::Spdy => (Method::POST, SPDY_PROTOCOL),
+        UpgradeRequest::WebSocket(_) => (Method::GET, WEBSOCKET_PROTOCOL),
     };
     let mut headers = upgrade_headers(request.headers());
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
@@ -252,7 +254,7 @@ async fn splice_to_runtime(
     });
     let mut headers = upgrade_headers(&answer);
     headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
-    Ok(switching_protocols(headers))
+    Ok(switching_protocols_response(headers))
 }
 
 fn spawn_stream(context: StreamContext, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
@@ -307,7 +309,7 @@ async fn upgrade_runtime(
 
 fn runtime_upgrade_headers(protocol: &'static str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
+    headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
     headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
     headers
 }
@@ -327,19 +329,19 @@ fn accept_key(headers: &HeaderMap) -> Result<String, HttpError> {
     key.map(derive_accept_key).ok_or_else(|| HttpError::bad_request("Sec-WebSocket-Key is missing"))
 }
 
-fn web_socket_accepted(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
+fn web_socket_accepted_response(accept: &str, protocol: Option<&'static str>) -> EndpointResponse {
     let mut headers = HeaderMap::new();
-    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
+    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET_PROTOCOL));
     headers.extend(
         protocol.map(|it| (HeaderName::from_static("sec-websocket-protocol"), HeaderValue::from_static(it))),
     );
     headers.extend(
         HeaderValue::from_str(accept).ok().map(|it| (HeaderName::from_static("sec-websocket-accept"), it)),
     );
-    switching_protocols(headers)
+    switching_protocols_response(headers)
 }
 
-fn switching_protocols(mut headers: HeaderMap) -> EndpointResponse {
+fn switching_protocols_response(mut headers: HeaderMap) -> EndpointResponse {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     let mut response = build_response(StatusCode::SWITCHING_PROTOCOLS, "", full_body(Bytes::new()));
     *response.headers_mut() = headers;
@@ -366,7 +368,7 @@ async fn close_client<C: AsyncRead + AsyncWrite + Unpin>(
     .await;
 }
 
-fn normal_closure() -> Message {
+fn normal_closure_message() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
@@ -433,7 +435,7 @@ where
                 SpdyFrame::Data { .. } | SpdyFrame::Reset { .. } | SpdyFrame::Other => {}
             }
         }
-        to_client.send(normal_closure()).await.map_err(io::Error::other)
+        to_client.send(normal_closure_message()).await.map_err(io::Error::other)
     };
     let ended = tokio::select! {
         ended = inward => ended,
@@ -470,7 +472,7 @@ where
         loop {
             let count = from_runtime.read(&mut buffer).await?;
             if count == 0 {
-                return to_client.send(normal_closure()).await.map_err(io::Error::other);
+                return to_client.send(normal_closure_message()).await.map_err(io::Error::other);
             }
             let message = Message::Binary(Bytes::copy_from_slice(&buffer[..count]));
             to_client.send(message).await.map_err(io::Error::other)?;

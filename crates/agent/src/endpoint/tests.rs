@@ -57,7 +57,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
     let (recorder, _) = NodeEventRecorder::new(client.clone(), "m1".to_owned());
     let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
-    let identity = Arc::new(Identity::new(authority.pem.as_bytes()).unwrap());
+    let identity = Arc::new(ServingIdentity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =
         authority.issue("system:node:m1", &["system:nodes"], ExtendedKeyUsagePurpose::ServerAuth);
     identity.set_certificate(certificate.as_bytes(), key.as_bytes()).unwrap();
@@ -67,7 +67,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     address
 }
 
-/// What whoever comes with this certificate gets.
+/// The response to a client with this certificate.
 async fn get(
     authority: &Authority,
     address: SocketAddr,

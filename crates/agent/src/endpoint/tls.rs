@@ -19,40 +19,44 @@ const MASTERS_GROUP: &str = "system:masters";
 
 #[derive(Debug, thiserror::Error)]
 #[error("load the node's serving certificate: {0}")]
-pub struct ServingIdentity(Box<dyn std::error::Error + Send + Sync>);
+pub struct ServingIdentityError(Box<dyn std::error::Error + Send + Sync>);
 
 /// The serving certificate of the node and the cluster CA.
-pub struct Identity {
+pub struct ServingIdentity {
     ca: CertificateDer<'static>,
     current: RwLock<Option<Arc<CertifiedKey>>>,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for ServingIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServingIdentity").finish_non_exhaustive()
     }
 }
 
-impl Identity {
+impl ServingIdentity {
     /// Creates an identity without a certificate: handshakes fail until `set_certificate` is called.
-    pub fn new(ca_pem: &[u8]) -> Result<Self, ServingIdentity> {
-        let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| ServingIdentity(it.into()))?;
+    pub fn new(ca_pem: &[u8]) -> Result<Self, ServingIdentityError> {
+        let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| ServingIdentityError(it.into()))?;
         Ok(Self { ca, current: RwLock::new(None) })
     }
 
     /// Replaces the serving certificate for new connections.
-    pub fn set_certificate(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), ServingIdentity> {
+    pub fn set_certificate(
+        &self,
+        certificate_pem: &[u8],
+        key_pem: &[u8],
+    ) -> Result<(), ServingIdentityError> {
         let certified = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let chain = CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>()?;
             let key = PrivateKeyDer::from_pem_slice(key_pem)?;
             Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
         };
-        let certified = Arc::new(certified().map_err(ServingIdentity)?);
+        let certified = Arc::new(certified().map_err(ServingIdentityError)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
         Ok(())
     }
 
-    pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentity> {
+    pub(super) fn tls_config(self: &Arc<Self>) -> Result<ServerConfig, ServingIdentityError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
             roots.add(self.ca.clone())?;
@@ -63,11 +67,11 @@ impl Identity {
                 .with_client_cert_verifier(clients.build()?)
                 .with_cert_resolver(self.clone()))
         };
-        config().map_err(ServingIdentity)
+        config().map_err(ServingIdentityError)
     }
 }
 
-impl ResolvesServerCert for Identity {
+impl ResolvesServerCert for ServingIdentity {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -310,12 +310,12 @@ struct ArchiveEntry<'a> {
 /// Calls `visit` for each file of the archive, in archive order.
 pub(super) fn visit_files(
     path: &Path,
-    mut see: impl FnMut(&str, &mut dyn Read) -> io::Result<()>,
+    mut visit: impl FnMut(&str, &mut dyn Read) -> io::Result<()>,
 ) -> io::Result<()> {
-    visit_entries(path, |entry| if entry.link.is_some() { Ok(()) } else { see(&entry.name, entry.content) })
+    visit_entries(path, |entry| if entry.link.is_some() { Ok(()) } else { visit(&entry.name, entry.content) })
 }
 
-fn visit_entries(path: &Path, mut see: impl FnMut(ArchiveEntry<'_>) -> io::Result<()>) -> io::Result<()> {
+fn visit_entries(path: &Path, mut visit: impl FnMut(ArchiveEntry<'_>) -> io::Result<()>) -> io::Result<()> {
     let mut file = open_file(path).map_err(|it| match it {
         ImageError::File { source, .. } => source,
         other => io::Error::other(other.to_string()),
@@ -338,7 +338,7 @@ fn visit_entries(path: &Path, mut see: impl FnMut(ArchiveEntry<'_>) -> io::Resul
             _ if kind.is_file() => None,
             _ => continue,
         };
-        see(ArchiveEntry { name, size, link, content: &mut entry })?;
+        visit(ArchiveEntry { name, size, link, content: &mut entry })?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::volumes::mount_table;
 const SANDBOX_STOPS_MAX: usize = 8;
 
 /// Longest termination grace period of containers when no agent is there to stop them.
-pub const STOP_GRACE: Duration = Duration::from_secs(30);
+pub const STOP_GRACE_MAX: Duration = Duration::from_secs(30);
 
 /// Timeout for a runtime to stop all pods, after which their processes are killed.
 const PODS_STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<Leftovers, Loc
 
     // Processes that hold a mount must exit before it is unmounted.
     let remaining = processes_in_cgroups(&id);
-    terminate(&remaining, Signal::KILL).await;
+    terminate_processes(&remaining, Signal::KILL).await;
     for at in [Path::new(RUN_DIR).join(&id), dir.join("nodes")] {
         if let Err(error) = mount_table::unmount_below(&at) {
             tracing::warn!(%error, "cannot unmount everything below {}", at.display());
@@ -98,7 +98,7 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<Leftovers, LocalNodeE
     }
     // A containerd without its files cannot stop pods gracefully.
     for node in &nodes {
-        terminate(&node.containerd_pids(), Signal::KILL).await;
+        terminate_processes(&node.containerd_pids(), Signal::KILL).await;
     }
     clean_up(data_dir, Duration::ZERO).await
 }
@@ -183,7 +183,7 @@ fn list_leftovers(dir: &Path, id: &str, nodes: &[LocalNode]) -> Leftovers {
 
 /// Stops the agent, the pods and the containerd of a node.
 async fn stop_node(node: &LocalNode, grace: Duration) {
-    terminate(&node.agent_pids(), Signal::TERM).await;
+    terminate_processes(&node.agent_pids(), Signal::TERM).await;
     if !node.containerd_pids().is_empty() {
         // Stopping pods through the runtime also releases their IP addresses and snapshots.
         let runtime = Cri::connect(&node.containerd_socket());
@@ -191,8 +191,8 @@ async fn stop_node(node: &LocalNode, grace: Duration) {
             tracing::warn!(node = node.name, "the pods did not stop in time and are killed");
         }
     }
-    terminate(&node.containerd_pids(), Signal::TERM).await;
-    terminate(&node.shim_pids(), Signal::KILL).await;
+    terminate_processes(&node.containerd_pids(), Signal::TERM).await;
+    terminate_processes(&node.shim_pids(), Signal::KILL).await;
 }
 
 /// Stops all containers simultaneously, so that each gets its grace period, then removes the sandboxes.
@@ -202,7 +202,7 @@ async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
     let ends = containers.into_iter().filter(is_running).map(async |it| {
         // A container that cannot be stopped is killed with its sandbox.
         let own = it.annotations.get(annotation::POD_GRACE_PERIOD).and_then(|it| it.parse().ok());
-        let own = own.map_or(STOP_GRACE, Duration::from_secs);
+        let own = own.map_or(STOP_GRACE_MAX, Duration::from_secs);
         let _ = runtime.stop_container(&it.id, own.min(grace)).await;
     });
     futures::future::join_all(ends).await;
@@ -218,8 +218,8 @@ async fn stop_pods(runtime: &impl Runtime, grace: Duration) {
 }
 
 /// Sends a signal to the processes, and SIGKILL to those that do not exit in time.
-async fn terminate(processes: &[Pid], ask: Signal) {
-    for signal in [ask, Signal::KILL] {
+async fn terminate_processes(processes: &[Pid], first_signal: Signal) {
+    for signal in [first_signal, Signal::KILL] {
         let began = Instant::now();
         for pid in processes {
             let _ = kill_process(*pid, signal);

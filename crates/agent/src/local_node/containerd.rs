@@ -114,8 +114,8 @@ impl LocalNode {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
-        let said = text.lines().last().unwrap_or("(empty)").to_owned();
-        LocalNodeError::Unresponsive { node: self.name.clone(), log, said }
+        let message = text.lines().last().unwrap_or("(empty)").to_owned();
+        LocalNodeError::Unresponsive { node: self.name.clone(), log, message }
     }
 
     fn containerd_config(&self) -> PathBuf {

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 pub use self::cleanup::{
-    Leftovers, STOP_GRACE, clean_up, clean_up_abandoned, count_running_pods, find_leftovers, runtime_sockets,
-    supervisor_pid,
+    Leftovers, STOP_GRACE_MAX, clean_up, clean_up_abandoned, count_running_pods, find_leftovers,
+    runtime_sockets, supervisor_pid,
 };
 pub use self::containerd::Containerd;
 pub use self::network::is_bridge_address;
@@ -45,8 +45,8 @@ pub enum LocalNodeError {
     File { path: PathBuf, source: io::Error },
     #[error("run {program}")]
     Spawn { program: &'static str, source: io::Error },
-    #[error("{command}: {said}")]
-    CommandFailed { command: String, said: String },
+    #[error("{command}: {message}")]
+    CommandFailed { command: String, message: String },
     #[error(
         "no address range is free: 10.{}.0.0/16 to 10.{}.0.0/16 all have routes on this machine. `muster down` cleans up after clusters \
          that were killed",
@@ -54,8 +54,8 @@ pub enum LocalNodeError {
         network::CLUSTER_RANGES.end()
     )]
     NoFreeRange,
-    #[error("containerd of {node} does not respond; the last line of its log {log}: {said}")]
-    Unresponsive { node: String, log: PathBuf, said: String },
+    #[error("containerd of {node} does not respond; the last line of its log {log}: {message}")]
+    Unresponsive { node: String, log: PathBuf, message: String },
     #[error("import the sandbox image on {node}")]
     Image { node: String, source: ImageError },
 }

@@ -194,7 +194,7 @@ async fn run_with_stdin(command: &mut Command, text: &str) -> Result<(), LocalNo
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::CommandFailed { command: command_line(command), said: stderr })
+    Err(LocalNodeError::CommandFailed { command: command_line(command), message: stderr })
 }
 
 pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNodeError> {
@@ -205,7 +205,7 @@ pub(super) async fn run_command(command: &mut Command) -> Result<String, LocalNo
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LocalNodeError::CommandFailed { command: command_line(command), said: stderr })
+    Err(LocalNodeError::CommandFailed { command: command_line(command), message: stderr })
 }
 
 fn command_line(command: &Command) -> String {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_how_to_get_it() {
+    fn missing_tools_are_named_with_their_packages() {
         let all = [
             MissingTools { is_root: false, programs: vec![], packages: vec![] },
             MissingTools {

@@ -15,7 +15,7 @@ pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), 
     let Some(dir) = &config.cni_conf_dir else { return Ok(()) };
     let path = dir.join(CONFLIST_FILE);
     let failed = |source| NetworkError::Write { path: path.display().to_string(), source };
-    let conf = conflist(config, range);
+    let conf = conflist_json(config, range);
     if tokio::fs::read_to_string(&path).await.is_ok_and(|it| it == conf) {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub(super) async fn write_conflist(config: &Config, range: Range) -> Result<(), 
     tokio::fs::rename(&partial, &path).await.map_err(failed)
 }
 
-fn conflist(config: &Config, range: Range) -> String {
+fn conflist_json(config: &Config, range: Range) -> String {
     let conf = json!({
         "cniVersion": "1.0.0",
         "name": "muster",

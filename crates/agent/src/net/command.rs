@@ -39,11 +39,11 @@ pub(super) async fn run_program(
         }
     };
     let done = timeout(RUN_TIMEOUT, async { tokio::join!(feed, child.wait_with_output()).1 });
-    let timed_out = |_| NetworkError::CommandFailed { program, said: "timed out".to_owned() };
+    let timed_out = |_| NetworkError::CommandFailed { program, message: "timed out".to_owned() };
     let output = done.await.map_err(timed_out)?.map_err(failed)?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(NetworkError::CommandFailed { program, said: stderr.trim().chars().take(2_000).collect() })
+    Err(NetworkError::CommandFailed { program, message: stderr.trim().chars().take(2_000).collect() })
 }

@@ -32,7 +32,7 @@ const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 
 /// Deletes the flows for which `is_stale` returns `true`, and returns their number.
-pub(super) fn delete_flows(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
+pub(super) fn delete_flows(is_stale: impl Fn(Flow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
@@ -40,7 +40,7 @@ pub(super) fn delete_flows(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize
     send_request(&socket, CT_GET, NLM_F_REQUEST | NLM_F_DUMP, &[])?;
     for_each_message(&socket, |attributes| {
         if let Some((flow, sent)) = parse_flow(attributes)
-            && is_astray(flow)
+            && is_stale(flow)
         {
             astray.push(sent.to_vec());
         }
@@ -75,7 +75,7 @@ fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> i
 }
 
 /// Calls `handle` with the attributes of each message of a response.
-fn for_each_message(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
+fn for_each_message(socket: &OwnedFd, mut handle: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let (length, _) = recv(socket, &mut piece[..], RecvFlags::empty())?;
@@ -84,7 +84,7 @@ fn for_each_message(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result
             match what {
                 NLMSG_DONE => return Ok(()),
                 NLMSG_ERROR => return parse_error(message),
-                _ => give(message.get(4..).unwrap_or_default()),
+                _ => handle(message.get(4..).unwrap_or_default()),
             }
             rest = after;
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_as_the_kernel_tells_it() {
+    fn a_flow_as_the_kernel_reports_it() {
         let (client, service, pod) = ([10, 244, 0, 9], [10, 96, 1, 5], [10, 244, 1, 2]);
         let told = |protocol| {
             let sent = tuple(client, service, 4000, 514, protocol);

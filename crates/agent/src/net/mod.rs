@@ -50,8 +50,8 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 pub(crate) enum NetworkError {
     #[error("run {program}: is it installed?")]
     Spawn { program: &'static str, source: std::io::Error },
-    #[error("{program} failed: {said}")]
-    CommandFailed { program: &'static str, said: String },
+    #[error("{program} failed: {message}")]
+    CommandFailed { program: &'static str, message: String },
     #[error("parse the output of {program}")]
     ParseOutput { program: &'static str, source: serde_json::Error },
     #[error("request a pod CIDR for node {node}")]
@@ -144,7 +144,7 @@ async fn reconcile(
     services: &mut service_rules::ServiceRules,
     routes: &mut routes::PodRoutes,
 ) -> Result<(), NetworkError> {
-    routes.prepare(config.cluster_dns).await?;
+    routes.prepare_host(config.cluster_dns).await?;
     let this_node = Me {
         name: config.name.as_str().into(),
         addresses: routes.node_addresses().to_vec(),
@@ -157,7 +157,7 @@ async fn reconcile(
         external_ips: config.external_ip_ranges.clone(),
     };
     let (desired, table, own) = {
-        let picture = cache.state();
+        let picture = cache.lock_state();
         let desired = decide::routes(&picture, &config.name, routes.network());
         let table = decide::table(&picture, &this_node, &desired);
         (desired, table, picture.node(&config.name).cloned())

@@ -30,15 +30,8 @@ pub(super) struct PodRoutes {
 
 impl PodRoutes {
     pub(super) fn new(address: IpAddr) -> Self {
-        let (network, own, told) = (None, Vec::new(), Wanted::new());
-        Self {
-            address,
-            network,
-            node_addresses: own,
-            is_bridge_filtered: false,
-            is_prepared: false,
-            applied: told,
-        }
+        let (network, own, applied) = (None, Vec::new(), Wanted::new());
+        Self { address, network, node_addresses: own, is_bridge_filtered: false, is_prepared: false, applied }
     }
 
     pub(super) fn network(&self) -> Option<Range> {
@@ -56,7 +49,7 @@ impl PodRoutes {
 
     /// Sets up the DNS address and kernel settings, which do not depend on other nodes, and reads the routes that
     /// an earlier agent left.
-    pub(super) async fn prepare(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
+    pub(super) async fn prepare_host(&mut self, dns: Option<IpAddr>) -> Result<(), NetworkError> {
         if self.is_prepared {
             return Ok(());
         }
@@ -73,14 +66,14 @@ impl PodRoutes {
                 .await?;
         }
         let links = read_interfaces().await?;
-        self.network = network_of(&links, self.address);
+        self.network = network_of_address(&links, self.address);
         self.node_addresses = machine_addresses(&links);
         self.applied = read_routes().await?;
         self.is_prepared = true;
         Ok(())
     }
 
-    /// Compares the applied routes with the kernel's. The next `prepare` and `apply` restore what is missing or
+    /// Compares the applied routes with the kernel's. The next `prepare_host` and `apply_routes` restore what is missing or
     /// different: routes, the DNS address, and IP forwarding.
     pub(super) async fn check_routes(&mut self) {
         if !self.is_prepared {
@@ -145,7 +138,7 @@ async fn read_interfaces() -> Result<Vec<Interface>, NetworkError> {
     serde_json::from_slice(&output).map_err(|source| NetworkError::ParseOutput { program: "ip", source })
 }
 
-fn network_of(links: &[Interface], address: IpAddr) -> Option<Range> {
+fn network_of_address(links: &[Interface], address: IpAddr) -> Option<Range> {
     let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address))?;
     match address {
         IpAddr::V4(address) => Range::around(address, own.prefixlen),
@@ -194,7 +187,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(machine_addresses(&links), [Ipv4Addr::new(172, 30, 0, 1), Ipv4Addr::new(10, 244, 1, 1)]);
-        assert_eq!(network_of(&links, [172, 30, 0, 1].into()), Range::parse("172.30.0.0/24"));
-        assert_eq!(network_of(&links, [172, 30, 0, 2].into()), None);
+        assert_eq!(network_of_address(&links, [172, 30, 0, 1].into()), Range::parse("172.30.0.0/24"));
+        assert_eq!(network_of_address(&links, [172, 30, 0, 2].into()), None);
     }
 }

@@ -37,7 +37,7 @@ impl Default for ServiceCache {
 }
 
 impl ServiceCache {
-    pub(crate) fn state(&self) -> MutexGuard<'_, Picture> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, Picture> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ async fn watch_kind(
             }
             watcher::Event::InitDone => {
                 is_healthy = true;
-                if !membership.confirm().await {
+                if !membership.confirm_cluster().await {
                     return;
                 }
                 let listed: BTreeSet<ObjectKey> = list.iter().map(object_key).collect();
@@ -166,7 +166,7 @@ async fn watch_kind(
                 for object in std::mem::take(&mut list) {
                     has_changed |= apply_object(cache, kind, &object);
                 }
-                has_changed |= kind.retain_listed(&mut cache.state(), &listed);
+                has_changed |= kind.retain_listed(&mut cache.lock_state(), &listed);
                 let is_first = !std::mem::replace(was_listed, true);
                 if is_first {
                     cache.kinds_listed.fetch_add(1, Ordering::AcqRel);
@@ -175,7 +175,7 @@ async fn watch_kind(
             }
             watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_apply_events() => return,
             watcher::Event::Apply(object) => apply_object(cache, kind, &object),
-            watcher::Event::Delete(object) => kind.remove(&mut cache.state(), &object_key(&object)),
+            watcher::Event::Delete(object) => kind.remove(&mut cache.lock_state(), &object_key(&object)),
         };
         if has_changed {
             cache.changed.notify_one();
@@ -184,7 +184,7 @@ async fn watch_kind(
 }
 
 fn apply_object(cache: &ServiceCache, kind: WatchedKind, object: &DynamicObject) -> bool {
-    let put = kind.apply(&mut cache.state(), object_key(object), object);
+    let put = kind.apply(&mut cache.lock_state(), object_key(object), object);
     put.unwrap_or_else(|error| {
         tracing::error!(name = object.name_any(), %error, "ignoring an object that cannot be decoded");
         false

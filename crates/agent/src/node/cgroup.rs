@@ -67,7 +67,7 @@ pub(crate) fn pod_cgroup_path(parent: &str, qos: QosClass, uid: &str) -> String 
 }
 
 /// All possible paths of a pod's cgroup: the QoS class is unknown once the pod object is gone.
-fn possible_paths(parent: &str, uid: &str) -> [String; 3] {
+fn possible_cgroup_paths(parent: &str, uid: &str) -> [String; 3] {
     [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
         .map(|qos| pod_cgroup_path(parent, qos, uid))
 }
@@ -194,10 +194,10 @@ impl PodCgroupLimits {
 pub(crate) fn ensure_pod_cgroup(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
     let path = pod_cgroup_path(parent, qos_class(spec), uid);
     let limits = PodCgroupLimits::from_spec(spec);
-    if is_v2() {
-        write_v2(&path, &limits)?
+    if is_cgroup_v2() {
+        write_v2_limits(&path, &limits)?
     } else {
-        write_v1(&path, &limits)?
+        write_v1_limits(&path, &limits)?
     }
     Ok(path)
 }
@@ -210,14 +210,14 @@ pub(crate) fn set_qos_cpu_shares<'a>(
 ) -> io::Result<()> {
     for (class, shares) in qos_cpu_shares(pods) {
         let path = format!("{}/{class}", parent.trim_end_matches('/'));
-        let (dir, file, value) = if is_v2() {
+        let (dir, file, value) = if is_cgroup_v2() {
             (cgroup_dir(Path::new(CGROUP_ROOT), &path), "cpu.weight", shares_to_weight(shares))
         } else {
             (cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), &path), "cpu.shares", shares)
         };
         match std::fs::read_to_string(dir.join(file)) {
             Ok(now) if now.trim() == value.to_string() => {}
-            Ok(_) => write_file(&dir, file, value)?,
+            Ok(_) => write_cgroup_file(&dir, file, value)?,
             // The QoS class has no pod.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -239,7 +239,7 @@ fn shares_to_weight(shares: i64) -> i64 {
     1 + (shares - CPU_SHARES_MIN) * 9999 / (CPU_SHARES_MAX - CPU_SHARES_MIN)
 }
 
-fn is_v2() -> bool {
+fn is_cgroup_v2() -> bool {
     Path::new(CGROUP_ROOT).join("cgroup.controllers").exists()
 }
 
@@ -247,18 +247,18 @@ fn cgroup_dir(hierarchy: &Path, path: &str) -> PathBuf {
     hierarchy.join(path.trim_start_matches('/'))
 }
 
-fn write_v1(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
+fn write_v1_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     let cpu = cgroup_dir(&Path::new(CGROUP_ROOT).join("cpu"), path);
     let memory = cgroup_dir(&Path::new(CGROUP_ROOT).join("memory"), path);
-    std::fs::create_dir_all(&memory).map_err(with_path(&memory))?;
-    std::fs::create_dir_all(&cpu).map_err(with_path(&cpu))?;
-    write_file(&cpu, "cpu.shares", limits.shares)?;
-    write_file(&cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
-    write_file(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
-    write_file(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
+    std::fs::create_dir_all(&memory).map_err(error_with_path(&memory))?;
+    std::fs::create_dir_all(&cpu).map_err(error_with_path(&cpu))?;
+    write_cgroup_file(&cpu, "cpu.shares", limits.shares)?;
+    write_cgroup_file(&cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
+    write_cgroup_file(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
+    write_cgroup_file(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
 }
 
-fn write_v2(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
+fn write_v2_limits(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
     // Every parent must enable the controllers for its children.
     let mut dir = PathBuf::from(CGROUP_ROOT);
     for part in path.split('/').filter(|it| !it.is_empty()) {
@@ -268,30 +268,32 @@ fn write_v2(path: &str, limits: &PodCgroupLimits) -> io::Result<()> {
         }
         dir.push(part);
         match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with_path(&dir)(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(error_with_path(&dir)(error));
+            }
             _ => {}
         }
     }
-    write_file(&dir, "cpu.weight", shares_to_weight(limits.shares))?;
+    write_cgroup_file(&dir, "cpu.weight", shares_to_weight(limits.shares))?;
     let quota = limits.quota_us.map_or("max".to_owned(), |it| it.to_string());
-    write_file(&dir, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
-    write_file(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
+    write_cgroup_file(&dir, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
+    write_cgroup_file(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
 }
 
-fn write_file(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
+fn write_cgroup_file(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
     let path = dir.join(file);
-    std::fs::write(&path, value.to_string()).map_err(with_path(&path))
+    std::fs::write(&path, value.to_string()).map_err(error_with_path(&path))
 }
 
 /// Adds the path of the cgroup to an error.
-fn with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+fn error_with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.display().to_string();
     move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))
 }
 
 /// Removes the pod's cgroup from every hierarchy. Fails while processes are in it.
 pub(crate) fn remove_pod_cgroup(parent: &str, uid: &str) -> io::Result<()> {
-    let hierarchies = if is_v2() {
+    let hierarchies = if is_cgroup_v2() {
         vec![PathBuf::from(CGROUP_ROOT)]
     } else {
         let all = std::fs::read_dir(CGROUP_ROOT)?.filter_map(Result::ok);
@@ -299,7 +301,7 @@ pub(crate) fn remove_pod_cgroup(parent: &str, uid: &str) -> io::Result<()> {
         all.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
     };
     let mut outcome = Ok(());
-    for path in possible_paths(parent, uid) {
+    for path in possible_cgroup_paths(parent, uid) {
         for hierarchy in &hierarchies {
             let removed = remove_cgroup_tree(&cgroup_dir(hierarchy, &path));
             outcome = outcome.and(removed);
@@ -321,7 +323,7 @@ fn remove_cgroup_tree(dir: &Path) -> io::Result<()> {
         }
     }
     match std::fs::remove_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(with_path(dir)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error_with_path(dir)(error)),
         _ => Ok(()),
     }
 }
@@ -334,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_classes_have() {
+    fn cpu_shares_of_the_qos_classes() {
         let pod = |requests: serde_json::Value| -> PodSpec {
             serde_json::from_value(
                 json!({"containers": [{"name": "a", "resources": {"requests": requests}}]}),
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_may_have() {
+    fn cgroup_limits_of_a_pod() {
         let pods = [
             ("nothing", json!({"containers": [{"name": "a"}]})),
             (

@@ -38,7 +38,7 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Minimum grace period of a container, however long its preStop hook took. Upstream:
 /// `minimumGracePeriodInSeconds`.
-const MINIMUM_GRACE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD_MIN: Duration = Duration::from_secs(2);
 
 /// Maximum number of attempts to remove a pod's cgroup. The last processes of a pod may exit shortly after its sandbox.
 const CGROUP_REMOVE_ATTEMPTS: u32 = 20;
@@ -75,7 +75,7 @@ impl<R: Runtime> Executor<R> {
                 }
             }
             Action::PostStart { position, id, .. } => {
-                self.post_start(&self.pod.containers[position], &id).await
+                self.run_post_start_hook(&self.pod.containers[position], &id).await
             }
             Action::Probe { position, id, probe, .. } => {
                 self.run_probe(&self.pod.containers[position], &id, probe).await
@@ -100,21 +100,21 @@ impl<R: Runtime> Executor<R> {
     }
 
     async fn prepare_pod(&self) -> Outcome {
-        let Some(spec) = &self.pod.spec else { return failure("InvalidPod", "the pod has no spec") };
+        let Some(spec) = &self.pod.spec else { return failed_outcome("InvalidPod", "the pod has no spec") };
         let (_, _, uid) = sandbox::pod_ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
         if let Err(error) = fs::create_dir_all(&dir) {
-            return failure("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
+            return failed_outcome("FailedCreatePodDirectory", format!("create {}: {error}", dir.display()));
         }
         if let Err(error) = cgroup::ensure_pod_cgroup(&self.node.config.cgroup_parent, uid, spec) {
-            return failure(
+            return failed_outcome(
                 "FailedCreatePodContainer",
                 format!("unable to ensure pod container exists: {error}"),
             );
         }
         match self.prepare_volumes().await {
             Ok(()) => Outcome::Done,
-            Err(message) => failure("FailedMount", message),
+            Err(message) => failed_outcome("FailedMount", message),
         }
     }
 
@@ -140,31 +140,31 @@ impl<R: Runtime> Executor<R> {
     async fn run_sandbox(&self, attempt: u32) -> Outcome {
         let node = &self.node;
         let spec = self.pod.spec.as_ref();
-        let status = match self.start_timing.measure(node.runtime.status()).await {
+        let status = match self.start_timing.measure_call(node.runtime.status()).await {
             Ok(status) => status,
-            Err(error) => return failure("FailedCreatePodSandBox", error.to_string()),
+            Err(error) => return failed_outcome("FailedCreatePodSandBox", error.to_string()),
         };
         // A sandbox that is run without a network can be neither used nor stopped.
         if let Some(why) = status.network_not_ready_reason
             && spec.is_none_or(|it| it.host_network != Some(true))
         {
             let message = format!("network is not ready: container runtime network not ready: {why}");
-            return failure("NetworkNotReady", message);
+            return failed_outcome("NetworkNotReady", message);
         }
         if !status.supports_strict_groups && spec.is_some_and(sandbox::has_strict_groups_policy) {
             let message =
                 "the node's runtime does not support spec.securityContext.supplementalGroupsPolicy: Strict";
-            return failure("FailedCreatePodSandBox", message);
+            return failed_outcome("FailedCreatePodSandBox", message);
         }
         let config = match sandbox::sandbox_config(&node.config, &self.pod, attempt) {
             Ok(config) => config,
-            Err(message) => return failure("FailedCreatePodSandBox", message),
+            Err(message) => return failed_outcome("FailedCreatePodSandBox", message),
         };
         let handler = match spec.and_then(|it| it.runtime_class_name.as_deref()).filter(|it| !it.is_empty()) {
             None => String::new(),
             Some(name) => match self.runtime_handler(name).await {
                 Ok(handler) => handler,
-                Err(message) => return failure("FailedCreatePodSandBox", message),
+                Err(message) => return failed_outcome("FailedCreatePodSandBox", message),
             },
         };
         let markers_dir = node.config.log_markers_dir();
@@ -172,11 +172,14 @@ impl<R: Runtime> Executor<R> {
             fs::create_dir_all(&markers_dir).and_then(|()| fs::write(markers_dir.join(name), ""))
         });
         if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
-            return failure("FailedCreatePodSandBox", format!("create {}: {error}", config.log_directory));
+            return failed_outcome(
+                "FailedCreatePodSandBox",
+                format!("create {}: {error}", config.log_directory),
+            );
         }
-        match self.start_timing.measure(node.runtime.run_sandbox(config, &handler)).await {
+        match self.start_timing.measure_call(node.runtime.run_sandbox(config, &handler)).await {
             Ok(_) => Outcome::Done,
-            Err(error) => failure("FailedCreatePodSandBox", error.message),
+            Err(error) => failed_outcome("FailedCreatePodSandBox", error.message),
         }
     }
 
@@ -191,34 +194,38 @@ impl<R: Runtime> Executor<R> {
 
     async fn find_image(&self, name: &str) -> Outcome {
         if let Err(why) = image::normalize_image_name(name) {
-            return failure("InvalidImageName", format!("Failed to apply default image tag {name:?}: {why}"));
+            return failed_outcome(
+                "InvalidImageName",
+                format!("Failed to apply default image tag {name:?}: {why}"),
+            );
         }
-        match self.start_timing.measure(self.node.runtime.image_status(name)).await {
+        match self.start_timing.measure_call(self.node.runtime.image_status(name)).await {
             Ok(Some(_)) => Outcome::Present,
             Ok(None) => Outcome::Absent,
             Err(error) if error.is_not_found() => Outcome::Absent,
-            Err(error) => {
-                failure("ImageInspectError", format!("Failed to inspect image {name:?}: {}", error.message))
-            }
+            Err(error) => failed_outcome(
+                "ImageInspectError",
+                format!("Failed to inspect image {name:?}: {}", error.message),
+            ),
         }
     }
 
     async fn pull_image(&self, name: &str) -> Outcome {
         let Ok(_permit) = self.node.pull_permits.acquire().await else {
-            return failure("ErrImagePull", "the node agent is stopping");
+            return failed_outcome("ErrImagePull", "the node agent is stopping");
         };
         let mut auths: Vec<_> = image::pull_credentials(&self.node.references, &self.pod, name).await;
         // Matching credentials are tried in turn; without any, the registry may allow anonymous pulls.
         let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
-        let mut last = failure("ErrImagePull", "no credentials");
+        let mut last = failed_outcome("ErrImagePull", "no credentials");
         for auth in auths.drain(..) {
-            match self.start_timing.measure(self.node.runtime.pull_image(name, auth, None)).await {
+            match self.start_timing.measure_call(self.node.runtime.pull_image(name, auth, None)).await {
                 Ok(_) => {
                     let found = self.node.runtime.image_status(name).await;
                     let bytes = found.ok().flatten().map_or(0, |it| it.size);
                     return Outcome::Pulled { bytes };
                 }
-                Err(error) => last = failure("ErrImagePull", error.message),
+                Err(error) => last = failed_outcome("ErrImagePull", error.message),
             }
         }
         last
@@ -231,14 +238,15 @@ impl<R: Runtime> Executor<R> {
         attempt: u32,
         hash: &str,
     ) -> Result<String, Outcome> {
-        let config_error = |message: String| failure("CreateContainerConfigError", message);
+        let config_error = |message: String| failed_outcome("CreateContainerConfigError", message);
         let node = &self.node;
         let name = &role.container.name;
         let image_name = role.container.image.as_deref().unwrap_or_default();
-        let image = self.start_timing.measure(node.runtime.image_status(image_name)).await;
-        let image = image.map_err(|error| failure("ImageInspectError", error.message))?.ok_or_else(|| {
-            failure("CreateContainerError", format!("image {image_name:?} is no longer present"))
-        })?;
+        let image = self.start_timing.measure_call(node.runtime.image_status(image_name)).await;
+        let image =
+            image.map_err(|error| failed_outcome("ImageInspectError", error.message))?.ok_or_else(|| {
+                failed_outcome("CreateContainerError", format!("image {image_name:?} is no longer present"))
+            })?;
 
         let object: &Pod = &self.pod;
         let value = self.pod_json_with_addresses();
@@ -254,7 +262,8 @@ impl<R: Runtime> Executor<R> {
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
         let mounts = node.volumes.container_mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
-        self.write_hosts().map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
+        self.write_hosts_file()
+            .map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
         let memory = node.allocatable().get("memory").copied().map_or(0, Quantity::units);
         let make = ContainerConfigBuilder {
             config: &node.config,
@@ -272,12 +281,12 @@ impl<R: Runtime> Executor<R> {
         let sandbox_config = sandbox::sandbox_config(&node.config, object, 0).map_err(config_error)?;
         let created = self
             .start_timing
-            .measure(node.runtime.create_container(sandbox_id, config, sandbox_config))
+            .measure_call(node.runtime.create_container(sandbox_id, config, sandbox_config))
             .await;
-        let id = created.map_err(|error| failure("CreateContainerError", error.message))?;
+        let id = created.map_err(|error| failed_outcome("CreateContainerError", error.message))?;
         self.container_logs().link_log(name, attempt, &id);
-        let started = self.start_timing.measure(node.runtime.start_container(&id)).await;
-        started.map_err(|error| failure("RunContainerError", error.message))?;
+        let started = self.start_timing.measure_call(node.runtime.start_container(&id)).await;
+        started.map_err(|error| failed_outcome("RunContainerError", error.message))?;
         self.start_timing.has_started.store(true, Ordering::Relaxed);
         Ok(id)
     }
@@ -306,10 +315,10 @@ impl<R: Runtime> Executor<R> {
         }
         let namespace = sandbox::pod_ids(&self.pod).1;
         let wants_all = self.pod.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        Ok(service_proxy::links(&cache.state(), namespace, wants_all))
+        Ok(service_proxy::links(&cache.lock_state(), namespace, wants_all))
     }
 
-    fn write_hosts(&self) -> io::Result<()> {
+    fn write_hosts_file(&self) -> io::Result<()> {
         let Some(spec) = &self.pod.spec else { return Ok(()) };
         let names = PodHostname::from_pod(&self.pod, spec, &self.node.config.cluster_domain);
         let of_node = (spec.host_network == Some(true)).then(naming::node_hosts_file);
@@ -327,12 +336,12 @@ impl<R: Runtime> Executor<R> {
         ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
     }
 
-    async fn post_start(&self, role: &PodContainer, id: &str) -> Outcome {
+    async fn run_post_start_hook(&self, role: &PodContainer, id: &str) -> Outcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
         let Some(hook) = hook else { return Outcome::Done };
         match self.container_prober(role, id).run_hook(hook, &self.pod_display_name()).await {
             Ok(()) => Outcome::Done,
-            Err(message) => failure("PostStartHookError", message),
+            Err(message) => failed_outcome("PostStartHookError", message),
         }
     }
 
@@ -342,10 +351,10 @@ impl<R: Runtime> Executor<R> {
             ProbeKind::Liveness => role.container.liveness_probe.as_ref(),
             ProbeKind::Readiness => role.container.readiness_probe.as_ref(),
         };
-        let Some(probe) = probe else { return failure("Unknown", "the container has no such probe") };
+        let Some(probe) = probe else { return failed_outcome("Unknown", "the container has no such probe") };
         match self.container_prober(role, id).run_probe(probe).await {
             Ok(answer) => Outcome::Probed { passed: answer.passed, message: answer.message.into() },
-            Err(message) => failure("Unknown", message),
+            Err(message) => failed_outcome("Unknown", message),
         }
     }
 
@@ -374,7 +383,7 @@ impl<R: Runtime> Executor<R> {
         }
         let remaining = grace.saturating_sub(began.elapsed());
         // The hook may have used up the grace period.
-        let remaining = if pre_stop && remaining < MINIMUM_GRACE { MINIMUM_GRACE } else { remaining };
+        let remaining = if pre_stop && remaining < GRACE_PERIOD_MIN { GRACE_PERIOD_MIN } else { remaining };
         removal_outcome(self.node.runtime.stop_container(id, remaining).await)
     }
 
@@ -409,21 +418,21 @@ impl<R: Runtime> Executor<R> {
         while let Err(error) = cgroup::remove_pod_cgroup(&self.node.config.cgroup_parent, uid) {
             tries += 1;
             if tries == CGROUP_REMOVE_ATTEMPTS {
-                return failure("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
+                return failed_outcome("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
             }
             tokio::time::sleep(CGROUP_RETRY_DELAY).await;
         }
         if let Err(error) = self.node.volumes.clean_up(uid).await {
-            return failure("FailedCleanUp", error.to_string());
+            return failed_outcome("FailedCleanUp", error.to_string());
         }
         if with_logs && let Err(message) = self.container_logs().remove_all() {
-            return failure("FailedCleanUp", message);
+            return failed_outcome("FailedCleanUp", message);
         }
         Outcome::Done
     }
 }
 
-pub(super) fn failure(reason: &str, message: impl Into<String>) -> Outcome {
+pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> Outcome {
     Outcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
@@ -432,7 +441,7 @@ fn removal_outcome(outcome: Result<(), RuntimeError>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Done,
         Err(error) if error.is_not_found() => Outcome::Done,
-        Err(error) => failure("KillPodError", error.message),
+        Err(error) => failed_outcome("KillPodError", error.message),
     }
 }
 
@@ -445,7 +454,7 @@ pub(super) struct StartTiming {
 }
 
 impl StartTiming {
-    pub(super) async fn measure<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(super) async fn measure_call<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
         let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_pod_asks() {
+    fn dns_configuration_of_a_pod() {
         let of_node = || {
             parse_resolv_conf(
                 "nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_is_called() {
+    fn hostname_of_a_pod() {
         let of = |spec: serde_json::Value| {
             let pod = pod(spec);
             let spec = pod.spec.as_ref().unwrap();

@@ -29,19 +29,19 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
             opened = &mut opening => opened,
             // A runtime may respond only with its first event; exits before that are found by a resync.
             () = tokio::time::sleep(RECONNECT_DELAY) => {
-                resync_all(node);
+                resync_all_pods(node);
                 opening.await
             }
         };
         match opened {
             Ok(mut exits) => {
                 is_healthy = true;
-                resync_all(node);
+                resync_all_pods(node);
                 while let Some(Ok(id)) = exits.next().await {
                     let entry = find_owner(node, &id);
                     node.pods.record_exit(id);
                     if let Some(entry) = entry {
-                        entry.notify(|update| update.runtime_changed = true);
+                        entry.notify_worker(|update| update.runtime_changed = true);
                     }
                 }
             }
@@ -56,16 +56,16 @@ pub(super) async fn watch_exits<R: Runtime>(node: &Arc<Node<R>>) {
 }
 
 fn find_owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<PodEntry>> {
-    let all = node.pods.all();
+    let all = node.pods.all_pods();
     all.into_iter().find(|it| {
         let state = it.snapshot().runtime_state;
         state.containers.iter().any(|it| *it.id == *id) || state.sandboxes.iter().any(|it| *it.id == *id)
     })
 }
 
-fn resync_all<R: Runtime>(node: &Node<R>) {
-    for entry in node.pods.all() {
-        entry.notify(|update| update.runtime_changed = true);
+fn resync_all_pods<R: Runtime>(node: &Node<R>) {
+    for entry in node.pods.all_pods() {
+        entry.notify_worker(|update| update.runtime_changed = true);
     }
 }
 
@@ -100,7 +100,7 @@ async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> 
         let of_pod = found.entry(uid.clone()).or_insert_with(|| (key, BTreeSet::new()));
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
     }
-    for entry in node.pods.all() {
+    for entry in node.pods.all_pods() {
         let snapshot = entry.snapshot();
         let uid = snapshot.object.metadata.uid.as_deref().unwrap_or_default();
         let known: BTreeSet<(String, bool)> = snapshot
@@ -118,7 +118,7 @@ async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> 
             .collect();
         let actual = found.remove(uid).map(|it| it.1).unwrap_or_default();
         if actual != known {
-            entry.notify(|update| update.runtime_changed = true);
+            entry.notify_worker(|update| update.runtime_changed = true);
         }
     }
     if !pods_are_listed || !node.membership.may_remove_orphans() {

@@ -147,7 +147,7 @@ impl PodEntry {
 
     /// Ends the pod, because it is evicted or preempted or because the node shuts down.
     pub fn terminate(&self, ending: Ending) {
-        self.notify(|update| update.ending = Some(ending));
+        self.notify_worker(|update| update.ending = Some(ending));
     }
 
     /// Sets the mirror pod of a static pod; the mirror's status counts as the one that was last reported.
@@ -162,12 +162,12 @@ impl PodEntry {
         let object = snapshot.object.with_status(status);
         drop(snapshot);
         match object {
-            Ok(object) => self.notify(|update| update.object = Some(Arc::new(object))),
+            Ok(object) => self.notify_worker(|update| update.object = Some(Arc::new(object))),
             Err(error) => tracing::warn!(%error, "cannot decode the status of a mirror pod"),
         }
     }
 
-    pub(super) fn notify(&self, write: impl FnOnce(&mut WorkerUpdate)) {
+    pub(super) fn notify_worker(&self, write: impl FnOnce(&mut WorkerUpdate)) {
         write(&mut lock(&self.update));
         self.update_notify.notify_one();
     }
@@ -188,8 +188,8 @@ impl PodManager {
     }
 
     /// Finds a pod by name. If a terminating pod and its replacement have the same name, returns the replacement.
-    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<PodEntry>> {
-        let all = self.all();
+    pub fn find_pod(&self, namespace: &str, name: &str) -> Option<Arc<PodEntry>> {
+        let all = self.all_pods();
         let mut found: Vec<_> = all
             .into_iter()
             .filter(|it| {
@@ -205,7 +205,7 @@ impl PodManager {
         found.pop()
     }
 
-    pub fn all(&self) -> Vec<Arc<PodEntry>> {
+    pub fn all_pods(&self) -> Vec<Arc<PodEntry>> {
         lock(&self.entries).values().cloned().collect()
     }
 
@@ -230,7 +230,7 @@ impl PodManager {
     }
 
     /// Starts a worker for a new pod, or passes a changed pod to its worker.
-    pub fn upsert<R: Runtime>(&self, node: &Arc<Node<R>>, source: PodSource, object: Arc<ParsedPod>) {
+    pub fn upsert_pod<R: Runtime>(&self, node: &Arc<Node<R>>, source: PodSource, object: Arc<ParsedPod>) {
         let (name, namespace, uid) = sandbox::pod_ids(&object);
         if !is_path_safe_uid(uid) {
             tracing::warn!(namespace, name, uid, "ignoring a pod with an invalid UID");
@@ -240,7 +240,9 @@ impl PodManager {
         if let Some(entry) = entries.get(uid) {
             match entry.source {
                 PodSource::Orphan => *lock(&entry.successor) = Some((source, object)),
-                PodSource::Api | PodSource::Static => entry.notify(|update| update.object = Some(object)),
+                PodSource::Api | PodSource::Static => {
+                    entry.notify_worker(|update| update.object = Some(object))
+                }
             }
             return;
         }
@@ -282,7 +284,7 @@ impl PodManager {
     pub fn remove_pod(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
             *lock(&entry.successor) = None;
-            entry.notify(|update| update.is_gone = true);
+            entry.notify_worker(|update| update.is_gone = true);
         }
     }
 
@@ -291,7 +293,7 @@ impl PodManager {
         lock(&self.entries).remove(uid);
         let next = lock(&entry.successor).take();
         if let Some((source, object)) = next {
-            self.upsert(node, source, object);
+            self.upsert_pod(node, source, object);
         }
         self.notify_change();
     }
@@ -304,7 +306,7 @@ impl PodManager {
             }
             lock(&entry.successor).take_if(|(source, _)| *source == PodSource::Api);
             if entry.source == PodSource::Api {
-                entry.notify(|update| update.is_gone = true);
+                entry.notify_worker(|update| update.is_gone = true);
             }
         }
     }
@@ -429,7 +431,7 @@ fn is_mirror_pod(pod: &ParsedPod) -> bool {
 
 fn apply_pod<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
     if !is_mirror_pod(&pod) {
-        node.pods.upsert(node, PodSource::Api, Arc::new(pod));
+        node.pods.upsert_pod(node, PodSource::Api, Arc::new(pod));
         return;
     }
     // The static pod of a mirror pod has its own entry.
@@ -466,10 +468,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wanted_after_all_waits_for_the_orphan_to_go() {
+    async fn a_pod_that_returns_waits_for_its_orphan_to_be_cleaned_up() {
         let node = alone("orphan");
         let here = |what: &str| {
-            let all = node.pods.all();
+            let all = node.pods.all_pods();
             let all: Vec<String> = all
                 .iter()
                 .map(|it| format!("{:?} then {:?}", it.source, lock(&it.successor).as_ref().map(|it| it.0)))
@@ -480,11 +482,11 @@ mod tests {
         let mut said = String::new();
         node.pods.clean_up_orphan(&node, ObjectKey::new("shop", "web"), "u-1".to_owned());
         said += &here("nobody knows it");
-        node.pods.upsert(&node, PodSource::Api, pod.clone());
+        node.pods.upsert_pod(&node, PodSource::Api, pod.clone());
         said += &here("it is listed");
         node.pods.retain_listed(&BTreeSet::new());
         said += &here("and then it is not");
-        node.pods.upsert(&node, PodSource::Static, pod);
+        node.pods.upsert_pod(&node, PodSource::Static, pod);
         let orphan = node.pods.get("u-1").unwrap();
         node.pods.finish_worker(&node, "u-1", &orphan);
         said += &here("it comes from a file, and the orphan is gone");
@@ -504,7 +506,7 @@ mod tests {
             let node = alone("source");
             let pod = pod(serde_json::json!({"kubernetes.io/config.source": "file"}));
             let pod = if source == PodSource::Api { ParsedPod::from_api(pod) } else { ParsedPod::new(pod) };
-            node.pods.upsert(&node, source, Arc::new(pod.unwrap()));
+            node.pods.upsert_pod(&node, source, Arc::new(pod.unwrap()));
             let entry = node.pods.get("u-1").unwrap();
             node.stopping.cancel();
             (source, entry.candidate.as_ref().unwrap().is_critical())

@@ -120,7 +120,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let name = &self.container.name;
         if let Some(exec) = &hook.exec {
             let command = exec.command.as_deref().unwrap_or_default();
-            let failure = |error: &str, output: &str| {
+            let failure_message = |error: &str, output: &str| {
                 let command = command.join(" ");
                 format!(
                     "Exec lifecycle hook ([{command}]) for Container {name:?} in Pod {title:?} failed - error: {error}, \
@@ -132,9 +132,9 @@ impl<R: Runtime> ContainerProber<'_, R> {
                 Ok(answer) => {
                     let code = answer.exit_code;
                     let error = format!("command '{}' exited with {code}: ", command.join(" "));
-                    Err(failure(&error, &combined_output(&answer.stdout, &answer.stderr)))
+                    Err(failure_message(&error, &combined_output(&answer.stdout, &answer.stderr)))
                 }
-                Err(error) => Err(failure(&error.message, "")),
+                Err(error) => Err(failure_message(&error.message, "")),
             };
         }
         if let Some(get) = &hook.http_get {
@@ -206,11 +206,12 @@ impl<R: Runtime> ContainerProber<'_, R> {
     /// Sends the request of an HTTP probe and returns the final response, after redirects within the same host.
     async fn get_following_redirects(&self, get: &HTTPGetAction) -> Result<HttpResponse, String> {
         let first = self.http_url(get)?;
-        let failure = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
-        let mut url: Uri = first.parse().map_err(|error| failure(&first, &error))?;
+        let failure_message = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
+        let mut url: Uri = first.parse().map_err(|error| failure_message(&first, &error))?;
         let host = url.host().unwrap_or_default().to_owned();
         for _ in 0..REDIRECTS_MAX {
-            let fetched = send_get(get, &url).await.map_err(|error| failure(&url.to_string(), &error))?;
+            let fetched =
+                send_get(get, &url).await.map_err(|error| failure_message(&url.to_string(), &error))?;
             let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);
             let next =
                 fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| redirect_target(&url, it));
@@ -219,7 +220,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
                 _ => return Ok(fetched),
             }
         }
-        Err(failure(&first, &"stopped after 10 redirects"))
+        Err(failure_message(&first, &"stopped after 10 redirects"))
     }
 
     async fn probe_grpc(&self, port: u16, service: &str) -> ProbeResult {

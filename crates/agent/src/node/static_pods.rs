@@ -115,7 +115,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
             None => {
                 tracing::info!(pod = %pod_key(pod), "starting a static pod");
                 running.insert(pod_key(pod), uid);
-                node.pods.upsert(node, PodSource::Static, pod.clone());
+                node.pods.upsert_pod(node, PodSource::Static, pod.clone());
             }
         }
     }
@@ -123,7 +123,7 @@ fn reconcile_pods<R: Runtime>(node: &Arc<Node<R>>, files: &ManifestFiles) -> boo
 }
 
 fn static_entries<R: Runtime>(node: &Node<R>) -> Vec<Arc<PodEntry>> {
-    node.pods.all().into_iter().filter(|it| it.source == PodSource::Static).collect()
+    node.pods.all_pods().into_iter().filter(|it| it.source == PodSource::Static).collect()
 }
 
 fn pod_key(pod: &Pod) -> ObjectKey {

@@ -8,7 +8,7 @@ use kube::Client;
 use muster_engine::kubelet::pod::Outcome;
 use serde_json::{Value, json};
 
-use super::executor::failure;
+use super::executor::failed_outcome;
 use super::pod_manager::{PodEntry, PodSource};
 use super::sandbox;
 
@@ -31,7 +31,7 @@ impl StatusWriter<'_> {
             PodSource::Orphan => return Outcome::Done,
             PodSource::Static => match self.entry.snapshot().mirror_uid {
                 Some(uid) => uid,
-                None => return failure("NoMirror", "the mirror pod does not exist yet"),
+                None => return failed_outcome("NoMirror", "the mirror pod does not exist yet"),
             },
         };
         // A newer pod of the same name is not patched.
@@ -59,7 +59,7 @@ impl StatusWriter<'_> {
     async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
         let request = match request {
             Ok(request) => request,
-            Err(error) => return failure("Invalid", error.to_string()),
+            Err(error) => return failed_outcome("Invalid", error.to_string()),
         };
         let is_delete = request.method() == Method::DELETE;
         match tokio::time::timeout(RESPONSE_TIMEOUT, self.client.request_text(request)).await {
@@ -67,9 +67,9 @@ impl StatusWriter<'_> {
             Ok(Err(kube::Error::Api(status))) if is_delete && matches!(status.code, 404 | 409) => {
                 Outcome::Done
             }
-            Ok(Err(kube::Error::Api(status))) => failure(&status.reason, status.message.clone()),
-            Ok(Err(error)) => failure("Unreachable", error.to_string()),
-            Err(_) => failure("Unreachable", "the API server does not respond"),
+            Ok(Err(kube::Error::Api(status))) => failed_outcome(&status.reason, status.message.clone()),
+            Ok(Err(error)) => failed_outcome("Unreachable", error.to_string()),
+            Err(_) => failed_outcome("Unreachable", "the API server does not respond"),
         }
     }
 }

@@ -115,7 +115,7 @@ impl<R: Runtime> Worker<R> {
                 }
                 Some(done) = self.actions.join_next_with_id() => {
                     let mark = self.pod.mark();
-                    self.action_done(done);
+                    self.handle_action_outcome(done);
                     if mark != self.pod.mark() {
                         read_at = Some(Instant::now());
                     }
@@ -129,7 +129,7 @@ impl<R: Runtime> Worker<R> {
     async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, observer, object, pod, start_timing: figures, .. } = self;
         let reading = observer.read_state(&*node.runtime, &node.config, object, pod.mark());
-        let state = figures.measure(reading).await?;
+        let state = figures.measure_call(reading).await?;
         if let Some((all, own)) = self.start_timing.record_start(&state, self.first_seen, self.pod.key()) {
             self.node.metrics.observe_start(all, own);
         }
@@ -211,7 +211,7 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    fn action_done(&mut self, done: Result<(Id, Outcome), JoinError>) {
+    fn handle_action_outcome(&mut self, done: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
             // An action that panicked counts as failed.

@@ -168,11 +168,11 @@ impl NodeBehaviour {
         ![NodeFault::Silent, NodeFault::Vanish].into_iter().any(|it| self.has_fault(it))
     }
 
-    pub(super) fn timings(&self, usual: ContainerTimings) -> ContainerTimings {
+    pub(super) fn timings(&self, default_timings: ContainerTimings) -> ContainerTimings {
         let slow = self.has_fault(NodeFault::SlowStart).then_some(SLOW_START_DELAY);
         ContainerTimings {
-            start: self.start.or(slow).unwrap_or(usual.start),
-            stop: self.stop.unwrap_or(usual.stop),
+            start: self.start.or(slow).unwrap_or(default_timings.start),
+            stop: self.stop.unwrap_or(default_timings.stop),
         }
     }
 }
@@ -251,7 +251,7 @@ impl ContainerBehaviour {
     }
 
     /// How the container exits by itself: an init container completes, the others keep running.
-    pub(super) fn exit_or_complete(self, role: Role, pace: ContainerTimings) -> Option<ExitBehaviour> {
+    pub(super) fn exit_behaviour(self, role: Role, pace: ContainerTimings) -> Option<ExitBehaviour> {
         let complete = || ExitBehaviour { after: pace.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
     }

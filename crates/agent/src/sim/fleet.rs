@@ -39,9 +39,9 @@ const CALLS_MAX: usize = 64;
 
 const NODES_PATH: &str = "/api/v1/nodes";
 const LEASES_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-const MERGE_PATCH_TYPE: &str = "application/merge-patch+json";
-const STRATEGIC_MERGE_PATCH_TYPE: &str = "application/strategic-merge-patch+json";
-const JSON_TYPE: &str = "application/json";
+const MERGE_PATCH_MEDIA_TYPE: &str = "application/merge-patch+json";
+const STRATEGIC_MERGE_PATCH_MEDIA_TYPE: &str = "application/strategic-merge-patch+json";
+const JSON_MEDIA_TYPE: &str = "application/json";
 
 /// Configuration of a fleet.
 #[derive(Debug, Clone)]
@@ -144,7 +144,7 @@ pub async fn free_numbers(client: &Client) -> kube::Result<impl Iterator<Item = 
 /// Deletes every node of a fleet.
 pub async fn remove_fleet(client: &Client, fleet: &str) -> kube::Result<()> {
     let delete = |it: wire::Node| {
-        api_request(Method::DELETE, format!("{NODES_PATH}/{}", it.name_any()), JSON_TYPE, &json!({}))
+        api_request(Method::DELETE, format!("{NODES_PATH}/{}", it.name_any()), JSON_MEDIA_TYPE, &json!({}))
     };
     let calls = list_nodes(client, fleet).await?.into_iter().map(delete).collect();
     send_all(client, calls).await
@@ -185,14 +185,14 @@ fn api_request(method: Method, path: String, media_type: &str, body: &Value) -> 
 }
 
 fn create_node_request(new: &NewNode, now: Timestamp) -> Request<Vec<u8>> {
-    api_request(Method::POST, NODES_PATH.to_owned(), JSON_TYPE, &new.to_object(now))
+    api_request(Method::POST, NODES_PATH.to_owned(), JSON_MEDIA_TYPE, &new.to_object(now))
 }
 
 fn status_request(node: &str, status: &Value) -> Request<Vec<u8>> {
     api_request(
         Method::PATCH,
         format!("{NODES_PATH}/{node}/status"),
-        STRATEGIC_MERGE_PATCH_TYPE,
+        STRATEGIC_MERGE_PATCH_MEDIA_TYPE,
         &json!({"status": status}),
     )
 }
@@ -232,8 +232,11 @@ struct SimulatedNode {
 }
 
 impl SimulatedNode {
-    fn host(&self, usual: ContainerTimings) -> SimulatedHost {
-        SimulatedHost { address: node::host_address(self.number), pace: self.behaviour.timings(usual) }
+    fn simulated_host(&self, default_timings: ContainerTimings) -> SimulatedHost {
+        SimulatedHost {
+            address: node::host_address(self.number),
+            pace: self.behaviour.timings(default_timings),
+        }
     }
 }
 
@@ -336,7 +339,7 @@ impl FleetRunner {
             };
             tokio::select! {
                 Some(done) = self.calls.join_next() => match done {
-                    Ok(done) => self.call_done(done),
+                    Ok(done) => self.handle_call_completion(done),
                     Err(error) => tracing::error!(%error, "a call panicked"),
                 },
                 event = pods.try_next() => match event {
@@ -543,7 +546,8 @@ impl FleetRunner {
             "metadata": {"labels": object["metadata"]["labels"]},
             "spec": {"podCIDR": object["spec"]["podCIDR"], "podCIDRs": object["spec"]["podCIDRs"]},
         });
-        let request = api_request(Method::PATCH, format!("{NODES_PATH}/{name}"), MERGE_PATCH_TYPE, &patch);
+        let request =
+            api_request(Method::PATCH, format!("{NODES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
         self.call_queue.push_back(QueuedCall { about: CallSubject::Adoption(name.clone()), request });
         number
     }
@@ -558,7 +562,8 @@ impl FleetRunner {
     fn apply_behaviour(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get(name) else { return };
         if node.behaviour.has_fault(NodeFault::Vanish) {
-            let request = api_request(Method::DELETE, format!("{NODES_PATH}/{name}"), JSON_TYPE, &json!({}));
+            let request =
+                api_request(Method::DELETE, format!("{NODES_PATH}/{name}"), JSON_MEDIA_TYPE, &json!({}));
             self.call_queue.push_back(QueuedCall { about: CallSubject::Deletion(name.clone()), request });
             return;
         }
@@ -628,12 +633,12 @@ impl FleetRunner {
         };
         if let Some(entry) = self.pods.get_mut(&uid) {
             let Some(node) = self.nodes.get(&entry.pod.node) else { return };
-            entry.pod.apply_event(object, node.host(self.options.pace), now);
+            entry.pod.apply_event(object, node.simulated_host(self.options.pace), now);
         } else {
             let Some(node) = object.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
                 return;
             };
-            let host = node.host(self.options.pace);
+            let host = node.simulated_host(self.options.pace);
             let name = object.name_any();
             let pod = SimulatedPod::new(&object, host, now, &mut |error| {
                 tracing::warn!(pod = name, error, "ignoring an invalid part of a pod");
@@ -654,7 +659,7 @@ impl FleetRunner {
         if entry.is_call_in_flight || !node.behaviour.runs_containers() {
             return;
         }
-        let step = entry.pod.step(node.host(self.options.pace), now);
+        let step = entry.pod.step(node.simulated_host(self.options.pace), now);
         if let Some(before) = entry.timer.take() {
             self.timers.remove(&(before, TimerSubject::Pod(uid.clone())));
         }
@@ -686,14 +691,14 @@ impl FleetRunner {
     }
 
     /// Starts to renew a lease that now exists. Nodes renew at different offsets within the interval.
-    fn lease_exists(&mut self, name: &Arc<str>, now: Timestamp) {
+    fn start_lease_renewal(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.has_lease = true;
         let due = add_duration(now, HEARTBEAT_INTERVAL.mul_f64(interval_offset(node.number)));
         self.set_node_timer(name, HEARTBEAT_TIMER, due);
     }
 
-    fn call_done(&mut self, done: CompletedCall) {
+    fn handle_call_completion(&mut self, done: CompletedCall) {
         let now = self.now();
         let CompletedCall { about, result: came } = done;
         let failed = match &came {
@@ -710,21 +715,21 @@ impl FleetRunner {
                     && let Some(node) = self.nodes.get(&entry.pod.node)
                 {
                     entry.is_call_in_flight = false;
-                    entry.pod.call_succeeded(version, node.host(self.options.pace), now);
+                    entry.pod.handle_call_success(version, node.simulated_host(self.options.pace), now);
                 }
                 self.step_pod(uid, now);
             }
-            (CallSubject::Lease(name), Ok(_)) => self.lease_exists(name, now),
+            (CallSubject::Lease(name), Ok(_)) => self.start_lease_renewal(name, now),
             (CallSubject::Renewal(name), Ok(_)) => {
                 self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL))
             }
             (_, Ok(_)) => {}
-            (_, Err(error)) => self.call_failed(about, failed.unwrap_or_default(), &error, now),
+            (_, Err(error)) => self.handle_call_failure(about, failed.unwrap_or_default(), &error, now),
         }
     }
 
     /// Handles a failed call. `code` is 0 for temporary failures.
-    fn call_failed(&mut self, about: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
+    fn handle_call_failure(&mut self, about: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
         let error = format_error_chain(error);
         match (about, code) {
             // The object is gone or was replaced; the watch will show it.
@@ -740,7 +745,7 @@ impl FleetRunner {
                 let Some(entry) = self.pods.get_mut(&uid) else { return };
                 let Some(node) = self.nodes.get(&entry.pod.node) else { return };
                 entry.is_call_in_flight = false;
-                entry.pod.call_failed(node.host(self.options.pace), now);
+                entry.pod.handle_call_failure(node.simulated_host(self.options.pace), now);
                 let wait = if code == 0 { RETRY_DELAY } else { REPORT_INTERVAL };
                 let at = add_duration(now, wait);
                 if let Some(before) = entry.timer.replace(at) {
@@ -749,7 +754,7 @@ impl FleetRunner {
                 self.timers.insert((at, TimerSubject::Pod(uid)));
             }
             // The lease of an earlier process exists.
-            (CallSubject::Lease(name), 409) => self.lease_exists(&name, now),
+            (CallSubject::Lease(name), 409) => self.start_lease_renewal(&name, now),
             (CallSubject::Renewal(name), 404) => {
                 if let Some(node) = self.nodes.get_mut(&name) {
                     node.has_lease = false;
@@ -788,7 +793,8 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     if node.has_lease {
         let patch = json!({"spec": {"renewTime": at}});
-        let request = api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_TYPE, &patch);
+        let request =
+            api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
         return QueuedCall { about: CallSubject::Renewal(name.clone()), request };
     }
     // The lease is garbage collected with its node.
@@ -799,7 +805,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
     });
-    let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_TYPE, &lease);
+    let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);
     QueuedCall { about: CallSubject::Lease(name.clone()), request }
 }
 
@@ -819,11 +825,11 @@ fn pod_call_request(pod: &SimulatedPod, call: PodCall) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {
         PodCall::Report(patch) => {
-            api_request(Method::PATCH, format!("{path}/status"), STRATEGIC_MERGE_PATCH_TYPE, &patch)
+            api_request(Method::PATCH, format!("{path}/status"), STRATEGIC_MERGE_PATCH_MEDIA_TYPE, &patch)
         }
         PodCall::Delete => {
             let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}});
-            api_request(Method::DELETE, path, JSON_TYPE, &options)
+            api_request(Method::DELETE, path, JSON_MEDIA_TYPE, &options)
         }
     }
 }

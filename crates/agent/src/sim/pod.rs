@@ -114,7 +114,7 @@ impl SimulatedPod {
             let Some(container) = object.spec.find(&name) else { continue };
             let exit = behaviour
                 .for_container(container.role, &container.image)
-                .exit_or_complete(container.role, host.pace);
+                .exit_behaviour(container.role, host.pace);
             runtime.schedule_exit(&id, exit, since);
         }
         let mut pod = Self {
@@ -200,18 +200,18 @@ impl SimulatedPod {
     }
 
     /// Handles the success of the call in flight, which produced this resourceVersion.
-    pub(super) fn call_succeeded(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
+    pub(super) fn handle_call_success(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
         self.version = self.version.max(version);
-        self.call_completed(Outcome::Done, host, now);
+        self.handle_call_outcome(Outcome::Done, host, now);
     }
 
     /// Handles the failure of the call in flight.
-    pub(super) fn call_failed(&mut self, host: SimulatedHost, now: Timestamp) {
+    pub(super) fn handle_call_failure(&mut self, host: SimulatedHost, now: Timestamp) {
         let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
-        self.call_completed(failed, host, now);
+        self.handle_call_outcome(failed, host, now);
     }
 
-    fn call_completed(&mut self, outcome: Outcome, host: SimulatedHost, now: Timestamp) {
+    fn handle_call_outcome(&mut self, outcome: Outcome, host: SimulatedHost, now: Timestamp) {
         let Some(active) = &mut self.active else { return };
         let at = active.pod_time(now);
         if let Some(action) = active.call_in_flight.take() {
@@ -367,7 +367,7 @@ impl ActivePod {
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
                     let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
                     let exit = spec.and_then(|it| {
-                        behaviour.for_container(it.role, &it.image).exit_or_complete(it.role, pace)
+                        behaviour.for_container(it.role, &it.image).exit_behaviour(it.role, pace)
                     });
                     runtime.schedule_exit(&id, exit, now);
                     Outcome::Started { id }

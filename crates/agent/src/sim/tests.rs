@@ -1,4 +1,4 @@
-//! Pods and nodes, told as the API server is told of them.
+//! Simulated pods and nodes, as the API server sees them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ impl World {
                     self.tell(&patch["status"]);
                     merge(&mut self.object["status"], &patch["status"]);
                     self.changed();
-                    self.pod.call_succeeded(self.version, host(self.pace), self.now);
+                    self.pod.handle_call_success(self.version, host(self.pace), self.now);
                 }
                 Some(PodCall::Delete) => {
                     self.line("removed");
@@ -188,7 +188,7 @@ fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     merge(&mut world.object["status"], &patch["status"]);
     world.object["metadata"]["resourceVersion"] = "3".into();
     world.version = 3;
-    world.pod.call_succeeded(3, host(PACE), world.now);
+    world.pod.handle_call_success(3, host(PACE), world.now);
     world.pod.apply_event(deletion, host(PACE), world.now);
     world.pod.apply_event(seen(&world.object), host(PACE), world.now);
     assert!(world.run(60).gone);
@@ -211,7 +211,7 @@ fn a_pod_starts_and_stops() {
 }
 
 #[test]
-fn what_takes_no_time_is_told_at_once() {
+fn instant_actions_are_reported_in_one_status() {
     let mut world = World::new(json!({}), one("web"));
     world.pace = ContainerTimings { start: Duration::ZERO, stop: Duration::ZERO };
     world.run(60).delete(30).run(60).check(&expect![[r#"
@@ -332,7 +332,7 @@ fn a_gate_holds_a_pod_back() {
 }
 
 #[test]
-fn who_else_calls_it_not_ready_is_corrected() {
+fn pod_conditions_changed_by_another_client_are_corrected() {
     let world = World::new(json!({}), one("web")).run(10);
     let lost = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]);
     world.change("/status/conditions", lost).run(10).check(&expect![[r#"
@@ -343,7 +343,7 @@ fn who_else_calls_it_not_ready_is_corrected() {
 }
 
 #[test]
-fn who_else_ends_it_is_believed() {
+fn a_phase_set_by_another_client_is_kept() {
     let world = World::new(json!({}), one("web")).run(10);
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
         0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
@@ -545,7 +545,7 @@ fn a_status_in_full() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_left_out() {
+fn invalid_annotations_are_reported_and_ignored() {
     let annotations: BTreeMap<String, String> = [
         ("sim.muster.dev/fail", "silent, on-fire"),
         ("sim.muster.dev/start-delay", "soon"),
@@ -593,7 +593,7 @@ fn spans() {
 }
 
 #[test]
-fn a_node_says_what_is_wrong_with_it() {
+fn a_node_reports_its_faults_as_conditions() {
     let mut said = String::new();
     let mut shown: Vec<wire::WireCondition> = Vec::new();
     for (at, fail) in
@@ -652,7 +652,7 @@ fn a_node_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn which_troubles_stop_what() {
+fn which_faults_stop_containers_and_calls() {
     let mut said = String::new();
     for trouble in NodeFault::ALL {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), trouble.to_string())]);

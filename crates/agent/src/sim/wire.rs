@@ -34,19 +34,19 @@ impl Pod {
 impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct PodHead {
+        struct PartialPod {
             #[serde(deserialize_with = "deserialize_metadata")]
             metadata: ObjectMeta,
             #[serde(default)]
-            spec: PodSpecHead,
+            spec: PartialPodSpec,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
-        struct PodSpecHead {
+        struct PartialPodSpec {
             node_name: Option<Box<str>>,
         }
         let json = Box::<RawValue>::deserialize(deserializer)?;
-        let PodHead { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        let PartialPod { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
         Ok(Self { metadata, node_name: spec.node_name, json })
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn write_files(
         Err(why) => return Err(why),
     };
     let is_current = match &current {
-        Some(it) => has_exactly(&volume.join(it), files, group)?,
+        Some(it) => has_exactly_files(&volume.join(it), files, group)?,
         None => false,
     };
     let current_dir = if is_current { current } else { Some(replace_data_dir(volume, files, group)?) };
@@ -97,7 +97,11 @@ fn replace_data_dir(
 }
 
 /// Whether a directory has exactly these files.
-fn has_exactly(dir: &Path, files: &BTreeMap<String, VolumeFile>, group: Option<u32>) -> io::Result<bool> {
+fn has_exactly_files(
+    dir: &Path,
+    files: &BTreeMap<String, VolumeFile>,
+    group: Option<u32>,
+) -> io::Result<bool> {
     let mut found = 0;
     let mut pending = vec![dir.to_owned()];
     while let Some(at) = pending.pop() {

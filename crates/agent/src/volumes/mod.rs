@@ -89,11 +89,11 @@ impl VolumeError {
         Self::Io { what, path: path.to_owned(), cause }
     }
 
-    fn in_volume(self, volume: &str) -> Self {
+    fn with_volume(self, volume: &str) -> Self {
         Self::SetUp { volume: volume.to_owned(), why: Box::new(self) }
     }
 
-    fn in_mount(self, volume: &str, container: &str) -> Self {
+    fn with_mount(self, volume: &str, container: &str) -> Self {
         Self::Mount { volume: volume.to_owned(), container: container.to_owned(), why: Box::new(self) }
     }
 }
@@ -127,7 +127,7 @@ impl Volumes {
         let mut may_change = false;
         for volume in pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()) {
             let made = self.prepare_volume(&dir, volume, &subject).await;
-            may_change |= made.map_err(|why| why.in_volume(&volume.name))?;
+            may_change |= made.map_err(|why| why.with_volume(&volume.name))?;
         }
         if !may_change {
             lock(&self.settled_pods).insert(uid.to_owned());
@@ -219,7 +219,7 @@ impl Volumes {
                 .join(at.to_string());
             let request = MountRequest { volume, mount, env, recursive_read_only };
             let mounted = self.resolve_mount(&pod_dir, target, request).await;
-            made.extend(mounted.map_err(|why| why.in_mount(&mount.name, container))?);
+            made.extend(mounted.map_err(|why| why.with_mount(&mount.name, container))?);
         }
         Ok(made)
     }

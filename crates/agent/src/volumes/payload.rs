@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Longest path of the kernel, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-const DEFAULT_MODE: i32 = 0o644;
+const DEFAULT_FILE_MODE: i32 = 0o644;
 
 /// The files of one volume, by their paths in the volume.
 #[derive(Debug, Default)]
@@ -225,7 +225,7 @@ impl VolumePayload {
         if self.bytes > VOLUME_BYTES_MAX {
             return Err(VolumeError::TooLarge { bytes_max: VOLUME_BYTES_MAX });
         }
-        let mode = u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default() & 0o777;
+        let mode = u32::try_from(mode.unwrap_or(DEFAULT_FILE_MODE)).unwrap_or_default() & 0o777;
         self.files.insert(path, VolumeFile { data, mode, user });
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(crate) fn check_signing_request_write(
             }
         };
         if requests_masters_group(&request) && new["spec"]["signerName"] == CLIENT_CERTIFICATE_SIGNER {
-            return forbid(MASTERS_FORBIDDEN.to_owned());
+            return forbid(MASTERS_FORBIDDEN_MESSAGE.to_owned());
         }
         if let Some(node) = parse_node_name(&request.common_name)
             && !may_join_node(&json!(user.extra), node)
@@ -65,7 +65,7 @@ pub(crate) fn check_signing_request_write(
 }
 
 /// Error message of a refused request for a certificate in the group `system:masters`.
-pub(crate) const MASTERS_FORBIDDEN: &str =
+pub(crate) const MASTERS_FORBIDDEN_MESSAGE: &str =
     "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
 
 /// Whether the signing request includes the group `system:masters`.

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "x/8", "::1/129"];
         let parsed = wrong.map(|it| ExternalIpRange::parse(it).is_some());
         assert_eq!(parsed, [false; 5]);

@@ -34,7 +34,7 @@ pub(super) fn validate(
         return Ok(());
     }
     for range in limit_ranges(admission, attributes.namespace()) {
-        let errors = violations(&range, pod);
+        let errors = limit_range_violations(&range, pod);
         if let [one] = &errors[..] {
             return Err(attributes.forbidden(pod, one));
         }
@@ -86,7 +86,7 @@ fn apply_defaults(range: &Value, pod: &mut Value) {
 }
 
 /// Error messages for the constraints of a LimitRange that the pod violates.
-fn violations(range: &Value, pod: &Value) -> Vec<String> {
+fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in list_at(&range["spec"], "limits") {
         let spec = &pod["spec"];
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_filled_in() {
+    fn limit_range_defaults_are_applied() {
         let range = json!({"spec": {"limits": [
             {"type": "Container", "default": {"cpu": "500m", "memory": "1Gi"}, "defaultRequest": {"cpu": "100m"}},
             {"type": "Pod", "max": {"cpu": "4"}},
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_little_or_too_much_is_refused() {
+    fn limit_range_violations_are_refused() {
         let range = json!({"spec": {"limits": [
             {"type": "Container", "min": {"cpu": "100m", "memory": "1Mi"}, "max": {"cpu": "1", "memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "3"}},
             {"type": "Pod", "max": {"memory": "1Gi"}},
@@ -204,6 +204,6 @@ mod tests {
             cpu max limit to request ratio per Container is 3, but provided ratio is 40.000000
             cpu max limit to request ratio per Container is 3, but provided ratio is 3.333333
             maximum memory usage per Pod is 1Gi, but limit is 1536Mi"#]]
-        .assert_eq(&violations(&range, &pod).join("\n"));
+        .assert_eq(&limit_range_violations(&range, &pod).join("\n"));
     }
 }

@@ -21,7 +21,7 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 const NODE_PREFIX_LENGTH: u8 = 24;
 
 /// How long an allocation counts although its Node is not stored yet. A write is committed or has failed by then.
-const PENDING_TTL: SignedDuration = SignedDuration::from_mins(2);
+const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates pod CIDRs to nodes. Follows the changes of stored Nodes, so that an allocation does not list all Nodes.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl PodCidrAllocator {
         allocations.sync_nodes(admission, now);
         let address = Ipv4Block { first: address.into(), prefix_length: 32 };
         // Blocks of a single address are addresses of nodes, not pod CIDRs.
-        allocations.owner_where(address, name, |it| it.prefix_length < 32).map(str::to_owned)
+        allocations.overlapping_node_where(address, name, |it| it.prefix_length < 32).map(str::to_owned)
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn mutate(
     allocations.sync_nodes(admission, context.now);
     let block = if requested.is_empty() {
         // When no CIDR is free, the Node is created without one.
-        let Some(block) = allocations.find_free(all, name) else { return Ok(()) };
+        let Some(block) = allocations.find_free_cidr(all, name) else { return Ok(()) };
         let text = block.to_string();
         let spec = map_at_mut(node, "spec");
         spec.insert("podCIDR".into(), json!(text));
@@ -136,7 +136,7 @@ pub(super) fn mutate(
             let why = format!("a node's spec.podCIDR must be one range of at most 256 addresses in {all}");
             return Err(attributes.forbidden(node, &why));
         };
-        if let Some(other) = allocations.owner(block, name) {
+        if let Some(other) = allocations.overlapping_node(block, name) {
             let why = format!("spec.podCIDR {block} overlaps the addresses of node {other:?}");
             return Err(attributes.forbidden(node, &why));
         }
@@ -158,12 +158,17 @@ fn pod_cidrs(node: &Value) -> impl Iterator<Item = &str> {
 
 impl PodCidrAllocations {
     /// Finds a node other than `name` whose pod CIDR or addresses overlap the block.
-    fn owner(&self, block: Ipv4Block, name: &str) -> Option<&str> {
-        self.owner_where(block, name, |_| true)
+    fn overlapping_node(&self, block: Ipv4Block, name: &str) -> Option<&str> {
+        self.overlapping_node_where(block, name, |_| true)
     }
 
     /// Finds a node other than `name` that has an overlapping block for which `counts` returns true.
-    fn owner_where(&self, block: Ipv4Block, name: &str, counts: impl Fn(Ipv4Block) -> bool) -> Option<&str> {
+    fn overlapping_node_where(
+        &self,
+        block: Ipv4Block,
+        name: &str,
+        counts: impl Fn(Ipv4Block) -> bool,
+    ) -> Option<&str> {
         let allocated =
             self.allocated.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
         let pending = self.pending.iter().map(|(name, (block, _))| (name, *block));
@@ -172,7 +177,7 @@ impl PodCidrAllocations {
     }
 
     /// Finds the lowest free CIDR of a node's size in `all`.
-    fn find_free(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
+    fn find_free_cidr(&self, all: Ipv4Block, name: &str) -> Option<Ipv4Block> {
         // A retried create gets the same CIDR.
         if let Some((block, _)) = self.pending.get(name) {
             return Some(*block);
@@ -182,12 +187,12 @@ impl PodCidrAllocations {
             first: all.first + (it << (32 - NODE_PREFIX_LENGTH)),
             prefix_length: NODE_PREFIX_LENGTH,
         });
-        blocks.find(|it| self.owner(*it, name).is_none())
+        blocks.find(|it| self.overlapping_node(*it, name).is_none())
     }
 
     /// Applies the changes of stored Nodes since the last call, and drops expired pending allocations.
     fn sync_nodes(&mut self, admission: &AdmissionChain, now: Timestamp) {
-        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_TTL);
+        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "nodes");
         let changes = self
             .synced_revision

@@ -29,12 +29,12 @@ pub(super) fn mutate(
         return Ok(());
     }
     let (name, value, policy) = match str_at(object, "spec.priorityClassName") {
-        "" => match default_class(admission) {
-            Some(class) => class_fields(&class),
+        "" => match default_priority_class(admission) {
+            Some(class) => priority_class_fields(&class),
             None => (String::new(), 0, Some("PreemptLowerPriority".to_owned())),
         },
         name => match admission.storage.find(priority_class_kind(), None, name) {
-            Some(class) => class_fields(&unstructured::parse_stored(&class)),
+            Some(class) => priority_class_fields(&unstructured::parse_stored(&class)),
             None => {
                 return Err(
                     attributes.forbidden(object, &format!("no PriorityClass with name {name} was found"))
@@ -75,7 +75,7 @@ pub(super) fn validate(
     if !std::ptr::eq(attributes.target.kind, priority_class_kind()) || object["globalDefault"] != true {
         return Ok(());
     }
-    match default_class(admission) {
+    match default_priority_class(admission) {
         Some(other) if attributes.is_create() || other["metadata"]["name"] != object["metadata"]["name"] => {
             let why = format!(
                 "PriorityClass {} is already marked as default. Only one default can exist",
@@ -88,7 +88,7 @@ pub(super) fn validate(
 }
 
 /// The global default PriorityClass. If concurrent writes created several, the one with the lowest value.
-fn default_class(admission: &AdmissionChain) -> Option<Value> {
+fn default_priority_class(admission: &AdmissionChain) -> Option<Value> {
     let (classes, _) = admission.storage.list(priority_class_kind(), None, &ObjectSelector::default());
     let classes =
         classes.iter().map(|it| unstructured::parse_stored(it)).filter(|it| it["globalDefault"] == true);
@@ -96,7 +96,7 @@ fn default_class(admission: &AdmissionChain) -> Option<Value> {
 }
 
 /// Name, value and preemption policy of a PriorityClass.
-fn class_fields(class: &Value) -> (String, i64, Option<String>) {
+fn priority_class_fields(class: &Value) -> (String, i64, Option<String>) {
     (
         str_at(class, "metadata.name").to_owned(),
         class["value"].as_i64().unwrap_or(0),

@@ -43,11 +43,11 @@ pub(crate) fn check_rbac_write(
         if is_allowed("escalate", target.kind.plural, if old.is_some() { &target.name } else { "" }) {
             return Ok(());
         }
-        check_held(access, user, namespace, &PolicyRule::parse_list(&new["rules"]))
+        check_permissions_held(access, user, namespace, &PolicyRule::parse_list(&new["rules"]))
             .map_err(|why| forbid(&why))?;
         let is_gathered = |it: &Value| !list_at(&it["aggregationRule"], "clusterRoleSelectors").is_empty();
         if (is_gathered(new) || old.is_some_and(is_gathered))
-            && check_held(access, user, namespace, &all_permissions()).is_err()
+            && check_permissions_held(access, user, namespace, &all_permissions()).is_err()
         {
             return Err(forbid("must have cluster-admin privileges to use the aggregationRule"));
         }
@@ -61,7 +61,7 @@ pub(crate) fn check_rbac_write(
     let rules = access.with_roles(|roles| roles.role_rules(&role, namespace).cloned());
     let kind = Kind::builtin(RBAC_GROUP, "v1", plural);
     let rules = rules.map_err(|_| ApiError::not_found(kind, &role.name))?;
-    check_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
+    check_permissions_held(access, user, namespace, &rules).map_err(|why| forbid(&why))
 }
 
 /// Whether only fields used by garbage collection and server-side apply change. Upstream: `IsOnlyMutatingGCFields`.
@@ -79,7 +79,7 @@ fn is_only_mutating_gc_fields(new: &Value, old: &Value) -> bool {
 }
 
 /// Fails with upstream's message unless the user holds all of the rules in the namespace.
-fn check_held(
+fn check_permissions_held(
     access: &AccessControl,
     user: &User,
     namespace: &str,

@@ -9,7 +9,8 @@ use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
-const OVERHEAD_MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+const OVERHEAD_MISMATCH_MESSAGE: &str =
+    "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
 pub(super) fn mutate(
     admission: &AdmissionChain,
@@ -21,7 +22,7 @@ pub(super) fn mutate(
     if !class["overhead"].is_null() {
         let given = &pod["spec"]["overhead"];
         if is_set(given) && parse_resource_list(given) != parse_resource_list(overhead) {
-            return Err(attributes.forbidden(pod, OVERHEAD_MISMATCH));
+            return Err(attributes.forbidden(pod, OVERHEAD_MISMATCH_MESSAGE));
         }
         if is_set(overhead) {
             map_at_mut(pod, "spec").insert("overhead".into(), overhead.clone());
@@ -67,7 +68,7 @@ pub(super) fn validate(
             Err(attributes.forbidden(pod, why))
         }
         overhead if parse_resource_list(&overhead["podFixed"]) != parse_resource_list(given) => {
-            Err(attributes.forbidden(pod, OVERHEAD_MISMATCH))
+            Err(attributes.forbidden(pod, OVERHEAD_MISMATCH_MESSAGE))
         }
         _ => Ok(()),
     }

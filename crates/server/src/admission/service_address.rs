@@ -19,19 +19,19 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
 
 /// First address of the Service range 10.96.0.0/16, as a number.
-const RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const SERVICE_RANGE_START: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 /// Number of addresses in the Service range.
-const RANGE_SIZE: u32 = 1 << 16;
+const SERVICE_RANGE_SIZE: u32 = 1 << 16;
 /// Cluster IP of the Service `kubernetes`.
 pub(crate) const API_SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Cluster IP of the cluster's DNS service.
 pub(crate) const DNS_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// The Service range as its first address and prefix length.
-pub(super) const SERVICE_RANGE: (u32, u8) = (RANGE_START, 16);
+pub(super) const SERVICE_RANGE: (u32, u8) = (SERVICE_RANGE_START, 16);
 
 /// Whether the address is in the Service range.
 pub(super) fn is_in_range(address: Ipv4Addr) -> bool {
-    u32::from(address).checked_sub(RANGE_START).is_some_and(|it| it < RANGE_SIZE)
+    u32::from(address).checked_sub(SERVICE_RANGE_START).is_some_and(|it| it < SERVICE_RANGE_SIZE)
 }
 
 /// Addresses at the start of the range that are not allocated dynamically, but left for Services that choose their
@@ -42,7 +42,7 @@ const STATIC_ADDRESSES: u32 = 256;
 const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// How long an allocation counts although its Service is not stored yet. A write is committed or has failed by then.
-const PENDING_TTL: SignedDuration = SignedDuration::from_mins(2);
+const PENDING_ALLOCATION_TTL: SignedDuration = SignedDuration::from_mins(2);
 
 /// Allocates cluster IPs and node ports. Follows the changes of stored Services, so that an allocation does not list
 /// all Services.
@@ -230,11 +230,11 @@ impl RequestAllocator<'_> {
 
     fn allocate_free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // The search continues where the last one ended, so that a released address is not reused immediately.
-        let dynamic = RANGE_SIZE - 1 - STATIC_ADDRESSES;
+        let dynamic = SERVICE_RANGE_SIZE - 1 - STATIC_ADDRESSES;
         let any = (0..dynamic)
             .map(|it| STATIC_ADDRESSES + (self.allocations.next_offset + it) % dynamic)
             .chain(2..STATIC_ADDRESSES);
-        let mut free = any.map(|it| Ipv4Addr::from(RANGE_START + it));
+        let mut free = any.map(|it| Ipv4Addr::from(SERVICE_RANGE_START + it));
         let Some(address) = free
             .find(|it| !self.allocations.is_allocated_to_other(AllocatedResource::ClusterIp(*it), &self.key))
         else {
@@ -245,7 +245,7 @@ impl RequestAllocator<'_> {
         };
         if self.is_persistent {
             self.allocations.next_offset =
-                (u32::from(address) - RANGE_START + 1).saturating_sub(STATIC_ADDRESSES) % dynamic;
+                (u32::from(address) - SERVICE_RANGE_START + 1).saturating_sub(STATIC_ADDRESSES) % dynamic;
         }
         self.record_pending(AllocatedResource::ClusterIp(address));
         Ok(address)
@@ -258,8 +258,8 @@ impl RequestAllocator<'_> {
         };
         // Validation refuses an invalid address.
         let Ok(address) = requested.parse::<Ipv4Addr>() else { return Ok(requested.to_owned()) };
-        let host = u32::from(address).wrapping_sub(RANGE_START);
-        if !(1..RANGE_SIZE - 1).contains(&host) {
+        let host = u32::from(address).wrapping_sub(SERVICE_RANGE_START);
+        if !(1..SERVICE_RANGE_SIZE - 1).contains(&host) {
             return Err(refuse(&format!(
                 "failed to allocate IP {requested}: the provided network does not match the current range"
             )));
@@ -360,7 +360,7 @@ impl ServiceAllocations {
 
     /// Applies the changes of stored Services since the last call, and drops expired pending allocations.
     fn sync_services(&mut self, admission: &AdmissionChain, now: Timestamp) {
-        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_TTL);
+        self.pending.retain(|_, (_, at)| now.duration_since(*at) < PENDING_ALLOCATION_TTL);
         let kind = Kind::builtin("", "v1", "services");
         let changes = self
             .synced_revision

@@ -21,7 +21,8 @@ pub(crate) fn impersonated_user(
     user: &User,
     headers: &HeaderMap,
 ) -> Result<Option<User>, ApiError> {
-    let Some(Impersonation { user: name, uid, groups, extra }) = headers::impersonation(headers)? else {
+    let Some(Impersonation { user: name, uid, groups, extra }) = headers::parse_impersonation(headers)?
+    else {
         return Ok(None);
     };
     let mut target = User::new(name, groups);

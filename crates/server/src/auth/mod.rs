@@ -29,11 +29,11 @@ use serde_json::Value;
 pub(crate) use self::impersonation::impersonated_user;
 use self::node_addresses::NodeAddresses;
 pub(crate) use self::reauthorization::Reauthorization;
-use self::revocation::Revoked;
+use self::revocation::RevocationListCache;
 pub use self::revocation::revoked_subject_key;
 use self::roles::{RbacObject, RbacRoles};
 pub(crate) use self::service_account_token::{
-    BoundObjectRef, ISSUER, TokenClaims, TokenSigner, openid_configuration as issuer,
+    BoundObjectRef, TOKEN_ISSUER, TokenClaims, TokenSigner, openid_configuration as issuer,
 };
 use crate::error::ApiError;
 use crate::headers;
@@ -63,7 +63,7 @@ pub(crate) struct AccessControl {
     roles: RwLock<(Option<Revision>, RbacRoles)>,
     /// Signs and verifies service account tokens.
     pub(crate) tokens: TokenSigner,
-    revocations: Revoked,
+    revocations: RevocationListCache,
     node_addresses: NodeAddresses,
 }
 
@@ -123,7 +123,8 @@ pub(crate) fn authenticate(
         return Ok(user.clone());
     }
     let Some(token) = headers::bearer_token(headers)? else { return Ok(User::anonymous()) };
-    token_user(access, token, &[service_account_token::ISSUER], now).map_err(|_| ApiError::unauthorized())
+    token_user(access, token, &[service_account_token::TOKEN_ISSUER], now)
+        .map_err(|_| ApiError::unauthorized())
 }
 
 /// Authenticates a bearer token. The error describes the problem and never contains the token.
@@ -136,8 +137,8 @@ fn token_user(
     if let Some(claims) = access.tokens.verified_claims(token) {
         let user = claims.authenticated_user(access, audiences, now)?;
         let is_bound_to_revoked =
-            |it: &BoundObjectRef| revocation::is_revoked(access, &revocation::secret_key(&it.uid));
-        if revocation::is_revoked(access, &revocation::token_key(&claims.id))
+            |it: &BoundObjectRef| revocation::is_revoked(access, &revocation::revoked_secret_key(&it.uid));
+        if revocation::is_revoked(access, &revocation::revoked_token_key(&claims.id))
             || claims.secret.as_ref().is_some_and(is_bound_to_revoked)
         {
             return Err("the token has been revoked".to_owned());
@@ -185,7 +186,7 @@ impl AccessControl {
             storage,
             roles: RwLock::default(),
             tokens,
-            revocations: Revoked::default(),
+            revocations: RevocationListCache::default(),
             node_addresses: NodeAddresses::default(),
         }
     }

@@ -47,7 +47,7 @@ impl NodeAddressIndex {
             *self = Self { synced_revision: Some(head), ..Self::default() };
             for node in access.storage.list(kind, None, &ObjectSelector::default()).0 {
                 let node = unstructured::parse_stored(&node);
-                self.set_addresses(str_at(&node, "metadata.name"), addresses(&node));
+                self.set_addresses(str_at(&node, "metadata.name"), status_addresses(&node));
             }
             return;
         };
@@ -55,7 +55,7 @@ impl NodeAddressIndex {
             match &event.change {
                 KeyChange::Put { now, .. } => {
                     let node = unstructured::parse_stored(&now.value);
-                    self.set_addresses(str_at(&node, "metadata.name"), addresses(&node));
+                    self.set_addresses(str_at(&node, "metadata.name"), status_addresses(&node));
                 }
                 KeyChange::Delete { .. } => {
                     self.set_addresses(event.key.rsplit('/').next().unwrap_or_default(), BTreeSet::new());
@@ -85,6 +85,6 @@ impl NodeAddressIndex {
 }
 
 /// The IP addresses in a Node's status.
-fn addresses(node: &Value) -> BTreeSet<IpAddr> {
+fn status_addresses(node: &Value) -> BTreeSet<IpAddr> {
     list_at(&node["status"], "addresses").iter().filter_map(|it| str_at(it, "address").parse().ok()).collect()
 }

@@ -36,10 +36,10 @@ pub(crate) fn authorize_node(
     let AccessTarget::Resource(on) = &attributes.target else { return by_rules() };
     let verb = attributes.verb.as_ref();
     match (on.group.as_str(), on.plural.as_str()) {
-        ("", "secrets" | "configmaps") => allow_read_by_pods(access, node, verb, on),
+        ("", "secrets" | "configmaps") => authorize_read_of_pod_reference(access, node, verb, on),
         ("", "serviceaccounts") => match (verb, on.subresource.as_str()) {
-            ("get", "") => allow_read_by_pods(access, node, verb, on),
-            ("create", "token") if !on.name.is_empty() => allow_used_by_pods(access, node, on),
+            ("get", "") => authorize_read_of_pod_reference(access, node, verb, on),
+            ("create", "token") if !on.name.is_empty() => authorize_pod_or_reference(access, node, on),
             ("create", _) if !on.name.is_empty() => {
                 Err("can only create token subresource of serviceaccount".to_owned())
             }
@@ -67,9 +67,9 @@ pub(crate) fn authorize_node(
             _ => Err(String::new()),
         },
         ("", "pods") => match (on.subresource.as_str(), verb) {
-            ("", "get") => allow_used_by_pods(access, node, on),
+            ("", "get") => authorize_pod_or_reference(access, node, on),
             ("", "list" | "watch") if on.node_name == node => Ok(()),
-            ("", "list" | "watch") if !on.name.is_empty() => allow_used_by_pods(access, node, on),
+            ("", "list" | "watch") if !on.name.is_empty() => authorize_pod_or_reference(access, node, on),
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".to_owned())
             }
@@ -85,7 +85,7 @@ pub(crate) fn authorize_node(
 }
 
 /// Allows reading a single Secret, ConfigMap or service account that a pod on the node uses.
-fn allow_read_by_pods(
+fn authorize_read_of_pod_reference(
     access: &AccessControl,
     node: &str,
     verb: &str,
@@ -103,11 +103,15 @@ fn allow_read_by_pods(
     if on.name.is_empty() {
         return Err("No Object name found".to_owned());
     }
-    allow_used_by_pods(access, node, on)
+    authorize_pod_or_reference(access, node, on)
 }
 
 /// Allows access to a pod on the node, or to an object that a pod on the node uses.
-fn allow_used_by_pods(access: &AccessControl, node: &str, on: &ResourceAttributes) -> Result<(), String> {
+fn authorize_pod_or_reference(
+    access: &AccessControl,
+    node: &str,
+    on: &ResourceAttributes,
+) -> Result<(), String> {
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
         "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_thing_by_thing() {
+    fn missing_permissions_are_listed_one_by_one() {
         let held = rules(
             r#"[{"apiGroups":[""],"resources":["pods","*/status"],"verbs":["get","list"]},
                 {"nonResourceURLs":["/healthz*"],"verbs":["get"]},

@@ -56,7 +56,7 @@ impl Reauthorization {
     }
 
     /// Adds another action that must stay allowed.
-    pub(crate) fn and_action(mut self, action: RequestAttributes) -> Self {
+    pub(crate) fn with_action(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self
     }
@@ -77,7 +77,7 @@ impl Reauthorization {
 
     /// Authenticates and authorizes the request again.
     pub(crate) fn check(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
-        check_again(access, self, now)
+        reauthorize(access, self, now)
     }
 
     /// Waits until a reauthorization fails.
@@ -96,7 +96,7 @@ impl Reauthorization {
 
 /// Rule: a long-running request is authenticated and authorized again in the same way as at its start, and ends when
 /// that fails.
-fn check_again(access: &AccessControl, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
+fn reauthorize(access: &AccessControl, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
     let certificate = it.client.as_ref().and_then(|it| it.peer.as_ref());
     let peer = match certificate {
         Some(certificate) => certificate.user(now),

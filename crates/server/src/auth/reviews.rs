@@ -32,8 +32,11 @@ pub(crate) fn review_token(
     }
     let audiences_wanted: Vec<&str> =
         list_at(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
-    let audiences_wanted =
-        if audiences_wanted.is_empty() { vec![service_account_token::ISSUER] } else { audiences_wanted };
+    let audiences_wanted = if audiences_wanted.is_empty() {
+        vec![service_account_token::TOKEN_ISSUER]
+    } else {
+        audiences_wanted
+    };
     let status = match token_user(access, token, &audiences_wanted, context.now) {
         Ok(user) => {
             let claims = access.tokens.verified_claims(token);
@@ -56,7 +59,7 @@ pub(crate) fn review_own_access(
     review: Value,
 ) -> Result<Value, ApiError> {
     fail_if_invalid(target, &review, validate_spec(&review["spec"]))?;
-    Ok(with_decision(access, &context.user, review))
+    Ok(with_access_decision(access, &context.user, review))
 }
 
 /// Answers a SubjectAccessReview or LocalSubjectAccessReview: whether the given user may perform a request.
@@ -96,7 +99,7 @@ pub(crate) fn review_access(
             .collect(),
         ..User::default()
     };
-    Ok(with_decision(access, &user, review))
+    Ok(with_access_decision(access, &user, review))
 }
 
 /// Answers a SelfSubjectRulesReview: `kubectl auth can-i --list`.
@@ -131,7 +134,7 @@ pub(crate) fn review_own_rules(
 }
 
 /// Authorizes the request in a review's spec, and sets the review's status.
-fn with_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
+fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
         let text = |name: &str| str_at(&spec["resourceAttributes"], name).to_owned();

@@ -23,7 +23,7 @@ pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
 /// Name prefix of the ConfigMaps with issued certificates; a number follows.
 pub(crate) const ISSUED_NAME_PREFIX: &str = "muster-issued-certificates-";
 /// Name of the ConfigMap with revoked credentials.
-pub(super) const REVOKED_NAME: &str = "muster-revoked-credentials";
+pub(super) const REVOKED_CONFIG_MAP: &str = "muster-revoked-credentials";
 
 /// Key prefix of an entry that revokes all certificates of a user issued up to a time. The SHA-256 of the user name
 /// follows, because keys of a ConfigMap cannot contain all characters of user names.
@@ -34,11 +34,11 @@ const SUBJECT_KEY_PREFIX: &str = "subject.";
 const COMMIT_DURATION_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Upper bound for the number of leap days in ten years.
-const LEAP_DAYS: i64 = 4;
+const LEAP_DAYS_MAX: i64 = 4;
 
 /// The revocation list, as parsed after its last change.
 #[derive(Debug, Default)]
-pub(crate) struct Revoked(RwLock<Arc<RevocationList>>);
+pub(crate) struct RevocationListCache(RwLock<Arc<RevocationList>>);
 
 /// The parsed ConfigMap of revoked credentials.
 #[derive(Debug, Default)]
@@ -60,17 +60,17 @@ struct RevokedSubject {
 }
 
 /// Key that revokes one certificate. `serial` is hexadecimal.
-pub(super) fn certificate_key(serial: &str) -> String {
+pub(super) fn revoked_certificate_key(serial: &str) -> String {
     format!("certificate.{serial}")
 }
 
 /// Key that revokes one token.
-pub(super) fn token_key(id: &str) -> String {
+pub(super) fn revoked_token_key(id: &str) -> String {
     format!("token.{id}")
 }
 
 /// Key that revokes all tokens bound to a Secret. It uses the Secret's UID, which the tokens contain.
-pub(super) fn secret_key(uid: &str) -> String {
+pub(super) fn revoked_secret_key(uid: &str) -> String {
     format!("secret.{uid}")
 }
 
@@ -97,7 +97,7 @@ pub(super) fn is_certificate_revoked(
     let by_subject = list.subjects.get(user).is_some_and(|it| {
         certificate.issued_at <= it.issued_until && *certificate.serial != *it.exempt_serial
     });
-    by_subject || list.keys.contains(&certificate_key(&certificate.serial))
+    by_subject || list.keys.contains(&revoked_certificate_key(&certificate.serial))
 }
 
 /// The time up to which the certificates and signing requests of a user are revoked.
@@ -108,7 +108,7 @@ pub(crate) fn revoked_until(access: &AccessControl, user: &str) -> Option<Timest
 /// The revocation list, parsed again if the ConfigMap has changed.
 fn current_list(access: &AccessControl) -> Arc<RevocationList> {
     let kind = Kind::builtin("", "v1", "configmaps");
-    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_NAME);
+    let stored = access.storage.find(kind, Some(CREDENTIALS_NAMESPACE), REVOKED_CONFIG_MAP);
     let cached = access.revocations.0.read().unwrap_or_else(PoisonError::into_inner).clone();
     // Stored bytes are never changed in place, and the cache holds them, so equal pointers mean the same object.
     let is_same = match (&stored, &cached.config_map) {
@@ -156,7 +156,7 @@ fn is_revocation_list(target: &RequestTarget, new: &Value) -> bool {
     target.kind.group.is_empty()
         && target.kind.plural == "configmaps"
         && target.namespace.as_deref() == Some(CREDENTIALS_NAMESPACE)
-        && name == REVOKED_NAME
+        && name == REVOKED_CONFIG_MAP
 }
 
 /// Rule: the server sets the time up to which certificates of a user are revoked, from the same clock that dates
@@ -173,8 +173,9 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
         }
         entry["revokedAt"] = json!(unstructured::format_time(now));
         entry["issuedUntil"] = json!(unstructured::format_time(now + COMMIT_DURATION_MAX));
-        entry["notAfter"] =
-            json!(unstructured::format_time(now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS) * 24)));
+        entry["notAfter"] = json!(unstructured::format_time(
+            now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS_MAX) * 24)
+        ));
         *text = json!(entry.to_string());
     }
 }
@@ -194,12 +195,14 @@ pub(crate) fn check_credential_record_write(
         let is_for_subject = |it: Value| *key == revoked_subject_key(str_at(&it, "subject"));
         key.starts_with(SUBJECT_KEY_PREFIX) && !parse_entry(entry).is_some_and(is_for_subject)
     };
-    if name == REVOKED_NAME && new["data"].as_object().into_iter().flatten().any(is_invalid) {
+    if name == REVOKED_CONFIG_MAP && new["data"].as_object().into_iter().flatten().any(is_invalid) {
         let why =
             "an entry with the prefix subject. must be a JSON object whose subject is the user in its key";
         return Err(ApiError::bad_request(why));
     }
-    if (name == REVOKED_NAME || name.starts_with(ISSUED_NAME_PREFIX)) && !user.is_in_group(MASTERS_GROUP) {
+    if (name == REVOKED_CONFIG_MAP || name.starts_with(ISSUED_NAME_PREFIX))
+        && !user.is_in_group(MASTERS_GROUP)
+    {
         let why = "only members of system:masters may write the records of issued and revoked credentials";
         return Err(ApiError::forbidden(target.kind, name, why));
     }

@@ -79,14 +79,14 @@ impl RbacRoles {
         match object_type {
             RbacObject::Role => {
                 let rules = object.map(|it| PolicyRule::parse_list(&it["rules"]).into());
-                replace(&mut self.roles, namespace, name, rules);
+                replace_entry(&mut self.roles, namespace, name, rules);
             }
             RbacObject::Binding => {
                 let binding = object.map(|it| Arc::new(RbacBinding::parse(namespace, name, it)));
-                let before = replace(&mut self.bindings, namespace, name, binding.clone());
+                let before = replace_entry(&mut self.bindings, namespace, name, binding.clone());
                 let bound = self.bound_subjects.entry(namespace.to_owned()).or_default();
-                before.into_iter().for_each(|it| bound.remove(&it));
-                binding.into_iter().for_each(|it| bound.add(&it));
+                before.into_iter().for_each(|it| bound.remove_binding(&it));
+                binding.into_iter().for_each(|it| bound.add_binding(&it));
                 if bound.users.is_empty() && bound.groups.is_empty() {
                     self.bound_subjects.remove(namespace);
                 }
@@ -157,7 +157,7 @@ impl RbacRoles {
 }
 
 impl NamespaceBindings {
-    fn add(&mut self, binding: &Arc<RbacBinding>) {
+    fn add_binding(&mut self, binding: &Arc<RbacBinding>) {
         for (index, subject) in binding.subjects.iter().enumerate() {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace) {
                 map.entry(name).or_default().push((binding.clone(), index));
@@ -165,7 +165,7 @@ impl NamespaceBindings {
         }
     }
 
-    fn remove(&mut self, binding: &Arc<RbacBinding>) {
+    fn remove_binding(&mut self, binding: &Arc<RbacBinding>) {
         for subject in &binding.subjects {
             if let Some((map, name)) = self.bindings_entry(subject, &binding.namespace)
                 && let Some(all) = map.get_mut(&name)
@@ -242,7 +242,12 @@ impl fmt::Display for RoleGrant {
 }
 
 /// Inserts a value, or removes it if `value` is `None`. Returns the previous value.
-fn replace<T>(all: &mut ByNamespaceAndName<T>, namespace: &str, name: &str, value: Option<T>) -> Option<T> {
+fn replace_entry<T>(
+    all: &mut ByNamespaceAndName<T>,
+    namespace: &str,
+    name: &str,
+    value: Option<T>,
+) -> Option<T> {
     match value {
         Some(value) => all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), value),
         None => {

@@ -24,7 +24,7 @@ use crate::request::{AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, User, service_accou
 use crate::unstructured::{self, str_at};
 
 /// Issuer of the tokens, and their audience if none is requested.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Tolerated clock skew. It is also the time for which a token stays valid after the deletion of its object.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
@@ -171,8 +171,8 @@ impl TokenSigner {
 /// The document at `/.well-known/openid-configuration`.
 pub(crate) fn openid_configuration() -> Value {
     json!({
-        "issuer": ISSUER,
-        "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
+        "issuer": TOKEN_ISSUER,
+        "jwks_uri": format!("{TOKEN_ISSUER}/openid/v1/jwks"),
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["ES256"],
@@ -254,7 +254,7 @@ impl TokenClaims {
             kubernetes[kind] = bound.to_json();
         }
         json!({
-            "iss": ISSUER,
+            "iss": TOKEN_ISSUER,
             "sub": service_account_user_name(&self.namespace, &self.account.name),
             "aud": self.audiences,
             "iat": self.issued_at_s,
@@ -288,7 +288,7 @@ impl TokenClaims {
             secret: reference("secret"),
         };
         let subject = service_account_user_name(&read.namespace, &read.account.name);
-        (claims["iss"] == ISSUER && claims["sub"] == subject.as_str()).then_some(read)
+        (claims["iss"] == TOKEN_ISSUER && claims["sub"] == subject.as_str()).then_some(read)
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::AccessControl;
-use super::service_account_token::{BoundObjectRef, ISSUER, TokenClaims};
+use super::service_account_token::{BoundObjectRef, TOKEN_ISSUER, TokenClaims};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::{RequestContext, RequestTarget};
@@ -57,7 +57,7 @@ pub(crate) fn create_token(
         .iter()
         .filter_map(|it| Some(it.as_str()?.to_owned()))
         .collect();
-    let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
+    let audiences = if audiences.is_empty() { vec![TOKEN_ISSUER.to_owned()] } else { audiences };
     let life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME_S);
     let error = match life_s {
         ..LIFETIME_S_MIN => Some("may not specify a duration less than 10 minutes"),

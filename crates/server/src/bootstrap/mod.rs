@@ -70,7 +70,7 @@ pub(crate) async fn ensure_bootstrap_objects(
     let cluster_objects =
         BOOTSTRAP_NAMESPACES.map(|name| (Kind::namespace_kind(), None, json!({"metadata": {"name": name}})));
     futures::future::try_join_all(
-        cluster_objects.into_iter().chain(priority_classes()).map(|it| bootstrap.ensure(it)),
+        cluster_objects.into_iter().chain(priority_classes()).map(|it| bootstrap.ensure_object(it)),
     )
     .await?;
     let (namespaces, _) = registry.storage.list(Kind::namespace_kind(), None, &ObjectSelector::default());
@@ -81,7 +81,7 @@ pub(crate) async fn ensure_bootstrap_objects(
     let namespace_objects =
         futures::future::try_join_all(names.iter().map(|it| bootstrap.ensure_namespace_objects(it)));
     let own_services =
-        futures::future::try_join_all(kubernetes_service(server).map(|it| bootstrap.ensure(it)));
+        futures::future::try_join_all(kubernetes_service(server).map(|it| bootstrap.ensure_object(it)));
     futures::future::try_join(namespace_objects, own_services).await?;
     bootstrap.ensure_dns().await;
     Ok(())
@@ -90,7 +90,7 @@ pub(crate) async fn ensure_bootstrap_objects(
 /// Creates the Services of the API server and of DNS if they are missing.
 async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
     for object in kubernetes_service(bootstrap.server) {
-        if let Err(error) = bootstrap.ensure(object).await {
+        if let Err(error) = bootstrap.ensure_object(object).await {
             tracing::warn!(status = %error.status(), "cannot recreate the Service of the API server");
         }
     }
@@ -102,10 +102,10 @@ async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
     for name in ["default", "kube-node-lease", "kube-system"] {
-        bootstrap.ensure((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
+        bootstrap.ensure_object((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
     }
     let account = json!({"metadata": {"name": DEFAULT_ACCOUNT}});
-    bootstrap.ensure((builtin_kind("", "serviceaccounts"), Some("default"), account)).await
+    bootstrap.ensure_object((builtin_kind("", "serviceaccounts"), Some("default"), account)).await
 }
 
 /// Recreates deleted bootstrap objects, recalculates quotas and reconciles token Secrets, until `stop`.
@@ -223,13 +223,13 @@ impl Bootstrap<'_> {
     /// Ensures the Service `kube-dns`.
     async fn ensure_dns(&self) {
         // Another Service may already have the cluster IP; it keeps it.
-        if let Err(error) = self.ensure(dns_service()).await {
+        if let Err(error) = self.ensure_object(dns_service()).await {
             tracing::warn!(status = %error.status(), "cannot create the Service kube-dns");
         }
     }
 
     /// Creates the object if it is missing, and restores its endpoints if it has any.
-    async fn ensure(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
+    async fn ensure_object(&self, (kind, namespace, object): BootstrapObject) -> Result<(), ApiError> {
         let owned_fields: &[&str] = match kind.plural {
             "endpoints" => &["subsets"],
             "endpointslices" => &["endpoints", "ports"],

@@ -3,7 +3,7 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 
 use super::*;
-use crate::auth::ISSUER;
+use crate::auth::TOKEN_ISSUER;
 use crate::registry::DeleteOptions;
 
 struct World {
@@ -125,8 +125,9 @@ async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
     };
     assert_eq!((read("namespace").as_str(), read("ca.crt").as_str()), ("a", "a certificate"));
     let claims = world.registry.access.tokens.verified_claims(&read("token")).unwrap();
-    let user =
-        |now: Timestamp| claims.authenticated_user(&world.registry.access, &[ISSUER], now).map(|it| it.name);
+    let user = |now: Timestamp| {
+        claims.authenticated_user(&world.registry.access, &[TOKEN_ISSUER], now).map(|it| it.name)
+    };
     assert_eq!(user(Timestamp::now()), Ok("system:serviceaccount:a:robot".to_owned()));
     let years_later = Timestamp::now() + jiff::SignedDuration::from_hours(50 * 365 * 24);
     assert_eq!(user(years_later), Ok("system:serviceaccount:a:robot".to_owned()));

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{ServerIdentity, builtin_kind};
-use crate::auth::{BoundObjectRef, ISSUER, TokenClaims};
+use crate::auth::{BoundObjectRef, TOKEN_ISSUER, TokenClaims};
 use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Registry};
 use crate::request::{RequestContext, RequestTarget};
@@ -123,8 +123,13 @@ fn with_token_data(
         data.insert("namespace".into(), json!(BASE64.encode(namespace)));
     }
     if needs_token {
-        let mut claims =
-            TokenClaims::new(namespace, account.clone(), vec![ISSUER.to_owned()], now, TOKEN_LIFETIME_S);
+        let mut claims = TokenClaims::new(
+            namespace,
+            account.clone(),
+            vec![TOKEN_ISSUER.to_owned()],
+            now,
+            TOKEN_LIFETIME_S,
+        );
         let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
         claims.secret = Some(BoundObjectRef { name: meta("name"), uid: meta("uid") });
         let token =

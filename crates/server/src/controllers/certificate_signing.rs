@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::certificate_approval::{
-    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN, may_join_node, requests_masters_group,
+    CERTIFICATES_GROUP, CLIENT_CERTIFICATE_SIGNER, MASTERS_FORBIDDEN_MESSAGE, may_join_node,
+    requests_masters_group,
 };
 use crate::auth::{authorize, node_addresses, revocation};
 use crate::error::ApiError;
@@ -42,14 +43,14 @@ const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 /// How far certificates are backdated, because clocks differ. Certificates with a short lifetime are not shortened by
 /// it. A certificate is never backdated by more than its lifetime, because a client that renews after a fraction of the
 /// validity would renew immediately.
-const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+const BACKDATE_DURATION: SignedDuration = SignedDuration::from_mins(5);
 /// Certificates with a lifetime below this are not shortened by backdating.
 const SHORT_LIFETIME: SignedDuration = SignedDuration::from_hours(8);
 
 /// Time after which an approved or denied request is deleted.
-const DECIDED_TTL: SignedDuration = SignedDuration::from_hours(1);
+const DECIDED_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(1);
 /// Time after which a pending request is deleted.
-const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
+const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
 /// Interval at which all requests are checked for deletion.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
@@ -116,7 +117,7 @@ pub(crate) async fn reconcile(
     let is_signed = is_set(&object["status"]["certificate"]);
     let is_decided = has("Approved") || has("Denied");
     let created: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
-    let ttl = if is_decided { DECIDED_TTL } else { PENDING_TTL };
+    let ttl = if is_decided { DECIDED_REQUEST_TTL } else { PENDING_REQUEST_TTL };
     let target = |subresource| RequestTarget {
         kind: signing_request_kind(),
         namespace: None,
@@ -361,19 +362,19 @@ fn sign_certificate(
         return Some(Err(why.to_owned()));
     }
     let requested = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
-    let validity = validity(requested, life_max, now);
+    let validity = certificate_validity(requested, life_max, now);
     let usages: Vec<KeyUsage> = requested_usages(object).into_iter().filter_map(parse_usage).collect();
     Some(pki.issue_certificate(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
 /// Start and end of a certificate's validity.
-fn validity(
+fn certificate_validity(
     requested: Option<SignedDuration>,
     life_max: SignedDuration,
     now: Timestamp,
 ) -> (Timestamp, Timestamp) {
     let life = requested.map_or(life_max, |it| it.max(LIFETIME_MIN)).min(life_max);
-    let from = now - BACKDATE.min(life);
+    let from = now - BACKDATE_DURATION.min(life);
     (from, if life < SHORT_LIFETIME { now + life } else { from + life })
 }
 
@@ -381,7 +382,7 @@ fn validity(
 fn check_client_request(request: &CertificateRequest, object: &Value) -> Result<(), String> {
     // Checked again, because an older server may have stored the request.
     if requests_masters_group(request) {
-        return Err(MASTERS_FORBIDDEN.to_owned());
+        return Err(MASTERS_FORBIDDEN_MESSAGE.to_owned());
     }
     let usages = requested_usages(object);
     let allowed = ["digital signature", "key encipherment", "client auth"];
@@ -488,7 +489,7 @@ mod tests {
             ("nobody gets more than a minute", Some(s(3_600)), s(60)),
         ];
         let said = cases.map(|(what, asked, life_max)| {
-            let (from, until) = validity(asked, life_max, now);
+            let (from, until) = certificate_validity(asked, life_max, now);
             format!("{what}: {from} to {until}")
         });
         expect![[r#"

@@ -174,7 +174,7 @@ impl RemainingContent {
             let mut new = old.clone();
             let old_conditions = list_at(&old["status"], "conditions");
             let mut conditions: Vec<Value> = old_conditions.to_vec();
-            for mut condition in self.conditions() {
+            for mut condition in self.namespace_conditions() {
                 let is_same_type = |it: &&mut Value| it["type"] == condition["type"];
                 let Some(before) = conditions.iter_mut().find(is_same_type) else {
                     condition["lastTransitionTime"] = json!(unstructured::format_time(context.now));
@@ -198,7 +198,7 @@ impl RemainingContent {
 
     /// The five conditions of upstream's namespace controller. Three of them are always the same here, because
     /// all kinds are known and failed deletions are retried.
-    fn conditions(&self) -> [Value; 5] {
+    fn namespace_conditions(&self) -> [Value; 5] {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
         let format_counts = |counts: &BTreeMap<String, usize>, verb: &str| {
             let each = counts.iter().map(|(name, count)| format!("{name} {verb} {count} resource instances"));

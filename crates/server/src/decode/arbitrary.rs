@@ -13,35 +13,38 @@ use crate::types::{self, Shape, Type};
 pub(crate) struct RandomChoices<'a>(&'a [u8]);
 
 impl RandomChoices<'_> {
-    fn below(&mut self, bound: usize) -> usize {
+    fn index_below(&mut self, bound: usize) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         usize::from(*first) % bound
     }
 
-    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
+    fn pick_one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.index_below(of.len())].clone()
     }
 }
 
 /// Generates a random kind, and an object of it in which every value has the right type.
 pub(crate) fn valid_objects() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
-    objects(false)
+    arbitrary_objects(false)
 }
 
 /// Generates a random kind, and an object of it in which any value may have the wrong type.
 pub(crate) fn objects_with_errors() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
-    objects(true)
+    arbitrary_objects(true)
 }
 
-fn objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
+fn arbitrary_objects(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     // Types without `kind` cannot be decoded as objects of their own.
     let kinds: Vec<_> =
         types::all_kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
     let kinds = prop::sample::select(kinds);
     (kinds, prop::collection::vec(any::<u8>(), 0..400)).prop_map(
         move |((group, version, kind, of), bytes)| {
-            (GroupVersionKind { group, version, kind }, object(of, &mut RandomChoices(&bytes), may_be_wrong))
+            (
+                GroupVersionKind { group, version, kind },
+                arbitrary_object(of, &mut RandomChoices(&bytes), may_be_wrong),
+            )
         },
     )
 }
@@ -66,28 +69,28 @@ pub(crate) fn mutated_bytes(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
+fn arbitrary_object(of: &'static Type, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
     let mut object = Map::new();
-    for _ in 0..choices.below(6) {
-        let field = &of.fields[choices.below(of.fields.len().max(1)).min(of.fields.len() - 1)];
+    for _ in 0..choices.index_below(6) {
+        let field = &of.fields[choices.index_below(of.fields.len().max(1)).min(of.fields.len() - 1)];
         if matches!(field.name, "apiVersion" | "kind") {
             continue;
         }
-        let value = value(field.shape, choices, may_be_wrong);
+        let value = arbitrary_value(field.shape, choices, may_be_wrong);
         // An empty `managedFields` has a meaning in JSON that protobuf cannot express.
         if field.name != "managedFields" || value != json!([]) {
             object.insert(field.name.to_owned(), value);
         }
     }
-    if may_be_wrong && choices.below(8) == 7 {
+    if may_be_wrong && choices.index_below(8) == 7 {
         object.insert("bogus".to_owned(), json!([{"deep": 1}]));
     }
     Value::Object(object)
 }
 
-fn value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
-    if may_be_wrong && choices.below(12) == 11 {
-        return choices.pick(&[
+fn arbitrary_value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> Value {
+    if may_be_wrong && choices.index_below(12) == 11 {
+        return choices.pick_one(&[
             json!(null),
             json!(1.5),
             json!("x"),
@@ -98,29 +101,42 @@ fn value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> V
         ]);
     }
     match shape {
-        Shape::Bool => (choices.below(2) == 1).into(),
-        Shape::Int32 => choices.pick(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
-        Shape::Int64 => choices.pick(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
-        Shape::String => choices.pick(&["", "a", "Always", "é\n", "🦀"]).into(),
-        Shape::Bytes => choices.pick(&["", "aGk=", "/+8="]).into(),
-        Shape::Time => choices.pick(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),
+        Shape::Bool => (choices.index_below(2) == 1).into(),
+        Shape::Int32 => choices.pick_one(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
+        Shape::Int64 => choices.pick_one(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
+        Shape::String => choices.pick_one(&["", "a", "Always", "é\n", "🦀"]).into(),
+        Shape::Bytes => choices.pick_one(&["", "aGk=", "/+8="]).into(),
+        Shape::Time => choices.pick_one(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),
         Shape::MicroTime => {
-            choices.pick(&["2026-01-02T03:04:05.000006Z", "1970-01-01T00:00:00.000000Z"]).into()
+            choices.pick_one(&["2026-01-02T03:04:05.000006Z", "1970-01-01T00:00:00.000000Z"]).into()
         }
         Shape::Quantity => choices
-            .pick(&["0", "1", "100m", "1.5Gi", "1024Mi", "12e6", "0.5", "-3k", "1n", "9999999999999999999"])
+            .pick_one(&[
+                "0",
+                "1",
+                "100m",
+                "1.5Gi",
+                "1024Mi",
+                "12e6",
+                "0.5",
+                "-3k",
+                "1n",
+                "9999999999999999999",
+            ])
             .into(),
-        Shape::IntOrString => choices.pick(&[json!(0), json!(5), json!("10%"), json!("")]),
-        Shape::Any => choices.pick(&[json!({"a": [1, 2.5, null]}), json!([]), json!("x"), json!(7)]),
-        Shape::FieldsV1 => choices.pick(&[json!({"f:a": {}}), json!({})]),
-        Shape::Object(of) => object(of, choices, may_be_wrong),
-        Shape::List(items, _) => {
-            (0..choices.below(3)).map(|_| value(*items, choices, may_be_wrong)).collect::<Vec<_>>().into()
-        }
+        Shape::IntOrString => choices.pick_one(&[json!(0), json!(5), json!("10%"), json!("")]),
+        Shape::Any => choices.pick_one(&[json!({"a": [1, 2.5, null]}), json!([]), json!("x"), json!(7)]),
+        Shape::FieldsV1 => choices.pick_one(&[json!({"f:a": {}}), json!({})]),
+        Shape::Object(of) => arbitrary_object(of, choices, may_be_wrong),
+        Shape::List(items, _) => (0..choices.index_below(3))
+            .map(|_| arbitrary_value(*items, choices, may_be_wrong))
+            .collect::<Vec<_>>()
+            .into(),
         Shape::Map(values, _) => {
             let names: [Cow<'_, str>; 3] = ["a".into(), "b/c".into(), "".into()];
-            let entries = (0..choices.below(3))
-                .map(|_| (choices.pick(&names).into_owned(), value(*values, choices, may_be_wrong)));
+            let entries = (0..choices.index_below(3)).map(|_| {
+                (choices.pick_one(&names).into_owned(), arbitrary_value(*values, choices, may_be_wrong))
+            });
             Value::Object(entries.collect())
         }
     }
@@ -129,5 +145,5 @@ fn value(shape: Shape, choices: &mut RandomChoices<'_>, may_be_wrong: bool) -> V
 /// Returns an object of this kind in which every value has the right type, made from `bytes`.
 pub(crate) fn valid_object_of_kind(gvk: GroupVersionKind<'_>, bytes: &[u8]) -> Value {
     let of = types::find_type(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
-    object(of, &mut RandomChoices(bytes), false)
+    arbitrary_object(of, &mut RandomChoices(bytes), false)
 }

@@ -27,7 +27,7 @@ const ENTRY_BYTES: usize = 48;
 /// Estimated memory of a list item: 32 bytes, twice while the list grows.
 const ITEM_BYTES: usize = 64;
 
-pub(super) const TOO_MANY_VALUES: &str = "the body has too many values";
+pub(super) const TOO_MANY_VALUES_MESSAGE: &str = "the body has too many values";
 
 /// Errors in the content of a value, apart from its syntax.
 #[derive(Debug, Default)]
@@ -97,7 +97,11 @@ impl ValueReader {
     /// an object.
     fn charge_memory<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.bytes += bytes;
-        if self.bytes <= DECODED_BYTES_MAX { Ok(()) } else { Err(self.fail(TOO_MANY_VALUES)) }
+        if self.bytes <= DECODED_BYTES_MAX {
+            Ok(())
+        } else {
+            Err(self.record_type_error(TOO_MANY_VALUES_MESSAGE))
+        }
     }
 
     /// Records a strict decoding error for the field `name` of the current value.
@@ -130,7 +134,7 @@ impl ValueReader {
         }
     }
 
-    fn fail<E: serde::de::Error>(&mut self, why: impl Into<String>) -> E {
+    fn record_type_error<E: serde::de::Error>(&mut self, why: impl Into<String>) -> E {
         let why = why.into();
         let error = E::custom(&why);
         self.notes.type_error = Some(why);
@@ -154,7 +158,7 @@ impl ValueReader {
             }
             _ => format!("Go struct field {}.{}", self.go_struct, names.join(".")),
         };
-        self.fail(format!("json: cannot unmarshal {found} into {place} of type {go_type}"))
+        self.record_type_error(format!("json: cannot unmarshal {found} into {place} of type {go_type}"))
     }
 }
 
@@ -211,20 +215,22 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
     fn visit_u64<E: serde::de::Error>(self, it: u64) -> Result<Value, E> {
         match i64::try_from(it) {
             Ok(it) => self.visit_i64(it),
-            Err(_) => self.non_integer(&it.to_string()),
+            Err(_) => self.visit_non_integer(&it.to_string()),
         }
     }
 
     fn visit_f64<E: serde::de::Error>(self, it: f64) -> Result<Value, E> {
-        self.non_integer(&format!("{it:?}"))
+        self.visit_non_integer(&format!("{it:?}"))
     }
 
     fn visit_str<E: serde::de::Error>(self, it: &str) -> Result<Value, E> {
         match self.shape {
             Shape::String | Shape::IntOrString => Ok(it.into()),
-            Shape::Bytes => scalar::canonical_base64(it).map_err(|why| self.reader.fail(why)),
-            Shape::Time => scalar::canonical_time(it).map_err(|why| self.reader.fail(why)),
-            Shape::MicroTime => scalar::canonical_micro_time(it).map_err(|why| self.reader.fail(why)),
+            Shape::Bytes => scalar::canonical_base64(it).map_err(|why| self.reader.record_type_error(why)),
+            Shape::Time => scalar::canonical_time(it).map_err(|why| self.reader.record_type_error(why)),
+            Shape::MicroTime => {
+                scalar::canonical_micro_time(it).map_err(|why| self.reader.record_type_error(why))
+            }
             Shape::Quantity => self.visit_quantity(it),
             _ => Err(self.unexpected_type("string")),
         }
@@ -333,7 +339,7 @@ impl TypedSeed<'_> {
     }
 
     /// Handles a number that is not an integer.
-    fn non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+    fn visit_non_integer<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
             Shape::Quantity => self.visit_quantity(text),
             Shape::Int32 | Shape::Int64 | Shape::IntOrString => {
@@ -344,12 +350,14 @@ impl TypedSeed<'_> {
     }
 
     fn visit_quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        scalar::canonical_quantity(text).map_err(|why| self.reader.fail(why))
+        scalar::canonical_quantity(text).map_err(|why| self.reader.record_type_error(why))
     }
 
     fn unexpected_type<E: serde::de::Error>(self, found: &str) -> E {
         match self.shape {
-            Shape::Quantity => self.reader.fail(scalar::canonical_quantity("?").err().unwrap_or_default()),
+            Shape::Quantity => {
+                self.reader.record_type_error(scalar::canonical_quantity("?").err().unwrap_or_default())
+            }
             shape => self.reader.unmarshal_type_error(found, &go_type_name(shape, self.go_type)),
         }
     }

@@ -20,13 +20,15 @@ pub(super) fn canonical_time(text: &str) -> Result<Value, String> {
 
 /// Canonical `metav1.MicroTime`: exactly six digits of a second.
 pub(super) fn canonical_micro_time(text: &str) -> Result<Value, String> {
-    const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
+    const MICRO_TIME_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let fraction = text.get(19..).unwrap_or_default();
     let digits = fraction.strip_prefix('.').map(|it| it.bytes().take_while(u8::is_ascii_digit).count());
     if text.len() > 19 && digits != Some(6) {
-        return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {fraction:?} as \".000000\""));
+        return Err(format!(
+            "parsing time {text:?} as {MICRO_TIME_LAYOUT:?}: cannot parse {fraction:?} as \".000000\""
+        ));
     }
-    let at = parse_rfc3339(text, LAYOUT)?;
+    let at = parse_rfc3339(text, MICRO_TIME_LAYOUT)?;
     Ok(null_if_zero_time(at, at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 

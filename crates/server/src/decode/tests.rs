@@ -34,11 +34,11 @@ fn told(context: &RequestContext, read: Result<Value, ApiError>) -> String {
 /// What a body is read as, unless a client asks for more strictness.
 fn check(expected: GroupVersionKind<'_>, body: &str, golden: &Expect) {
     let context = context(FieldValidation::Warn);
-    golden.assert_eq(&told(&context, decode_object(&context, expected, JSON, body.as_bytes())));
+    golden.assert_eq(&told(&context, decode_object(&context, expected, JSON_MEDIA_TYPE, body.as_bytes())));
 }
 
 #[test]
-fn what_the_type_does_not_have_is_left_out_and_told() {
+fn unknown_fields_are_dropped_and_reported() {
     let body = r#"{
         "kind": "DaemonSet", "apiVersion": "apps/v1", "surprise": 1,
         "metadata": {"name": "d", "labels": {"a": "1", "a": "2"}},
@@ -51,11 +51,11 @@ fn what_the_type_does_not_have_is_left_out_and_told() {
     expect![[r#"
         400 DaemonSet in version "v1" cannot be handled as a DaemonSet: strict decoding error: unknown field "surprise", duplicate field "metadata.labels.a", unknown field "spec.Selector", duplicate field "spec.minReadySeconds", unknown field "spec.template.spec.containers[1].bogus"
     "#]]
-    .assert_eq(&told(&strict, decode_object(&strict, SET, JSON, body.as_bytes())));
+    .assert_eq(&told(&strict, decode_object(&strict, SET, JSON_MEDIA_TYPE, body.as_bytes())));
     let ignore = context(FieldValidation::Ignore);
-    let ignored = told(&ignore, decode_object(&ignore, SET, JSON, body.as_bytes()));
+    let ignored = told(&ignore, decode_object(&ignore, SET, JSON_MEDIA_TYPE, body.as_bytes()));
     let warn = context(FieldValidation::Warn);
-    let warned = told(&warn, decode_object(&warn, SET, JSON, body.as_bytes()));
+    let warned = told(&warn, decode_object(&warn, SET, JSON_MEDIA_TYPE, body.as_bytes()));
     expect![[r#"
         warning: unknown field "surprise"
         warning: duplicate field "metadata.labels.a"
@@ -130,8 +130,9 @@ fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
         r#""#,
     ];
     let context = context(FieldValidation::Warn);
-    let lines = wrong
-        .map(|it| format!("{it}\n    {}", told(&context, decode_object(&context, SET, JSON, it.as_bytes()))));
+    let lines = wrong.map(|it| {
+        format!("{it}\n    {}", told(&context, decode_object(&context, SET, JSON_MEDIA_TYPE, it.as_bytes())))
+    });
     expect![[r#"
         {"spec": {"minReadySeconds": "5"}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal string into Go struct field DaemonSetSpec.spec.minReadySeconds of type int32
@@ -187,7 +188,10 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
     ];
     let context = context(FieldValidation::Strict);
     let lines = bodies.map(|it| {
-        format!("{it}\n    {}", told(&context, decode_object(&context, CONFIG_MAP, JSON, it.as_bytes())))
+        format!(
+            "{it}\n    {}",
+            told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, it.as_bytes()))
+        )
     });
     expect![[r#"
         {"kind": "Pod", "data": {}}
@@ -205,7 +209,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
     expect![[r#"
         400 the API version in the data (extensions/v1beta1) does not match the expected API version (apps/v1)
     "#]]
-    .assert_eq(&told(&context, decode_object(&context, SET, JSON, old.as_bytes())));
+    .assert_eq(&told(&context, decode_object(&context, SET, JSON_MEDIA_TYPE, old.as_bytes())));
 }
 
 #[test]
@@ -367,7 +371,7 @@ fn an_object_comes_out_as_go_writes_it() {
 }
 
 #[test]
-fn what_a_patch_made_is_held_to_the_type() {
+fn the_result_of_a_patch_is_decoded_by_its_type() {
     let context = context(FieldValidation::Strict);
     let object: Value =
         serde_json::from_str(r#"{"kind": "ConfigMap", "data": {"a": "1"}, "bogus": 1}"#).expect("JSON");
@@ -407,7 +411,7 @@ fn what_a_patch_made_is_held_to_the_type() {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for media_type in [JSON, YAML, PROTOBUF] {
+        for media_type in [JSON_MEDIA_TYPE, YAML_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE] {
             for field_validation in [FieldValidation::Strict, FieldValidation::Warn] {
                 let context = context(field_validation);
                 let _ = decode_object(&context, POD, media_type, &bytes);
@@ -423,15 +427,15 @@ proptest! {
             .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated_bytes(it.to_string().into_bytes())))
     ) {
         let context = context(FieldValidation::Strict);
-        let _ = decode_object(&context, kind, JSON, &bytes);
-        let _ = decode_object(&context, kind, YAML, &bytes);
+        let _ = decode_object(&context, kind, JSON_MEDIA_TYPE, &bytes);
+        let _ = decode_object(&context, kind, YAML_MEDIA_TYPE, &bytes);
     }
 
-    /// What was read once is in the one form that there is.
+    /// A decoded object is in canonical form: decoding it again changes nothing.
     #[test]
-    fn what_was_read_reads_as_itself((kind, it) in arbitrary::valid_objects()) {
+    fn decoding_is_idempotent((kind, it) in arbitrary::valid_objects()) {
         let context = context(FieldValidation::Strict);
-        let once = decode_object(&context, kind, JSON, it.to_string().as_bytes()).map_err(|it| it.status());
+        let once = decode_object(&context, kind, JSON_MEDIA_TYPE, it.to_string().as_bytes()).map_err(|it| it.status());
         let once = once.expect("every value has the right type");
         let twice = decode_patch_result(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
         prop_assert_eq!(Ok(once), twice);
@@ -450,16 +454,16 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
     for item in [r#"{"":0}"#, "{}", "[0]", "[]", "0", r#"{"a":{}}"#] {
         let list = bomb(item);
         let too_many = |told: String| {
-            assert!(told.contains(read::TOO_MANY_VALUES), "{item}: {}", &told[..200.min(told.len())])
+            assert!(told.contains(read::TOO_MANY_VALUES_MESSAGE), "{item}: {}", &told[..200.min(told.len())])
         };
         // A raw extension, managed fields, and a list of a type.
         let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
         let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
-        too_many(told(&context, decode_object(&context, revision, JSON, body.as_bytes())));
-        too_many(told(&context, decode_object(&context, revision, YAML, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision, JSON_MEDIA_TYPE, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, revision, YAML_MEDIA_TYPE, body.as_bytes())));
         let body =
             format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
-        too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON, body.as_bytes())));
+        too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, body.as_bytes())));
         // Patches, before they meet an object, and what is applied.
         too_many(decode_patch(list.as_bytes()).unwrap_err());
         too_many(decode_apply(format!("{{\"data\":{list}}}").as_bytes()).unwrap_err().message().to_owned());
@@ -467,7 +471,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         let body: Value = serde_json::from_str(&list).unwrap();
         let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
         let refusal = decode_patch_result(&context, revision, made, Vec::new()).unwrap_err();
-        assert!(refusal.message().contains(read::TOO_MANY_VALUES));
+        assert!(refusal.message().contains(read::TOO_MANY_VALUES_MESSAGE));
         assert!(refusal.message().len() < 4096, "what is quoted is cut");
     }
     // YAML that is not JSON.
@@ -482,7 +486,7 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     let container = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
     let containers = vec![container; 1_400_000 / container.len()].join(",");
     let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
-    decode_object(&context, POD, JSON, body.as_bytes()).unwrap();
+    decode_object(&context, POD, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     decode_apply(body.as_bytes()).unwrap();
 }
 
@@ -495,6 +499,6 @@ fn managed_fields_of_a_review_are_not_read() {
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
         bomb(r#"{"":0}"#)
     );
-    let read = decode_object(&context, review, JSON, body.as_bytes()).unwrap();
+    let read = decode_object(&context, review, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
     assert!(read["metadata"].get("managedFields").is_none());
 }

@@ -207,7 +207,7 @@ fn a_daemonset_gets_upstreams_defaults() {
 }
 
 #[test]
-fn only_a_pod_gets_what_came_late() {
+fn only_pods_get_newer_defaults() {
     check(
         set_pod_defaults,
         json!({"spec": {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 pub(crate) use self::document::StaticDocument;
-use crate::decode::JSON;
+use crate::decode::JSON_MEDIA_TYPE;
 use crate::health;
 use crate::kinds::{Kind, group_version, group_versions, served_kinds};
 
@@ -58,28 +58,29 @@ pub(crate) fn root_paths() -> Value {
 
 /// Discovery of the core group (`/api`). `accept` is the Accept header of the request.
 pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
-    static UNAGGREGATED: LazyLock<StaticDocument> = LazyLock::new(|| {
+    static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
-        StaticDocument::new(JSON, versions.to_string())
+        StaticDocument::new(JSON_MEDIA_TYPE, versions.to_string())
     });
-    static AGGREGATED: LazyLock<[StaticDocument; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
-    negotiate(accept, &UNAGGREGATED, &AGGREGATED)
+    static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
+        LazyLock::new(|| aggregated_discovery(&[""]));
+    negotiate(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
 /// Discovery of all groups except the core group (`/apis`).
 pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
-    static UNAGGREGATED: LazyLock<StaticDocument> = LazyLock::new(|| {
+    static UNAGGREGATED_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let groups: Vec<_> = named_groups().into_iter().filter_map(api_group).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-        StaticDocument::new(JSON, list.to_string())
+        StaticDocument::new(JSON_MEDIA_TYPE, list.to_string())
     });
-    static AGGREGATED: LazyLock<[StaticDocument; 2]> =
+    static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&named_groups()));
-    negotiate(accept, &UNAGGREGATED, &AGGREGATED)
+    negotiate(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
 pub(crate) fn api_group(name: &str) -> Option<Value> {
-    let versions: Vec<Value> = versions_of(name)
+    let versions: Vec<Value> = versions_of_group(name)
         .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
         .collect();
     let preferred = versions.first().filter(|_| !name.is_empty())?.clone();
@@ -94,7 +95,7 @@ pub(crate) fn api_group(name: &str) -> Option<Value> {
 
 pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for kind in kinds_of(group, version) {
+    for kind in kinds_of_group_version(group, version) {
         let mut resource = json!({
             "name": kind.plural,
             "singularName": kind.singular(),
@@ -143,7 +144,7 @@ fn negotiate(
 ) -> &'static StaticDocument {
     let document_for = |it: &str| {
         let mut parameters = it.split(';').map(str::trim);
-        let is_json = matches!(parameters.next(), Some(JSON | "*/*"));
+        let is_json = matches!(parameters.next(), Some(JSON_MEDIA_TYPE | "*/*"));
         let parameters: Vec<&str> = parameters.collect();
         let is_aggregated =
             parameters.contains(&"g=apidiscovery.k8s.io") && parameters.contains(&"as=APIGroupDiscoveryList");
@@ -175,8 +176,9 @@ fn aggregated_discovery(groups: &[&str]) -> [StaticDocument; 2] {
 }
 
 fn group_discovery(group: &str) -> Value {
-    let versions = versions_of(group).map(|version| {
-        let resources: Vec<_> = kinds_of(group, version).into_iter().map(resource_discovery).collect();
+    let versions = versions_of_group(group).map(|version| {
+        let resources: Vec<_> =
+            kinds_of_group_version(group, version).into_iter().map(resource_discovery).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
     let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
@@ -248,11 +250,11 @@ fn named_groups() -> Vec<&'static str> {
     groups
 }
 
-fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
+fn versions_of_group(group: &str) -> impl Iterator<Item = &'static str> {
     group_versions().into_iter().filter(move |(it, _)| *it == group).map(|(_, version)| version)
 }
 
-fn kinds_of(group: &str, version: &str) -> Vec<&'static Kind> {
+fn kinds_of_group_version(group: &str, version: &str) -> Vec<&'static Kind> {
     let mut kinds: Vec<_> = served_kinds().filter(|it| (it.group, it.version) == (group, version)).collect();
     kinds.sort_by_key(|it| it.plural);
     kinds
@@ -280,15 +282,16 @@ mod tests {
 
     #[test]
     fn a_client_gets_the_newest_answer_that_it_reads() {
-        let aggregated =
-            |version: &str| format!("{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let aggregated = |version: &str| {
+            format!("{JSON_MEDIA_TYPE};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
+        };
         let asked = [
             String::new(),
             "*/*".to_owned(),
             "application/json, */*".to_owned(),
-            format!("{},{},{JSON}", aggregated("v2"), aggregated("v2beta1")),
-            format!("{},{JSON}", aggregated("v2beta1")),
-            format!("{},{JSON}", aggregated("v9")),
+            format!("{},{},{JSON_MEDIA_TYPE}", aggregated("v2"), aggregated("v2beta1")),
+            format!("{},{JSON_MEDIA_TYPE}", aggregated("v2beta1")),
+            format!("{},{JSON_MEDIA_TYPE}", aggregated("v9")),
             "application/vnd.kubernetes.protobuf".to_owned(),
         ];
         let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups_discovery(&it).media_type));

@@ -210,7 +210,7 @@ impl FlowControl {
         }
         metrics.clear_flows();
         for is_read in [false, true] {
-            metrics.set_in_flight(is_read, in_flight[usize::from(is_read)]);
+            metrics.set_requests_in_flight(is_read, in_flight[usize::from(is_read)]);
             let show_use = |flow: &FlowMetrics<'_>| {
                 metrics.set_flow_usage(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
             };
@@ -289,8 +289,8 @@ impl FlowControl {
             all.extend(PriorityLevel::ALL.map(|it| LevelMetrics {
                 level: it.name(),
                 is_read,
-                seats: queue.in_use(it),
-                waiting: queue.waiting(it),
+                seats: queue.seats_in_use(it),
+                waiting: queue.waiting_requests(it),
             }));
         }
         all
@@ -320,7 +320,7 @@ impl Drop for Seat {
             return;
         };
         let mut queue = seats.lock_queue();
-        queue.release(flow);
+        queue.release_seat(flow);
         while let Some((flow, request)) = queue.dispatch_next() {
             let seat = Self { control: self.control.clone(), is_read: self.is_read, flow: Some(flow) };
             // The receiver may be gone: it then drops the seat, which locks the queue again.
@@ -334,7 +334,7 @@ impl Drop for Seat {
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         // Unlock the queue before dropping the sender, which wakes the receiver.
-        let request = self.seats.lock_queue().cancel(self.flow, self.ticket);
+        let request = self.seats.lock_queue().cancel_request(self.flow, self.ticket);
         drop(request);
     }
 }

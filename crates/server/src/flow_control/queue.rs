@@ -78,7 +78,7 @@ pub(crate) struct EnqueuedRequest<T> {
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     seats: usize,
-    in_use: usize,
+    seats_in_use: usize,
     levels: [LevelState; 3],
     flows: Vec<FlowState<T>>,
     /// Indices of `flows` that can be reused.
@@ -93,7 +93,7 @@ pub(crate) struct FairQueue<T> {
 #[derive(Debug)]
 struct LevelState {
     share: SeatShare,
-    in_use: usize,
+    seats_in_use: usize,
     waiting: usize,
     by_name: HashMap<Box<str>, usize>,
     /// Flows with a waiting request that may take a seat: seats in use, ticket of the first waiting request,
@@ -133,14 +133,14 @@ impl<T> FairQueue<T> {
         debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
         let level = |share| LevelState {
             share,
-            in_use: 0,
+            seats_in_use: 0,
             waiting: 0,
             by_name: HashMap::new(),
             ready: BTreeSet::new(),
         };
         Self {
             seats,
-            in_use: 0,
+            seats_in_use: 0,
             levels: shares.map(level),
             flows: Vec::new(),
             vacant: Vec::new(),
@@ -188,7 +188,7 @@ impl<T> FairQueue<T> {
             match longest.map(|(at, it)| (FlowId(at), it.waiting.len())) {
                 Some((longest, its_length)) if length + 1 < its_length => {
                     let last = self.flows[longest.0].waiting.last_key_value().map(|(ticket, _)| *ticket);
-                    evicted = last.and_then(|ticket| self.cancel(longest, ticket));
+                    evicted = last.and_then(|ticket| self.cancel_request(longest, ticket));
                 }
                 _ => return Err((RejectReason::QueueFull, request)),
             }
@@ -208,7 +208,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes a request from its queue. Returns `None` if it has a seat already.
-    pub(crate) fn cancel(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
+    pub(crate) fn cancel_request(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
         self.remove_ready(id);
         let request = self.flows[id.0].waiting.remove(&ticket);
         if request.is_some() {
@@ -224,12 +224,12 @@ impl<T> FairQueue<T> {
     }
 
     /// Releases a seat. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
-    pub(crate) fn release(&mut self, id: FlowId) {
+    pub(crate) fn release_seat(&mut self, id: FlowId) {
         self.remove_ready(id);
         let flow = &mut self.flows[id.0];
         flow.seats -= 1;
-        self.levels[flow.level as usize].in_use -= 1;
-        self.in_use -= 1;
+        self.levels[flow.level as usize].seats_in_use -= 1;
+        self.seats_in_use -= 1;
         if self.is_idle(id) {
             self.idle += 1;
         }
@@ -247,7 +247,7 @@ impl<T> FairQueue<T> {
                 continue;
             }
             let Some(&(_, ticket, id)) = self.levels[level as usize].ready.first() else { continue };
-            let request = self.cancel(id, ticket)?;
+            let request = self.cancel_request(id, ticket)?;
             self.occupy_seat(id);
             return Some((id, request));
         }
@@ -260,11 +260,11 @@ impl<T> FairQueue<T> {
         self.flows[id.0].rejected += 1;
     }
 
-    pub(crate) fn in_use(&self, level: PriorityLevel) -> usize {
-        self.levels[level as usize].in_use
+    pub(crate) fn seats_in_use(&self, level: PriorityLevel) -> usize {
+        self.levels[level as usize].seats_in_use
     }
 
-    pub(crate) fn waiting(&self, level: PriorityLevel) -> usize {
+    pub(crate) fn waiting_requests(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].waiting
     }
 
@@ -283,17 +283,17 @@ impl<T> FairQueue<T> {
 
     fn has_free_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
-        if own.share.max <= own.in_use {
+        if own.share.max <= own.seats_in_use {
             return false;
         }
-        if own.in_use < own.share.reserved {
+        if own.seats_in_use < own.share.reserved {
             return true;
         }
         let of_others = PriorityLevel::ALL.into_iter().filter(|it| *it != level).map(|it| {
             let other = &self.levels[it as usize];
-            other.share.reserved.saturating_sub(other.in_use)
+            other.share.reserved.saturating_sub(other.seats_in_use)
         });
-        of_others.sum::<usize>() < self.seats - self.in_use
+        of_others.sum::<usize>() < self.seats - self.seats_in_use
     }
 
     fn occupy_seat(&mut self, id: FlowId) {
@@ -303,8 +303,8 @@ impl<T> FairQueue<T> {
         }
         let flow = &mut self.flows[id.0];
         flow.seats += 1;
-        self.levels[flow.level as usize].in_use += 1;
-        self.in_use += 1;
+        self.levels[flow.level as usize].seats_in_use += 1;
+        self.seats_in_use += 1;
         self.insert_ready(id);
     }
 

@@ -39,7 +39,7 @@ const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 const SMALL_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
-    static STREAM: Arc<StreamState>;
+    static CURRENT_STREAM: Arc<StreamState>;
 }
 
 /// Progress of the response on one HTTP/2 stream.
@@ -104,7 +104,7 @@ impl<B> SendingBody<B> {
     /// Creates the body. `is_chunked` is false for an in-process client. `patience` is the timeout for the first
     /// bytes; `None` for watches and other streams.
     pub(crate) fn new(body: B, holds: ResponseCharges, is_chunked: bool, patience: Option<Duration>) -> Self {
-        let stream = STREAM.try_with(Arc::clone).ok();
+        let stream = CURRENT_STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
             stream.is_sending.store(true, Ordering::Relaxed);
             stream.is_small.store(holds.is_small, Ordering::Relaxed);
@@ -237,7 +237,7 @@ where
             let mut stream = pin!(stream);
             let mut stall = StreamStallTimer { read_timeout: patience, seen_frames: 0, deadline: None };
             poll_fn(|context| {
-                let polled = STREAM.sync_scope(state.clone(), || stream.as_mut().poll(context));
+                let polled = CURRENT_STREAM.sync_scope(state.clone(), || stream.as_mut().poll(context));
                 if polled.is_ready() { Poll::Ready(()) } else { stall.poll(&state, context) }
             })
             .await;

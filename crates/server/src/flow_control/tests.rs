@@ -83,7 +83,7 @@ async fn fill(control: &Arc<FlowControl>, class: FlowClass<'_>, is_read: bool) -
 }
 
 #[tokio::test]
-async fn the_default_seats_leave_room_for_everybody() {
+async fn the_default_seats_suffice_for_every_level() {
     let control = Arc::new(FlowControl::new(400, 200, Duration::from_secs(10)));
     for (is_read, flow_max, level_max, anonymous_max) in [(true, 100, 300, 10), (false, 50, 150, 5)] {
         let mut held = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) enum UsageKind {
     AgentStreams,
 }
 
-const USAGE_KINDS: usize = 6;
+const USAGE_KIND_COUNT: usize = 6;
 
 /// Limits of one kind of usage.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +37,15 @@ pub(crate) struct UsageLimit {
 /// Tracks the usage of all users against the limits.
 #[derive(Debug)]
 pub(crate) struct UsageTracker {
-    limits: [UsageLimit; USAGE_KINDS],
+    limits: [UsageLimit; USAGE_KIND_COUNT],
     table: Mutex<UsageTable>,
 }
 
 #[derive(Debug, Default)]
 struct UsageTable {
     /// Usage by user. Users without any usage are removed.
-    by_user: HashMap<Arc<str>, [usize; USAGE_KINDS]>,
-    all: [usize; USAGE_KINDS],
+    by_user: HashMap<Arc<str>, [usize; USAGE_KIND_COUNT]>,
+    all: [usize; USAGE_KIND_COUNT],
 }
 
 /// An amount charged to a user; released on drop.
@@ -59,7 +59,7 @@ pub(crate) struct UsageLease {
 
 impl UsageTracker {
     /// Creates the tracker with one limit for each kind of usage, in the order of [`UsageKind`].
-    pub(crate) fn new(bounds: [UsageLimit; USAGE_KINDS]) -> Self {
+    pub(crate) fn new(bounds: [UsageLimit; USAGE_KIND_COUNT]) -> Self {
         Self { limits: bounds, table: Mutex::default() }
     }
 
@@ -100,7 +100,7 @@ impl UsageTracker {
 
     /// Total usage of all users.
     #[cfg(test)]
-    pub(crate) fn total(&self, what: UsageKind) -> usize {
+    pub(crate) fn total_usage(&self, what: UsageKind) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
     }
 }
@@ -111,7 +111,7 @@ impl Drop for UsageLease {
         held.all[self.kind as usize] -= self.amount;
         if let Some(own) = held.by_user.get_mut(&self.user) {
             own[self.kind as usize] -= self.amount;
-            if *own == [0; USAGE_KINDS] {
+            if *own == [0; USAGE_KIND_COUNT] {
                 held.by_user.remove(&self.user);
             }
         }
@@ -124,7 +124,7 @@ mod tests {
 
     fn usage() -> Arc<UsageTracker> {
         Arc::new(UsageTracker::new(
-            [UsageLimit { per_user_max: 3, per_node_max: 2, total_max: 8, reserve: 4 }; USAGE_KINDS],
+            [UsageLimit { per_user_max: 3, per_node_max: 2, total_max: 8, reserve: 4 }; USAGE_KIND_COUNT],
         ))
     }
 
@@ -162,6 +162,6 @@ mod tests {
         let usage = usage();
         drop(take(&usage, "a", TrustLevel::Ordinary));
         let held = usage.table.lock().unwrap();
-        assert_eq!((held.by_user.len(), held.all), (0, [0; USAGE_KINDS]));
+        assert_eq!((held.by_user.len(), held.all), (0, [0; USAGE_KIND_COUNT]));
     }
 }

@@ -102,17 +102,17 @@ impl Api {
         &self,
         target: &RequestTarget,
         what: &'static str,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
-        let mut reauthorization = asked.reauthorization.clone();
+        let mut reauthorization = api_request.reauthorization.clone();
         if matches!(what, "attach" | "exec" | "portforward") {
-            let create = self.authorize_create(target, what, asked)?;
-            reauthorization = reauthorization.map(|it| it.and_action(create));
+            let create = self.authorize_create(target, what, api_request)?;
+            reauthorization = reauthorization.map(|it| it.with_action(create));
         }
         let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
         let errand = match (target.kind.plural, what) {
             ("pods", "log") => {
-                let path = log_path(&stored, asked)?;
+                let path = log_path(&stored, api_request)?;
                 // A pod that was never scheduled has no log.
                 if !is_set(&stored["spec"]["nodeName"]) {
                     return Ok(full_response(StatusCode::NO_CONTENT, TEXT_PLAIN, Bytes::new()));
@@ -120,7 +120,7 @@ impl Api {
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
             ("pods", "attach" | "exec" | "portforward") => {
-                let path = stream_path(&stored, what, asked)?;
+                let path = stream_path(&stored, what, api_request)?;
                 AgentRequest { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
             _ => return Err(no_agent_error(target, &stored)),
@@ -128,19 +128,19 @@ impl Api {
         let (agents, place) = self.agent_of_node(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
         // A log may be upgraded to a WebSocket only.
-        let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
+        let upgrade = api_request.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
         if is_stream && upgrade.is_none() {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
         let mut request = Request::builder()
-            .method(asked.method.clone())
+            .method(api_request.method.clone())
             .uri(&errand.path)
             .body(Full::new(Bytes::new()))
             .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
         if let Some(upgrade) = upgrade {
             upgrade.write_headers(request.headers_mut());
         }
-        let guard = self.acquire_agent_stream(asked)?;
+        let guard = self.acquire_agent_stream(api_request)?;
         let unreachable = |error: AgentError| agent_unreachable_error(target, &errand.node, &error);
         let answer = agents.send(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
@@ -180,9 +180,9 @@ impl Api {
     }
 
     /// Acquires a permit for one agent stream.
-    pub(super) fn acquire_agent_stream(&self, asked: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
-        let Some(guard) = self.limits.acquire_agent_stream(asked.charged_user()) else {
-            self.registry.metrics.count_refused("agent_stream");
+    pub(super) fn acquire_agent_stream(&self, api_request: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
+        let Some(guard) = self.limits.acquire_agent_stream(api_request.charged_user()) else {
+            self.registry.metrics.count_refused_request("agent_stream");
             return Err(ApiError::too_many_requests(1));
         };
         Ok(ConnectionGuard::new((guard, GaugeGuard::new(&self.registry.metrics.watches))))
@@ -202,7 +202,7 @@ impl Api {
         &self,
         target: &RequestTarget,
         what: &'static str,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<RequestAttributes, ApiError> {
         let on = ResourceAttributes {
             version: target.kind.version.to_owned(),
@@ -213,7 +213,7 @@ impl Api {
             ..ResourceAttributes::default()
         };
         let create = RequestAttributes::resource("create", on);
-        auth::require_authorized(&self.registry.access, &asked.context.user, &create)?;
+        auth::require_authorized(&self.registry.access, &api_request.context.user, &create)?;
         Ok(create)
     }
 
@@ -308,8 +308,8 @@ pub(super) fn agent_unreachable_error(target: &RequestTarget, node: &str, error:
 }
 
 /// Path of a log request on the agent. Upstream: `LogLocation`, and `ValidatePodLogOptions`.
-fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
-    let query = &asked.query;
+fn log_path(pod: &Value, api_request: &ApiRequest) -> Result<String, ApiError> {
+    let query = &api_request.query;
     let container = container_name(pod, query.get("container"))?;
     let mut causes = Vec::new();
     let mut options = Serializer::new(String::new());
@@ -360,8 +360,8 @@ fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
 
 /// Path of an exec, attach or port-forward request on the agent. Upstream: `streamLocation`,
 /// `PortForwardLocation`.
-fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, ApiError> {
-    let query = &asked.query;
+fn stream_path(pod: &Value, what: &str, api_request: &ApiRequest) -> Result<String, ApiError> {
+    let query = &api_request.query;
     let container = match what {
         "portforward" => None,
         _ => Some(container_name(pod, query.get("container"))?),

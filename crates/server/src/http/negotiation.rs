@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::decode::{JSON, YAML};
+use crate::decode::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::storage::ListMeta;
@@ -29,8 +29,8 @@ impl Encoding {
     /// Returns the encoding for a media range without parameters, if the server supports it.
     fn from_media_range(range: &str) -> Option<Self> {
         match range {
-            JSON | "application/*" | "*/*" | "" => Some(Self::Json),
-            YAML => Some(Self::Yaml),
+            JSON_MEDIA_TYPE | "application/*" | "*/*" | "" => Some(Self::Json),
+            YAML_MEDIA_TYPE => Some(Self::Yaml),
             _ => None,
         }
     }
@@ -144,7 +144,7 @@ impl Representation {
         kind: &Kind,
         stored: &Bytes,
         now: Timestamp,
-        tell_columns: bool,
+        with_columns: bool,
     ) -> Bytes {
         match self {
             Self::Whole => kind.to_served_bytes(stored.clone()),
@@ -156,7 +156,7 @@ impl Representation {
             Self::Table { .. } => {
                 let object = unstructured::parse_stored(stored);
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                let mut text = self.list_head(kind, &meta, tell_columns);
+                let mut text = self.list_head(kind, &meta, with_columns);
                 self.write_item(&mut text, kind, stored, now);
                 text.extend_from_slice(b"]}");
                 text.into()
@@ -217,7 +217,7 @@ impl Representation {
         })
     }
 
-    fn list_head(self, kind: &Kind, meta: &Value, tell_columns: bool) -> Vec<u8> {
+    fn list_head(self, kind: &Kind, meta: &Value, with_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
                 r#"{{"kind":"{}List","apiVersion":"{}","metadata":{meta},"items":["#,
@@ -241,7 +241,7 @@ impl Representation {
                         })
                     })
                     .collect();
-                let columns = if tell_columns { Value::Array(columns) } else { Value::Null };
+                let columns = if with_columns { Value::Array(columns) } else { Value::Null };
                 format!(
                     r#"{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":{meta},"columnDefinitions":{columns},"rows":["#
                 )
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_is_sent_to_those_who_prefer_it() {
+    fn yaml_is_sent_to_clients_that_prefer_it() {
         for (accept, wanted) in [
             ("", false),
             ("application/json", false),

@@ -87,7 +87,7 @@ impl Api {
     pub(super) async fn proxy(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
         let singular = target.kind.singular();
         let malformed = || ApiError::bad_request(format!("invalid {singular} request {:?}", target.name));
@@ -101,12 +101,12 @@ impl Api {
                 let port = pod_port(&stored, &id).ok_or_else(malformed)?;
                 route_to_pod(by, stored, id.scheme, port)
             }
-            _ => self.route_to_service(&by, &id, asked)?,
+            _ => self.route_to_service(&by, &id, api_request)?,
         };
-        let (prefix, path) = split_path(&asked.uri, if target.kind.namespaced { 7 } else { 5 });
-        let query = asked.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
-        let is_read = matches!(asked.method, Method::GET | Method::HEAD);
-        if path.is_empty() && is_read && asked.upgrade.is_none() {
+        let (prefix, path) = split_path(&api_request.uri, if target.kind.namespaced { 7 } else { 5 });
+        let query = api_request.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
+        let is_read = matches!(api_request.method, Method::GET | Method::HEAD);
+        if path.is_empty() && is_read && api_request.upgrade.is_none() {
             // Relative links in the response need a path that ends with a slash.
             let mut response = full_response(StatusCode::MOVED_PERMANENTLY, TEXT_PLAIN, bytes::Bytes::new());
             let to = HeaderValue::from_str(&format!("{prefix}/{query}"));
@@ -115,24 +115,24 @@ impl Api {
         }
         let path = if path.is_empty() { "/" } else { path };
         let is_of_agent = way.agent_path.is_empty();
-        let mut reauthorization = asked.reauthorization.clone();
+        let mut reauthorization = api_request.reauthorization.clone();
         // An upgrade of a request to the agent itself runs a command in some pod.
-        if is_of_agent && asked.upgrade.is_some() {
-            let create = self.authorize_create(target, "proxy", asked)?;
-            reauthorization = reauthorization.map(|it| it.and_action(create));
+        if is_of_agent && api_request.upgrade.is_some() {
+            let create = self.authorize_create(target, "proxy", api_request)?;
+            reauthorization = reauthorization.map(|it| it.with_action(create));
         }
         // Access to the agent does not imply access to the pods and ports behind it.
         if is_of_agent && AGENT_PROXY_PATHS.iter().any(|it| path.starts_with(it)) {
             return Ok(not_found_page());
         }
         let mut request = Request::builder()
-            .method(asked.method.clone())
+            .method(api_request.method.clone())
             .uri(format!("{}{path}{query}", way.agent_path))
-            .body(Full::new(asked.body.clone()))
+            .body(Full::new(api_request.body.clone()))
             .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", way.node)))?;
-        *request.headers_mut() = forwarded_headers(asked, prefix, path);
+        *request.headers_mut() = forwarded_headers(api_request, prefix, path);
         let (agents, place) = self.agent_of_node(&way.target, &way.stored, &way.node)?;
-        let guard = self.acquire_agent_stream(asked)?;
+        let guard = self.acquire_agent_stream(api_request)?;
         let answer = agents.send_with_timeout(&place, request, PROXY_RESPONSE_TIMEOUT).await;
         let answer = answer.map_err(|error| agent_unreachable_error(&way.target, &way.node, &error))?;
 
@@ -147,7 +147,7 @@ impl Api {
             });
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(upgrade) = &asked.upgrade else {
+            let Some(upgrade) = &api_request.upgrade else {
                 return Err(ApiError::unavailable(
                     "error trying to reach service: it switches to a protocol that was not requested",
                 ));
@@ -156,15 +156,15 @@ impl Api {
             return spliced.map_err(|it| ApiError::unavailable(it.to_string()));
         }
         let code = answer.status();
-        let mut headers = end_to_end_headers(answer.headers());
+        let mut headers = without_hop_by_hop_headers(answer.headers());
         if let Some(location) = headers.get(LOCATION).and_then(|it| it.to_str().ok())
             && let Ok(through) =
-                HeaderValue::from_str(&rewrite_location(location, prefix, &request_host(asked)))
+                HeaderValue::from_str(&rewrite_location(location, prefix, &request_host(api_request)))
         {
             headers.insert(LOCATION, through);
         }
         let mut response = self.stream_response(answer, TEXT_PLAIN, guard, reauthorization);
-        if asked.method == Method::HEAD {
+        if api_request.method == Method::HEAD {
             *response.body_mut() = Either::Left(Full::default());
         }
         *response.status_mut() = code;
@@ -192,7 +192,7 @@ impl Api {
         &self,
         by: &RequestTarget,
         id: &ProxyName<'_>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ProxyRoute, ApiError> {
         let service = unstructured::parse_stored(&self.registry.storage.get(by)?);
         let mut port = id.port;
@@ -220,7 +220,8 @@ impl Api {
             ready.extend(all.filter(|it| it["conditions"]["ready"] != false).map(|it| (it, port)));
         }
         // Start at an arbitrary endpoint to spread the load.
-        let first = usize::try_from(asked.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
+        let first =
+            usize::try_from(api_request.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
         let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
             let (pod, stored) = self.pod_of_endpoint(by, &endpoint["targetRef"])?;
             Some(route_to_pod(pod, stored, id.scheme, *port))
@@ -282,30 +283,30 @@ fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
 }
 
 /// Returns the host name by which the client addresses this server.
-fn request_host(asked: &ApiRequest) -> String {
-    match headers::header_text(&asked.headers, HOST) {
-        "" => asked.uri.authority().map_or("", |it| it.as_str()).to_owned(),
+fn request_host(api_request: &ApiRequest) -> String {
+    match headers::header_text(&api_request.headers, HOST) {
+        "" => api_request.uri.authority().map_or("", |it| it.as_str()).to_owned(),
         host => host.to_owned(),
     }
 }
 
 /// Returns the headers to forward to the backend: without credentials, impersonation and hop-by-hop headers.
-fn forwarded_headers(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
-    let mut headers = end_to_end_headers(&asked.headers);
+fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
+    let mut headers = without_hop_by_hop_headers(&api_request.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
         headers.remove(name);
     }
     let ours: Vec<_> =
-        headers.keys().filter(|it| it.as_str().starts_with(headers::IMPERSONATE)).cloned().collect();
+        headers.keys().filter(|it| it.as_str().starts_with(headers::IMPERSONATE_PREFIX)).cloned().collect();
     for name in ours {
         headers.remove(name);
     }
-    let before = headers::header_text(&headers, headers::FORWARDED_FOR);
-    let source = asked.source.map(|it| it.to_string());
+    let before = headers::header_text(&headers, headers::FORWARDED_FOR_HEADER);
+    let source = api_request.source.map(|it| it.to_string());
     let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
     let forwarded = [
-        (headers::FORWARDED_FOR, both.join(", ")),
-        (HeaderName::from_static("x-forwarded-host"), request_host(asked)),
+        (headers::FORWARDED_FOR_HEADER, both.join(", ")),
+        (HeaderName::from_static("x-forwarded-host"), request_host(api_request)),
         (HeaderName::from_static("x-forwarded-proto"), "https".to_owned()),
         (HeaderName::from_static("x-forwarded-uri"), format!("{prefix}{path}")),
     ];
@@ -316,14 +317,14 @@ fn forwarded_headers(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap 
             headers.insert(name, value);
         }
     }
-    if let Some(upgrade) = &asked.upgrade {
+    if let Some(upgrade) = &api_request.upgrade {
         upgrade.write_headers(&mut headers);
     }
     headers
 }
 
 /// Removes the hop-by-hop headers.
-fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
+fn without_hop_by_hop_headers(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers::header_texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();

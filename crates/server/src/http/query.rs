@@ -13,7 +13,7 @@ use crate::kinds::Kind;
 use crate::registry::{DeleteOptions, DeletePropagation};
 use crate::request::{FIELD_MANAGER_BYTES_MAX, FieldValidation, is_true};
 use crate::selector::ObjectSelector;
-use crate::storage::{Continue, ListOptions, ListStart};
+use crate::storage::{ContinueToken, ListOptions, ListStart};
 use crate::unstructured::{self, str_at};
 use crate::validation::FieldError;
 
@@ -131,7 +131,7 @@ impl RequestQuery {
             it => it,
         };
         let mut causes = Vec::new();
-        if initial.is_some() && matching != NOT_OLDER_THAN {
+        if initial.is_some() && matching != MATCH_NOT_OLDER_THAN {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(FieldError::forbidden("resourceVersionMatch", why));
         }
@@ -140,11 +140,11 @@ impl RequestQuery {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
                 causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
-            if matching != NOT_OLDER_THAN {
+            if matching != MATCH_NOT_OLDER_THAN {
                 causes.push(FieldError::unsupported(
                     "resourceVersionMatch",
                     &json!(matching),
-                    &[NOT_OLDER_THAN],
+                    &[MATCH_NOT_OLDER_THAN],
                 ));
             }
             if !self.get("continue").is_empty() {
@@ -179,14 +179,14 @@ impl RequestQuery {
             if !next.is_empty() {
                 forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
             }
-            if !matches!(matching, EXACT | NOT_OLDER_THAN) {
+            if !matches!(matching, MATCH_EXACT | MATCH_NOT_OLDER_THAN) {
                 causes.push(FieldError::unsupported(
                     "resourceVersionMatch",
                     matching,
-                    &[EXACT, NOT_OLDER_THAN, ""],
+                    &[MATCH_EXACT, MATCH_NOT_OLDER_THAN, ""],
                 ));
             }
-            if matching == EXACT && version == "0" {
+            if matching == MATCH_EXACT && version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
@@ -202,10 +202,10 @@ impl RequestQuery {
         let limit = usize::try_from(self.parse_number::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
         let from = match (next, self.resource_version()?) {
             ("", 0) => ListStart::Now,
-            ("", at) if matching == EXACT || (matching.is_empty() && limit != 0) => ListStart::At(at),
+            ("", at) if matching == MATCH_EXACT || (matching.is_empty() && limit != 0) => ListStart::At(at),
             ("", _) => ListStart::Now,
             (next, 0) => ListStart::Page(
-                Continue::parse(next)
+                ContinueToken::parse(next)
                     .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?,
             ),
             _ => {
@@ -230,8 +230,8 @@ impl RequestQuery {
     }
 }
 
-const NOT_OLDER_THAN: &str = "NotOlderThan";
-const EXACT: &str = "Exact";
+const MATCH_NOT_OLDER_THAN: &str = "NotOlderThan";
+const MATCH_EXACT: &str = "Exact";
 
 fn dry_run_error(values: &[&str]) -> Option<FieldError> {
     let is_unknown = values.iter().any(|it| *it != "All");

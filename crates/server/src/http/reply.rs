@@ -13,7 +13,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER
 use serde_json::{Value, json};
 
 use super::negotiation::{self, Encoding, Representation};
-use crate::decode::{JSON, YAML};
+use crate::decode::{JSON_MEDIA_TYPE, YAML_MEDIA_TYPE};
 use crate::discovery::StaticDocument;
 use crate::error::{ApiError, omit_empty};
 use crate::kinds::{Kind, group_versions};
@@ -48,7 +48,7 @@ pub(super) fn object_response(
     kind: &Kind,
     object: Bytes,
 ) -> ApiResponse {
-    full_response(code, JSON, view.encode_object(kind, &object, context.now))
+    full_response(code, JSON_MEDIA_TYPE, view.encode_object(kind, &object, context.now))
 }
 
 pub(super) fn list_response(
@@ -60,15 +60,19 @@ pub(super) fn list_response(
     if encoding == Encoding::Yaml {
         let pieces = view.encode_list_as_yaml(kind, listed.objects, &listed.meta, context.now);
         let frames = stream::iter(pieces.map(|it| Ok(Frame::data(it))));
-        return response_with_body(StatusCode::OK, YAML, Either::Right(StreamBody::new(frames.boxed())));
+        return response_with_body(
+            StatusCode::OK,
+            YAML_MEDIA_TYPE,
+            Either::Right(StreamBody::new(frames.boxed())),
+        );
     }
     let mut pieces = view.encode_list(kind, listed.objects, &listed.meta, context.now).peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
-        return full_response(StatusCode::OK, JSON, first);
+        return full_response(StatusCode::OK, JSON_MEDIA_TYPE, first);
     }
     let frames = stream::iter(iter::once(first).chain(pieces).map(|it| Ok(Frame::data(it))));
-    response_with_body(StatusCode::OK, JSON, Either::Right(StreamBody::new(frames.boxed())))
+    response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(StreamBody::new(frames.boxed())))
 }
 
 /// Applies the Accept header and the method HEAD to a finished response: YAML, or headers only. A long list is
@@ -80,7 +84,7 @@ pub(super) fn negotiate(response: ApiResponse, accept: &str, is_head: bool) -> A
 
 /// Converts API objects to YAML. Other documents stay JSON: `/version`, OpenAPI, metrics.
 fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
-    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON);
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON_MEDIA_TYPE);
     let (mut parts, body) = response.into_parts();
     let bytes = match body {
         Either::Left(whole) if is_json => {
@@ -91,7 +95,7 @@ fn convert_to_yaml(response: ApiResponse) -> ApiResponse {
     let bytes = bytes.unwrap_or_default();
     let body = match serde_json::from_slice::<Value>(&bytes) {
         Ok(object) if object["kind"].is_string() => {
-            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(YAML));
+            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(YAML_MEDIA_TYPE));
             negotiation::to_yaml(&object).into()
         }
         _ => bytes,
@@ -142,7 +146,7 @@ pub(super) fn not_found_page() -> ApiResponse {
 }
 
 pub(super) fn json_response(code: StatusCode, value: &Value) -> ApiResponse {
-    full_response(code, JSON, unstructured::to_bytes(value))
+    full_response(code, JSON_MEDIA_TYPE, unstructured::to_bytes(value))
 }
 
 pub(super) fn text_response(code: StatusCode, text: &'static str) -> ApiResponse {
@@ -217,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_document_that_a_client_has_is_not_sent_again() {
-        let document = StaticDocument::new(JSON, "{}");
+        let document = StaticDocument::new(JSON_MEDIA_TYPE, "{}");
         let sent = |if_none_match: &str| {
             let response = super::document_response(&document, if_none_match);
             (response.status().as_u16(), response.headers()[ETAG].to_str().unwrap_or_default().to_owned())
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn warnings_are_cut_when_they_are_too_long_together() {
         let sent = |warnings: &[String]| {
-            let mut response = full_response(StatusCode::OK, JSON, Bytes::new());
+            let mut response = full_response(StatusCode::OK, JSON_MEDIA_TYPE, Bytes::new());
             add_warnings(&mut response, warnings.to_vec());
             let lengths = response.headers().get_all(WARNING).iter().map(HeaderValue::len);
             lengths.collect::<Vec<_>>()

@@ -72,7 +72,7 @@ impl Api {
     async fn stats_summary(&self, node: &str) -> Option<Value> {
         let place = self.agent_address(node)?;
         let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
-        let asked = async {
+        let summary = async {
             let answer = self.agents.as_ref()?.send(&place, request).await;
             let answer = answer
                 .inspect_err(|error| tracing::debug!(node, %error, "cannot read the stats summary of a node"))
@@ -83,7 +83,7 @@ impl Api {
             let body = agents::read_body(answer.into_body(), SUMMARY_BYTES_MAX).await.ok()?;
             serde_json::from_slice(&body).ok()
         };
-        asked.await
+        summary.await
     }
 }
 

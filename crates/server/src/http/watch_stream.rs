@@ -23,7 +23,7 @@ use crate::storage::Subscription;
 use crate::unstructured;
 
 /// Interval of bookmarks on an idle watch, if the client asks for them.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time before the end of a watch at which a last bookmark is sent, so that the client can resume from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -120,7 +120,7 @@ impl WatchStream {
             subscription: registry.storage.subscribe(kind, key.as_deref(), &wanted.selector),
             prefix: key.unwrap_or_else(|| kind.key_prefix(namespace)),
             deadline,
-            bookmark_at: wanted.bookmarks.then_some(now + BOOKMARK_EVERY),
+            bookmark_at: wanted.bookmarks.then_some(now + BOOKMARK_INTERVAL),
             final_bookmark_at: wanted
                 .bookmarks
                 .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
@@ -153,7 +153,7 @@ impl WatchStream {
                     frames => return Some(frames),
                 },
                 WatchProgress::Begin => {
-                    self.begin();
+                    self.start();
                     continue;
                 }
             };
@@ -192,7 +192,7 @@ impl WatchStream {
                 self.timer.as_mut().reset(due);
             }
             tokio::select! {
-                changed = self.subscription.changed() => changed?,
+                changed = self.subscription.wait_for_commit() => changed?,
                 // Events before the stop are still sent.
                 () = self.stop.as_mut() => self.is_stopping = true,
                 // The loop starts with the timer checks.
@@ -225,12 +225,12 @@ impl WatchStream {
         }
         // A bookmark needs the current revision, which other kinds may have advanced without waking this watch.
         if self.bookmark_at.is_some_and(|at| at <= now) {
-            (self.bookmark_at, self.is_bookmark_due) = (Some(now + BOOKMARK_EVERY), true);
+            (self.bookmark_at, self.is_bookmark_due) = (Some(now + BOOKMARK_INTERVAL), true);
         }
         None
     }
 
-    fn begin(&mut self) {
+    fn start(&mut self) {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
@@ -323,9 +323,9 @@ impl WatchStream {
 
     fn object_frame(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
         let WatchOptions { kind, view, .. } = &self.options;
-        let tell_columns = matches!(view, Representation::Table { .. })
+        let with_columns = matches!(view, Representation::Table { .. })
             && !self.has_sent_columns.swap(true, Ordering::Relaxed);
-        encode_frame(kind_of_event, &view.encode_event_object(kind, stored, now, tell_columns))
+        encode_frame(kind_of_event, &view.encode_event_object(kind, stored, now, with_columns))
     }
 
     fn bookmark_frame(&self, revision: Revision, is_end_of_state: bool) -> Bytes {

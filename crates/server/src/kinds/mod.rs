@@ -293,9 +293,9 @@ impl Kind {
 
     /// Fields that an update of this subresource resets to their stored value. Upstream: `GetResetFields`.
     pub(crate) fn reset_fields(&self, subresource: Subresource) -> impl Iterator<Item = FieldPath> {
-        const STATUS: &[FieldPath] = &[&["status"]];
+        const STATUS_FIELDS: &[FieldPath] = &[&["status"]];
         let (first, rest): (&[FieldPath], &[FieldPath]) = match subresource {
-            Subresource::Whole if self.has_status_subresource() => (STATUS, self.update_reset_fields),
+            Subresource::Whole if self.has_status_subresource() => (STATUS_FIELDS, self.update_reset_fields),
             Subresource::Whole => (&[], self.update_reset_fields),
             Subresource::Status => (&[], self.status_update_reset_fields),
             subresource => (
@@ -312,10 +312,10 @@ impl Kind {
     /// The only fields that an update of this subresource may change; `None` for the whole object, which may
     /// change all fields except [`Kind::reset_fields`].
     pub(crate) fn mutable_fields(&self, subresource: Subresource) -> Option<&'static [FieldPath]> {
-        const STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
+        const STATUS_FIELDS: &[FieldPath] = &[&["metadata"], &["status"]];
         match subresource {
             Subresource::Whole => None,
-            Subresource::Status => Some(STATUS),
+            Subresource::Status => Some(STATUS_FIELDS),
             subresource => Some(
                 self.subresources
                     .iter()

@@ -123,13 +123,14 @@ pub(super) fn prepare_daemon_set(new: &mut Value, old: Option<&Value>, subresour
 /// Five random characters for a generated name, without vowels so that they form no words. Upstream:
 /// `SimpleNameGenerator`.
 pub(crate) fn generate_name_suffix() -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const NAME_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
     let mut letter = || {
-        let (rest, at) = (random / LETTERS.len() as u64, random % LETTERS.len() as u64);
+        let (rest, at) =
+            (random / NAME_SUFFIX_ALPHABET.len() as u64, random % NAME_SUFFIX_ALPHABET.len() as u64);
         random = rest;
-        char::from(LETTERS[usize::try_from(at).expect("below 27")])
+        char::from(NAME_SUFFIX_ALPHABET[usize::try_from(at).expect("below 27")])
     };
     std::iter::repeat_with(&mut letter).take(5).collect()
 }

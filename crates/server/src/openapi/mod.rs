@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use crate::decode::JSON;
+use crate::decode::JSON_MEDIA_TYPE;
 use crate::discovery::StaticDocument;
 use crate::kinds::{KINDS, Kind, group_versions};
 use schema::Schemas;
@@ -27,25 +27,25 @@ enum OpenApiVersion {
 
 /// OpenAPI v2: one document for all groups. `accept` is the Accept header of the request.
 pub(crate) fn v2_document(accept: &str) -> &'static StaticDocument {
-    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-    static IN_JSON: LazyLock<StaticDocument> =
-        LazyLock::new(|| StaticDocument::new(JSON, v2_value().to_string()));
-    static IN_PROTOBUF: LazyLock<StaticDocument> =
-        LazyLock::new(|| StaticDocument::new(PROTOBUF, gnostic::encode_document(&v2_value())));
+    const PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    static JSON_DOCUMENT: LazyLock<StaticDocument> =
+        LazyLock::new(|| StaticDocument::new(JSON_MEDIA_TYPE, v2_value().to_string()));
+    static PROTOBUF_DOCUMENT: LazyLock<StaticDocument> =
+        LazyLock::new(|| StaticDocument::new(PROTOBUF_MEDIA_TYPE, gnostic::encode_document(&v2_value())));
     // Clients write `@` instead of the first dot of the media type.
-    if accept.contains("proto-openapi.spec.v2") { &IN_PROTOBUF } else { &IN_JSON }
+    if accept.contains("proto-openapi.spec.v2") { &PROTOBUF_DOCUMENT } else { &JSON_DOCUMENT }
 }
 
 pub(crate) fn v3_index_document() -> &'static StaticDocument {
-    static INDEX: LazyLock<StaticDocument> = LazyLock::new(|| {
+    static INDEX_DOCUMENT: LazyLock<StaticDocument> = LazyLock::new(|| {
         let at = |(path, document): (&String, &StaticDocument)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.hash);
             (path.clone(), json!({"serverRelativeURL": url}))
         };
         let paths: Map<String, Value> = V3_DOCUMENTS.iter().map(at).collect();
-        StaticDocument::new(JSON, json!({ "paths": paths }).to_string())
+        StaticDocument::new(JSON_MEDIA_TYPE, json!({ "paths": paths }).to_string())
     });
-    &INDEX
+    &INDEX_DOCUMENT
 }
 
 pub(crate) fn v3_document(group: &str, version: &str) -> Option<&'static StaticDocument> {
@@ -63,11 +63,11 @@ static V3_DOCUMENTS: LazyLock<BTreeMap<String, StaticDocument>> = LazyLock::new(
         }
         let value = json!({
             "openapi": "3.0.0",
-            "info": info(),
+            "info": info_value(),
             "paths": paths::openapi_paths(&kinds, OpenApiVersion::V3),
-            "components": {"schemas": schemas(&kinds, OpenApiVersion::V3)},
+            "components": {"schemas": schemas_of_kinds(&kinds, OpenApiVersion::V3)},
         });
-        Some((api_root(group, version), StaticDocument::new(JSON, value.to_string())))
+        Some((api_root(group, version), StaticDocument::new(JSON_MEDIA_TYPE, value.to_string())))
     });
     documents.flatten().collect()
 });
@@ -76,17 +76,17 @@ fn v2_value() -> Value {
     let kinds: Vec<&Kind> = KINDS.iter().collect();
     json!({
         "swagger": "2.0",
-        "info": info(),
+        "info": info_value(),
         "paths": paths::openapi_paths(&kinds, OpenApiVersion::V2),
-        "definitions": schemas(&kinds, OpenApiVersion::V2),
+        "definitions": schemas_of_kinds(&kinds, OpenApiVersion::V2),
     })
 }
 
-fn info() -> Value {
+fn info_value() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
-fn schemas(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
+fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = Schemas::new(version);
     for kind in kinds {
         schemas.add_kind(kind);

@@ -179,16 +179,16 @@ impl PathsBuilder {
     fn add_operation(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
         let item = self.paths.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
-            let parameters = in_path.map(|it| parameter(self.version, it, "path", "string")).collect();
+            let parameters = in_path.map(|it| parameter_value(self.version, it, "path", "string")).collect();
             with_parameters(json!({}), parameters)
         });
-        item[operation.method] = self::operation(self.version, operation);
+        item[operation.method] = self::operation_value(self.version, operation);
     }
 }
 
-fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
+fn operation_value(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     let mut parameters: Vec<_> =
-        it.parameters.iter().map(|(name, of)| parameter(version, name, "query", of)).collect();
+        it.parameters.iter().map(|(name, of)| parameter_value(version, name, "query", of)).collect();
     let is_patch = it.method == "patch";
     let body = match it.body {
         Some(body) => schema_name(body),
@@ -249,7 +249,7 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     value
 }
 
-fn parameter(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
+fn parameter_value(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
         value["required"] = true.into();

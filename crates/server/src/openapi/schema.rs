@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{OpenApiVersion, values};
 use crate::kinds::{Kind, group_versions};
-use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
+use crate::types::{self, Field, ListKeys, MapType, PatchStrategy, Presence, Shape, Type};
 
 /// Collects schemas together with the schemas that they refer to.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Schemas {
             return;
         }
         self.add("meta.k8s.io", "v1", "ListMeta");
-        let item = self.reference(of.name);
+        let item = self.schema_reference(of.name);
         let described = |name: &str| of.field(name).map_or("", |it| it.description);
         let schema = json!({
             "description": format!("{0}List is a list of {0} objects.", kind.kind),
@@ -49,7 +49,7 @@ impl Schemas {
             "properties": {
                 "apiVersion": {"type": "string", "description": described("apiVersion")},
                 "kind": {"type": "string", "description": described("kind")},
-                "metadata": self.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
+                "metadata": self.schema_reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
                 "items": {"type": "array", "description": "Items is the list.", "items": item},
             },
             "x-kubernetes-group-version-kind": [
@@ -115,10 +115,10 @@ impl Schemas {
             }
         }
         let (strategy, key) = match field.patch {
-            Patch::Plain => ("", None),
-            Patch::Merge(key) => ("merge", key),
-            Patch::Replace => ("replace", None),
-            Patch::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
+            PatchStrategy::Plain => ("", None),
+            PatchStrategy::Merge(key) => ("merge", key),
+            PatchStrategy::Replace => ("replace", None),
+            PatchStrategy::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
         };
         if !strategy.is_empty() {
             schema["x-kubernetes-patch-strategy"] = strategy.into();
@@ -127,13 +127,13 @@ impl Schemas {
             schema["x-kubernetes-patch-merge-key"] = key.into();
         }
         match field.shape {
-            Shape::List(_, Keys::Atomic) => schema["x-kubernetes-list-type"] = "atomic".into(),
-            Shape::List(_, Keys::Set) => schema["x-kubernetes-list-type"] = "set".into(),
-            Shape::List(_, Keys::Fields(keys)) => {
+            Shape::List(_, ListKeys::Atomic) => schema["x-kubernetes-list-type"] = "atomic".into(),
+            Shape::List(_, ListKeys::Set) => schema["x-kubernetes-list-type"] = "set".into(),
+            Shape::List(_, ListKeys::Fields(keys)) => {
                 schema["x-kubernetes-list-type"] = "map".into();
                 schema["x-kubernetes-list-map-keys"] = keys.into();
             }
-            Shape::Map(_, MapKind::Atomic) => schema["x-kubernetes-map-type"] = "atomic".into(),
+            Shape::Map(_, MapType::Atomic) => schema["x-kubernetes-map-type"] = "atomic".into(),
             _ => {}
         }
         schema
@@ -148,7 +148,7 @@ impl Schemas {
             Shape::Bytes => json!({"type": "string", "format": "byte"}),
             Shape::Object(of) => {
                 self.add_type(of);
-                self.reference(of.name)
+                self.schema_reference(of.name)
             }
             Shape::List(items, _) => json!({"type": "array", "items": self.item_schema(*items)}),
             Shape::Map(values, _) => {
@@ -192,10 +192,10 @@ impl Schemas {
         };
         schema["description"] = description.into();
         self.schemas.insert(name, schema);
-        self.reference(name)
+        self.schema_reference(name)
     }
 
-    fn reference(&self, name: &str) -> Value {
+    fn schema_reference(&self, name: &str) -> Value {
         match self.version {
             OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
             // Nothing may be beside a reference, so `allOf` wraps it: a description will be added.

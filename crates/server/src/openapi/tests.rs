@@ -8,7 +8,7 @@ fn v3_of(group: &str, version: &str) -> Value {
 }
 
 #[test]
-fn a_schema_says_what_the_type_is_and_how_it_merges() {
+fn a_schema_has_the_type_and_its_merge_strategy() {
     let schemas = &v3_of("apps", "v1")["components"]["schemas"];
     expect![[r##"
         {
@@ -58,7 +58,7 @@ fn a_schema_says_what_the_type_is_and_how_it_merges() {
         }
     "##]]
     .assert_eq(&format!("{port:#}\n"));
-    let v2: Value = serde_json::from_slice(&v2_document(JSON).bytes).expect("JSON");
+    let v2: Value = serde_json::from_slice(&v2_document(JSON_MEDIA_TYPE).bytes).expect("JSON");
     let set = &v2["definitions"]["io.k8s.api.apps.v1.DaemonSet"];
     expect![[r##"
         {
@@ -109,7 +109,7 @@ fn every_reference_leads_somewhere() {
             _ => {}
         }
     }
-    let documents = V3_DOCUMENTS.values().chain([v2_document(JSON)]);
+    let documents = V3_DOCUMENTS.values().chain([v2_document(JSON_MEDIA_TYPE)]);
     for document in documents {
         let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
         let mut found = Vec::new();
@@ -121,7 +121,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn what_can_be_asked_of_a_kind() {
+fn the_operations_of_a_kind() {
     let document = v3_of("apps", "v1");
     // Readers that write a document again leave an empty list away, and find that it is not the same.
     assert!(!document["paths"].to_string().contains("[]"));

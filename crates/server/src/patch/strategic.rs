@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::go_format;
-use crate::types::{Field, Patch, Shape};
+use crate::types::{Field, PatchStrategy, Shape};
 
 const PATCH_DIRECTIVE: &str = "$patch";
-const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
-const SET_ELEMENT_ORDER: &str = "$setElementOrder";
+const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
+const DELETE_FROM_LIST_DIRECTIVE: &str = "$deleteFromPrimitiveList";
+const ELEMENT_ORDER_DIRECTIVE: &str = "$setElementOrder";
 
 type JsonObject = Map<String, Value>;
 
@@ -58,9 +58,9 @@ pub(super) fn merge_objects(
     apply_retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, shape)?;
     for (name, value) in patch {
-        let (name, is_deletion) = match name.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
+        let (name, is_deletion) = match name.starts_with(DELETE_FROM_LIST_DIRECTIVE) {
             true => (
-                directive_field(&name, DELETE_FROM_PRIMITIVE_LIST)
+                directive_field(&name, DELETE_FROM_LIST_DIRECTIVE)
                     .ok_or(MALFORMED_PRIMITIVE_LIST)?
                     .to_owned(),
                 true,
@@ -76,7 +76,7 @@ pub(super) fn merge_objects(
             (Some(Value::Object(old)), Value::Object(patch)) => {
                 let field = find_field(shape, &name)?;
                 match field.patch {
-                    Patch::Replace => Value::Object(patch),
+                    PatchStrategy::Replace => Value::Object(patch),
                     _ => Value::Object(merge_objects(old, patch, field.shape)?),
                 }
             }
@@ -110,13 +110,13 @@ fn unknown_directive(directive: &Value, patch: &JsonObject) -> StrategicPatchErr
 
 /// Applies `$retainKeys`, which lists all fields that may stay in the object; the patch may set no others.
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
-    let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Some(retained) = patch.remove(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
     let is_retained = |name: &String| retained.iter().any(|it| it == name);
     let is_allowed = |(name, value): (&String, &Value)| {
         value.is_null()
-            || name.starts_with(DELETE_FROM_PRIMITIVE_LIST)
-            || name.starts_with(SET_ELEMENT_ORDER)
+            || name.starts_with(DELETE_FROM_LIST_DIRECTIVE)
+            || name.starts_with(ELEMENT_ORDER_DIRECTIVE)
             || is_retained(name)
     };
     if !patch.iter().all(is_allowed) {
@@ -132,11 +132,11 @@ fn merge_ordered_lists(
     patch: &mut JsonObject,
     shape: Shape,
 ) -> Result<(), StrategicPatchError> {
-    let orders: Vec<_> = patch.keys().filter(|it| it.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
+    let orders: Vec<_> = patch.keys().filter(|it| it.starts_with(ELEMENT_ORDER_DIRECTIVE)).cloned().collect();
     for directive in orders {
         let order = patch.remove(&directive).unwrap_or_default();
         let Value::Array(order) = order else { return Err(type_error("[]interface {}", &order)) };
-        let name = directive_field(&directive, SET_ELEMENT_ORDER).ok_or(MALFORMED_ELEMENT_ORDER)?;
+        let name = directive_field(&directive, ELEMENT_ORDER_DIRECTIVE).ok_or(MALFORMED_ELEMENT_ORDER)?;
         let as_list = |it: Option<&Value>| match it {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items.clone())),
@@ -207,7 +207,7 @@ fn check_element_order(
     }
     if at < items.len() && order.len() <= order_at {
         return Err(StrategicPatchError::Other(format!(
-            "The order in patch list:\n{}\n doesn't match {SET_ELEMENT_ORDER} list:\n{}\n",
+            "The order in patch list:\n{}\n doesn't match {ELEMENT_ORDER_DIRECTIVE} list:\n{}\n",
             go_format::format_value(&Value::Array(patch.to_vec())),
             go_format::format_value(&Value::Array(order.to_vec()))
         )));
@@ -462,9 +462,9 @@ fn list_field(shape: Shape, name: &str) -> Result<(Shape, ListMergeStrategy), St
         return Err(StrategicPatchError::Other("unexpected slice of slice".to_owned()));
     }
     let strategy = match field.patch {
-        Patch::Merge(key) => ListMergeStrategy { merges: true, key },
-        Patch::MergeRetainKeys(key) => ListMergeStrategy { merges: true, key: Some(key) },
-        Patch::Plain | Patch::Replace => ListMergeStrategy { merges: false, key: None },
+        PatchStrategy::Merge(key) => ListMergeStrategy { merges: true, key },
+        PatchStrategy::MergeRetainKeys(key) => ListMergeStrategy { merges: true, key: Some(key) },
+        PatchStrategy::Plain | PatchStrategy::Replace => ListMergeStrategy { merges: false, key: None },
     };
     Ok((*of, strategy))
 }

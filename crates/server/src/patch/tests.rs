@@ -63,7 +63,7 @@ fn by_body(body: &str) -> Expect {
 }
 
 #[test]
-fn a_json_patch_counts_from_the_end_and_takes_what_is_missing_for_null() {
+fn a_json_patch_counts_from_the_end_and_treats_absent_as_null() {
     json(
         r#"{"a":[1,2,3],"m":{"x/y":{"~1":1}}}"#,
         r#"[{"op":"add","path":"/a/-1","value":4},{"op":"remove","path":"/a/0"},{"op":"add","path":"/a/-","value":5},
@@ -130,7 +130,7 @@ fn a_json_patch_cannot_blow_an_object_up() {
 }
 
 #[test]
-fn containers_merge_by_name_and_keep_what_others_set() {
+fn containers_merge_by_name_and_keep_other_fields() {
     spec(
         r#"{"containers":[{"name":"a","image":"a:1","env":[{"name":"X","value":"1"}]},{"name":"b"}]}"#,
         r#"{"$setElementOrder/containers":[{"name":"c"},{"name":"a"}],
@@ -143,7 +143,7 @@ fn containers_merge_by_name_and_keep_what_others_set() {
 }
 
 #[test]
-fn what_only_the_server_has_stands_where_upstream_puts_it_after_a_deletion() {
+fn items_missing_in_the_patch_keep_upstreams_order_after_a_deletion() {
     // The deleted item's room is taken by the next one, so `d` now stands first.
     strategic(
         SERVICE,
@@ -266,7 +266,7 @@ fn a_set_that_was_none_becomes_one() {
 }
 
 #[test]
-fn items_nobody_ordered_stay_before_what_they_stood_before() {
+fn unordered_items_stay_before_their_successors() {
     spec(
         r#"{"containers":[{"name":"injected"},{"name":"a"},{"name":"b"},{"name":"last"}]}"#,
         r#"{"$setElementOrder/containers":[{"name":"b"},{"name":"a"}],"containers":[{"name":"a","image":"1"}]}"#,
@@ -284,7 +284,7 @@ fn items_nobody_ordered_stay_before_what_they_stood_before() {
 }
 
 #[test]
-fn what_is_new_brings_no_directives_and_no_nulls() {
+fn new_values_contain_no_directives_and_no_nulls() {
     spec(
         r#"{"hostNetwork":true}"#,
         r#"{"containers":[{"name":"a","image":null},{"name":"b","$patch":"delete"}],"affinity":{"$patch":"delete"},"nodeName":null}"#,
@@ -293,7 +293,7 @@ fn what_is_new_brings_no_directives_and_no_nulls() {
 }
 
 #[test]
-fn a_bad_patch_says_what_is_wrong_with_it() {
+fn an_invalid_patch_is_refused_with_a_reason() {
     let object = r#"{"containers":[{"name":"a"}],"volumes":[{"name":"v"}],"tolerations":[{"key":"a"}]}"#;
     for (patch, golden) in [
         (r#"{"$patch":"merge"}"#, expect!["500 unknown patch type: merge in map: map[$patch:merge]"]),

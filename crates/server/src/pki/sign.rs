@@ -161,27 +161,28 @@ impl Pki {
             extensions.push(encode_extension(
                 &[0x55, 0x1d, 0x23],
                 false,
-                &encode_sequence(&[tlv(0x80, &id)]),
+                &encode_sequence(&[encode_tlv(0x80, &id)]),
             ));
         }
         if let Some(names) = &request.subject_alt_names_der {
             extensions.push(encode_extension(&[0x55, 0x1d, 0x11], false, names));
         }
         // ecdsa-with-SHA256: the CA's key is on the curve P-256.
-        let algorithm = encode_sequence(&[tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
+        let algorithm =
+            encode_sequence(&[encode_tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
         let tbs = encode_sequence(&[
-            tlv(0xa0, &tlv(0x02, &[2])),
-            tlv(0x02, &random_serial()),
+            encode_tlv(0xa0, &encode_tlv(0x02, &[2])),
+            encode_tlv(0x02, &random_serial()),
             algorithm.clone(),
             ca.subject().as_raw().to_vec(),
             encode_sequence(&[encode_time(from), encode_time(until)]),
             request.subject_der.clone(),
             request.public_key_der.clone(),
-            tlv(0xa3, &encode_sequence(&extensions)),
+            encode_tlv(0xa3, &encode_sequence(&extensions)),
         ]);
         let mut signature = vec![0];
         signature.extend(authority.issuer.key().sign(&tbs)?);
-        Ok(to_pem(&encode_sequence(&[tbs, algorithm, tlv(0x03, &signature)])))
+        Ok(to_pem(&encode_sequence(&[tbs, algorithm, encode_tlv(0x03, &signature)])))
     }
 }
 
@@ -205,12 +206,12 @@ fn encode_key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
     let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
     let unused = u8::try_from(bits.trailing_zeros()).expect("at most eight");
-    (bits != 0).then(|| tlv(0x03, &[unused, bits]))
+    (bits != 0).then(|| encode_tlv(0x03, &[unused, bits]))
 }
 
 /// Encodes the extended key usage extension.
 fn encode_extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
-    let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
+    let purpose = |it: u8| encode_tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
         KeyUsage::ServerAuth => Some(purpose(1)),
         KeyUsage::ClientAuth => Some(purpose(2)),
@@ -226,7 +227,7 @@ pub(crate) const ISSUE_TIME_OID: &[u64] = &[2, 5, 29, 16];
 /// extension, and TLS libraries ignore it.
 pub(super) fn encode_issue_time(at: Timestamp) -> Vec<u8> {
     let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
-    encode_sequence(&[tlv(0x80, text.as_bytes())])
+    encode_sequence(&[encode_tlv(0x80, text.as_bytes())])
 }
 
 /// Decodes the value that [`encode_issue_time`] encodes.
@@ -239,11 +240,11 @@ pub(crate) fn decode_issue_time(value: &[u8]) -> Option<Timestamp> {
 
 /// Encodes an X.509 extension.
 fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
-    let mut parts = vec![tlv(0x06, oid)];
+    let mut parts = vec![encode_tlv(0x06, oid)];
     if critical {
-        parts.push(tlv(0x01, &[0xff]));
+        parts.push(encode_tlv(0x01, &[0xff]));
     }
-    parts.push(tlv(0x04, value));
+    parts.push(encode_tlv(0x04, value));
     encode_sequence(&parts)
 }
 
@@ -251,19 +252,19 @@ fn encode_extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
 fn encode_time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     if at.year() < 2050 {
-        tlv(0x17, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes())
+        encode_tlv(0x17, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes())
     } else {
-        tlv(0x18, at.strftime("%Y%m%d%H%M%SZ").to_string().as_bytes())
+        encode_tlv(0x18, at.strftime("%Y%m%d%H%M%SZ").to_string().as_bytes())
     }
 }
 
 /// Encodes an ASN.1 SEQUENCE.
 fn encode_sequence(parts: &[Vec<u8>]) -> Vec<u8> {
-    tlv(0x30, &parts.concat())
+    encode_tlv(0x30, &parts.concat())
 }
 
 /// Encodes a DER value: tag, length and content.
-fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+fn encode_tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut all = vec![tag];
     let length = content.len();
     if let Ok(short @ ..0x80) = u8::try_from(length) {

@@ -26,7 +26,8 @@ impl Drop for Dir {
     }
 }
 
-/// TLS of an agent on this machine, whose certificate is for this user, and which lets in whom the authority knows.
+/// TLS of an agent on this machine, with a certificate for this user. It accepts clients with a certificate of
+/// the authority.
 pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
     let mut params = leaf_params(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth, 1).unwrap();
     params.distinguished_name.push(DnType::OrganizationName, group);
@@ -46,7 +47,7 @@ pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
 }
 
 fn shown(serving: &ServingCertificate) -> Vec<u8> {
-    serving.current().cert[0].to_vec()
+    serving.current_certificate().cert[0].to_vec()
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
 }
 
 #[test]
-fn secrets_are_not_in_what_is_printed() {
+fn debug_output_contains_no_secrets() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
     let printed = format!("{pki:?} {:?}", pki.issue_client_certificate(BuiltinUser::Admin).unwrap());
@@ -203,7 +204,7 @@ fn a_request_that_is_none_is_refused() {
 }
 
 #[test]
-fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
+fn clients_of_the_cluster_ca_reject_node_serving_certificates() {
     use tokio_rustls::rustls::client::WebPkiServerVerifier;
     use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
     use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};

@@ -69,7 +69,7 @@ fn a_config_map() {
 }
 
 #[test]
-fn a_pod_has_what_is_embedded_where_json_has_it() {
+fn embedded_fields_of_a_pod_are_where_json_has_them() {
     let quantity = |it: &str| bytes(1, it);
     let limits = bytes(1, [bytes(1, "cpu"), bytes(2, quantity("1500m"))].concat());
     let port = [number(1, 1), bytes(3, "http")].concat();
@@ -239,7 +239,7 @@ fn read(media_type: &str, kind: crate::types::GroupVersionKind<'_>, body: &[u8])
 proptest! {
     #[test]
     fn an_object_is_the_same_in_protobuf_and_in_json((kind, it) in arbitrary::valid_objects()) {
-        let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
+        let in_json = read(decode::JSON_MEDIA_TYPE, kind, it.to_string().as_bytes()).expect("every value has the right type");
         let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
         let said = crate::kinds::group_version(kind.group, kind.version);
         let body = body(&said, kind.kind, &message_of(of, &in_json));
@@ -250,7 +250,7 @@ proptest! {
     fn almost_any_message_is_read_or_refused(
         (kind, bytes) in arbitrary::valid_objects().prop_flat_map(|(kind, it)| {
             let of = types::find_type(kind.group, kind.version, kind.kind).expect("a known kind");
-            let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
+            let in_json = read(decode::JSON_MEDIA_TYPE, kind, it.to_string().as_bytes()).expect("every value has the right type");
             (Just(kind), arbitrary::mutated_bytes(body("", "", &message_of(of, &in_json))))
         }),
         noise in prop::collection::vec(any::<u8>(), 0..100),

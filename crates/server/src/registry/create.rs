@@ -1,7 +1,7 @@
 //! Creates objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
 
 use bytes::Bytes;
-use muster_store::{Expect, Revision};
+use muster_store::{Precondition, Revision};
 use serde_json::{Value, json};
 
 use super::{Registry, dedup_owner_references, validate_object};
@@ -79,7 +79,12 @@ impl Registry {
             if !context.dry_run
                 && let Some(created) = self
                     .storage
-                    .commit(context, target, Expect::Absent, ObjectCommit::Create(&object, within.clone()))
+                    .commit(
+                        context,
+                        target,
+                        Precondition::Absent,
+                        ObjectCommit::Create(&object, within.clone()),
+                    )
                     .await?
             {
                 charge.into_iter().for_each(QuotaCharge::commit);
@@ -109,7 +114,7 @@ impl Registry {
     fn already_exists_error(&self, target: &RequestTarget) -> ApiError {
         let is_terminating = self
             .storage
-            .record(target)
+            .find_record(target)
             .is_ok_and(|it| is_set(&unstructured::parse_stored(&it.value)["metadata"]["deletionTimestamp"]));
         let error = ApiError::already_exists(target.kind, &target.name);
         if is_terminating { error.with_message_prefix("object is being deleted: ") } else { error }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use muster_store::Expect;
+use muster_store::Precondition;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Registry};
@@ -71,7 +71,7 @@ impl Registry {
         target: &RequestTarget,
         options: &DeleteOptions,
     ) -> Result<(), ApiError> {
-        let old = unstructured::parse_stored(&self.storage.record(target)?.value);
+        let old = unstructured::parse_stored(&self.storage.find_record(target)?.value);
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
         self.admission.mutate(context, attributes, &mut Value::Null).await?;
@@ -85,7 +85,7 @@ impl Registry {
         target: &RequestTarget,
         options: &DeleteOptions,
     ) -> Result<Option<DeleteOutcome>, ApiError> {
-        let record = self.storage.record(target)?;
+        let record = self.storage.find_record(target)?;
         let old = unstructured::parse_stored(&record.value);
         check_preconditions(target, options, &old)?;
         let attributes = AdmissionAttributes { target, operation: AdmissionOperation::Delete };
@@ -94,12 +94,12 @@ impl Registry {
 
         let mut object = old.clone();
         let (is_final, is_stored) = match mark_for_deletion(target.kind, &mut object, options, context.now) {
-            DeletionMark::Unchanged => return Ok(Some(DeleteOutcome::Pending { now: record.value.clone() })),
-            DeletionMark::Wait if object == old => {
+            DeleteEffect::Unchanged => return Ok(Some(DeleteOutcome::Pending { now: record.value.clone() })),
+            DeleteEffect::Wait if object == old => {
                 return Ok(Some(DeleteOutcome::Pending { now: record.value.clone() }));
             }
-            DeletionMark::Wait => (false, true),
-            DeletionMark::Delete { is_marked } => (true, is_marked),
+            DeleteEffect::Wait => (false, true),
+            DeleteEffect::Delete { is_marked } => (true, is_marked),
         };
         if context.dry_run {
             return Ok(Some(if is_final {
@@ -109,10 +109,10 @@ impl Registry {
             }));
         }
         let commit = if is_stored { ObjectCommit::MarkDeleted(&object) } else { ObjectCommit::Delete };
-        let stored = self.storage.commit(context, target, Expect::At(record.modified), commit).await?;
+        let stored = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
         Ok(match stored {
             None => None,
-            Some(now) if is_stored && is_final => Some(self.delete_after_mark(context, target, now).await?),
+            Some(now) if is_stored && is_final => Some(self.mark_and_delete(context, target, now).await?),
             Some(now) if is_stored => Some(DeleteOutcome::Pending { now }),
             Some(last) => Some(DeleteOutcome::Removed { last }),
         })
@@ -121,7 +121,7 @@ impl Registry {
     /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero, so
     /// that watches get it in an event of its own and the deletion event has the last stored object.
     /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
-    async fn delete_after_mark(
+    async fn mark_and_delete(
         &self,
         context: &RequestContext,
         target: &RequestTarget,
@@ -131,7 +131,7 @@ impl Registry {
         let marked_uid = uid(&unstructured::parse_stored(&marked));
         for _ in 0..ATTEMPTS_MAX {
             // The node's agent may have deleted the pod as soon as it saw the timestamp.
-            let Ok(record) = self.storage.record(target) else {
+            let Ok(record) = self.storage.find_record(target) else {
                 return Ok(DeleteOutcome::Removed { last: marked });
             };
             let object = unstructured::parse_stored(&record.value);
@@ -141,7 +141,7 @@ impl Registry {
             if !list_at(&object["metadata"], "finalizers").is_empty() {
                 return Ok(DeleteOutcome::Pending { now: record.value.clone() });
             }
-            let expect = Expect::At(record.modified);
+            let expect = Precondition::At(record.modified);
             if let Some(last) = self.storage.commit(context, target, expect, ObjectCommit::Delete).await? {
                 return Ok(DeleteOutcome::Removed { last });
             }
@@ -151,7 +151,7 @@ impl Registry {
 }
 
 /// The effect of a delete on the stored object.
-enum DeletionMark {
+enum DeleteEffect {
     /// The object is being deleted already, and this delete changes nothing.
     Unchanged,
     /// The deletion waits for the grace period or for finalizers.
@@ -167,21 +167,21 @@ fn mark_for_deletion(
     object: &mut Value,
     options: &DeleteOptions,
     now: Timestamp,
-) -> DeletionMark {
+) -> DeleteEffect {
     let is_first = !is_set(&object["metadata"]["deletionTimestamp"]);
     if kind.has_spec_finalizers && is_set(&object["spec"]["finalizers"]) {
         if !is_first {
-            return DeletionMark::Unchanged;
+            return DeleteEffect::Unchanged;
         }
         map_at_mut(object, "status").insert("phase".into(), json!("Terminating"));
         object["metadata"]["deletionTimestamp"] = json!(unstructured::format_time(now));
         set_finalizers(kind, object, options.propagation);
-        return DeletionMark::Wait;
+        return DeleteEffect::Wait;
     }
     let grace =
         if kind.deletes_gracefully { grace_period(object, options.grace_s, now) } else { GracePeriod::None };
     if let GracePeriod::Running = grace {
-        return DeletionMark::Unchanged;
+        return DeleteEffect::Unchanged;
     }
     let is_held = set_finalizers(kind, object, options.propagation);
     let until = match grace {
@@ -198,8 +198,8 @@ fn mark_for_deletion(
         }
     }
     match until {
-        Some((_, grace_s)) if is_held || grace_s != 0 => DeletionMark::Wait,
-        _ => DeletionMark::Delete { is_marked: until.is_some() },
+        Some((_, grace_s)) if is_held || grace_s != 0 => DeleteEffect::Wait,
+        _ => DeleteEffect::Delete { is_marked: until.is_some() },
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
             registry.create(&context, kind, Some("default"), object).await.unwrap()
         };
         let delete = async |marked: &Bytes| {
-            let deleted = registry.delete_after_mark(&context, &target, marked.clone()).await.unwrap();
+            let deleted = registry.mark_and_delete(&context, &target, marked.clone()).await.unwrap();
             let (what, object) = match deleted {
                 DeleteOutcome::Removed { last } => ("gone", last),
                 DeleteOutcome::Pending { now } => ("marked", now),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use muster_store::{Db, DbOptions, LogError, OnFailure, StoreLimits, Window};
+use muster_store::{Db, DbOptions, HistoryWindow, LogError, OnFailure, StoreLimits};
 use serde_json::Value;
 
 use crate::admission::{AdmissionChain, QuotaAccessor};
@@ -47,7 +47,7 @@ impl Registry {
     /// Creates the registry; `open` opens the store with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
-        window: Window,
+        window: HistoryWindow,
         limits: StoreLimits,
         on_failure: OnFailure,
         tokens: TokenSigner,
@@ -61,13 +61,13 @@ impl Registry {
 
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
-        let window = Window { events_max: history_max, bytes_max: usize::MAX };
+        let window = HistoryWindow { events_max: history_max, bytes_max: usize::MAX };
         Self::for_test(window, StoreLimits::UNLIMITED)
     }
 
     /// An in-memory registry with its own token key.
     #[cfg(test)]
-    pub(crate) fn for_test(window: Window, limits: StoreLimits) -> Self {
+    pub(crate) fn for_test(window: HistoryWindow, limits: StoreLimits) -> Self {
         let open = |options| Db::open(muster_store::MemoryLog, options);
         let opened = Self::open(open, window, limits, Box::new(|_| ()), TokenSigner::with_generated_key());
         opened.expect("an empty log is opened")

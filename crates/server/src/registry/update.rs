@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_store::{Expect, StoredObject};
+use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};
@@ -162,7 +162,7 @@ impl Registry {
         change: impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync,
     ) -> Result<WriteOutcome, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.storage.record(target) {
+            match self.storage.find_record(target) {
                 Ok(record) => {
                     if let Some(updated) = self.try_update(context, target, &record, &change).await? {
                         return Ok(WriteOutcome::Updated(updated));
@@ -211,7 +211,7 @@ impl Registry {
         let is_gone = should_delete_during_update(target, &new, &old);
         // Watches get the last stored object; the writer gets the object that it sent.
         let commit = if is_gone { ObjectCommit::Delete } else { ObjectCommit::Update(&new) };
-        let written = self.storage.commit(context, target, Expect::At(record.modified), commit).await?;
+        let written = self.storage.commit(context, target, Precondition::At(record.modified), commit).await?;
         if written.is_some() {
             charge.into_iter().for_each(QuotaCharge::commit);
         }

@@ -211,7 +211,7 @@ impl SelectorLexer {
 }
 
 fn tokenize(text: &str) -> Vec<SelectorToken> {
-    const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
+    const SELECTOR_SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
     let mut tokens = Vec::new();
     let is_symbol = |it: char| matches!(it, '=' | '!' | '(' | ')' | ',' | '>' | '<');
     let is_space = |it: char| matches!(it, ' ' | '\t' | '\r' | '\n');
@@ -221,7 +221,7 @@ fn tokenize(text: &str) -> Vec<SelectorToken> {
         if rest.is_empty() || rest.starts_with('\0') {
             return tokens;
         }
-        if let Some(symbol) = SYMBOLS.into_iter().find(|it| rest.starts_with(it)) {
+        if let Some(symbol) = SELECTOR_SYMBOLS.into_iter().find(|it| rest.starts_with(it)) {
             tokens.push(SelectorToken::Symbol(symbol));
             rest = &rest[symbol.len()..];
             continue;

@@ -250,7 +250,8 @@ impl<'a> ManagedWrite<'a> {
             fields,
         });
 
-        let new = self.prune(merged.unwrap_or(Value::Null), &managed, &last).map_err(comparison_error)?;
+        let new =
+            self.prune_fields(merged.unwrap_or(Value::Null), &managed, &last).map_err(comparison_error)?;
         let changes = Comparison::between(self.shape, live, &new)
             .map_err(comparison_error)?
             .without_fields(&self.reset_fields);
@@ -281,8 +282,8 @@ impl<'a> ManagedWrite<'a> {
 
     /// Rule: a field that a manager applied before and does not apply now is removed, unless another manager
     /// owns it too.
-    /// Upstream: `Updater.prune`.
-    fn prune(
+    /// Upstream: `Updater.prune_fields`.
+    fn prune_fields(
         &self,
         merged: Value,
         managed: &ManagedFields<'_>,

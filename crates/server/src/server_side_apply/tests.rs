@@ -101,7 +101,7 @@ const DAEMON_SET: (&str, &str) = ("apps", "daemonsets");
 const SERVICE: (&str, &str) = ("", "services");
 
 #[test]
-fn who_creates_owns_all_but_identity() {
+fn the_creator_owns_all_fields_but_identity() {
     check(
         POD,
         r#"put kubectl {"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"b"},"generateName":"g-"},"spec":{"containers":[{"name":"c","image":"i","resources":{},"ports":[{"containerPort":443,"protocol":"TCP"},{"containerPort":80,"protocol":"TCP"}]}],"nodeSelector":{"k":"v"},"securityContext":{}},"status":{"phase":"Pending"}}"#,
@@ -160,7 +160,7 @@ fn a_conflict_names_the_owner_and_the_field() {
 }
 
 #[test]
-fn ports_are_told_apart_by_protocol_even_if_it_goes_without_saying() {
+fn ports_are_keyed_by_protocol_even_if_it_is_defaulted() {
     check(
         SERVICE,
         r#"apply a {"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":{"ports":[{"port":53,"protocol":"UDP","name":"u"},{"port":53,"name":"t"}]}}
@@ -173,7 +173,7 @@ fn ports_are_told_apart_by_protocol_even_if_it_goes_without_saying() {
 }
 
 #[test]
-fn what_an_applier_leaves_out_goes_unless_another_owns_it() {
+fn a_field_no_longer_applied_is_removed_unless_another_manager_owns_it() {
     check(
         POD,
         r#"apply a {"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"1"},"finalizers":["f/a","f/b"]},"spec":{"containers":[{"name":"c","image":"i","env":[{"name":"E","value":"1"}]},{"name":"d","image":"i"}]}}
@@ -188,7 +188,7 @@ fn what_an_applier_leaves_out_goes_unless_another_owns_it() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes_and_removes() {
+fn an_update_takes_ownership_of_changed_and_removed_fields() {
     check(
         CONFIG_MAP,
         r#"apply a {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"a":"1","b":"1","c":"1"}}
@@ -257,7 +257,7 @@ fn kubectl_takes_over_from_its_client_side_apply() {
 }
 
 #[test]
-fn what_does_not_fit_the_type_is_refused_by_path() {
+fn schema_errors_name_the_path() {
     check(
         DAEMON_SET,
         r#"apply a {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"x"},"spec":{"bogus":1}}

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::path::{ElementValue, PathElement, compare_values};
 use super::set::FieldSet;
 use crate::go_format;
-use crate::types::{Field, Keys, MapKind, Presence, Shape, Type};
+use crate::types::{Field, ListKeys, MapType, Presence, Shape, Type};
 
 /// The granularity at which field managers own the values of a shape.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +22,8 @@ pub(super) enum Granularity {
     Atomic,
     Fields(&'static Type),
     Entries(Shape),
-    /// A list whose items are owned separately; its `Keys` are not `Atomic`.
-    Items(Shape, Keys),
+    /// A list whose items are owned separately; its `ListKeys` are not `Atomic`.
+    Items(Shape, ListKeys),
 }
 
 impl Granularity {
@@ -31,8 +31,8 @@ impl Granularity {
         match shape {
             Shape::Object(it) if it.atomic => Self::Atomic,
             Shape::Object(it) => Self::Fields(it),
-            Shape::Map(_, MapKind::Atomic) | Shape::List(_, Keys::Atomic) => Self::Atomic,
-            Shape::Map(of, MapKind::Granular) => Self::Entries(*of),
+            Shape::Map(_, MapType::Atomic) | Shape::List(_, ListKeys::Atomic) => Self::Atomic,
+            Shape::Map(of, MapType::Granular) => Self::Entries(*of),
             Shape::List(of, keys) => Self::Items(*of, keys),
             _ => Self::Scalar,
         }
@@ -126,10 +126,10 @@ struct ValueChange {
     added: bool,
 }
 
-const UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
-const REMOVED: ValueChange = ValueChange { removed: true, ..UNCHANGED };
-const MODIFIED: ValueChange = ValueChange { modified: true, ..UNCHANGED };
-const ADDED: ValueChange = ValueChange { added: true, ..UNCHANGED };
+const VALUE_UNCHANGED: ValueChange = ValueChange { removed: false, modified: false, added: false };
+const VALUE_REMOVED: ValueChange = ValueChange { removed: true, ..VALUE_UNCHANGED };
+const VALUE_MODIFIED: ValueChange = ValueChange { modified: true, ..VALUE_UNCHANGED };
+const VALUE_ADDED: ValueChange = ValueChange { added: true, ..VALUE_UNCHANGED };
 
 impl<'a> Comparison<'a> {
     pub(super) fn between(shape: Shape, old: &'a Value, new: &'a Value) -> Result<Self, SchemaError> {
@@ -147,15 +147,15 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn push_element(&mut self, element: PathElement<'a>, (below, fate): (Self, ValueChange)) {
+    fn push_element(&mut self, element: PathElement<'a>, (below, value_change): (Self, ValueChange)) {
         let put = |set: &mut FieldSet<'a>, is_member: bool, below: FieldSet<'a>| {
             if is_member || !below.is_empty() {
                 set.push(element.clone(), is_member, below);
             }
         };
-        put(&mut self.removed, fate.removed, below.removed);
-        put(&mut self.modified, fate.modified, below.modified);
-        put(&mut self.added, fate.added, below.added);
+        put(&mut self.removed, value_change.removed, below.removed);
+        put(&mut self.modified, value_change.modified, below.modified);
+        put(&mut self.added, value_change.added, below.added);
     }
 }
 
@@ -197,20 +197,20 @@ fn compare<'a>(
         }
         Granularity::Scalar | Granularity::Atomic => return Ok((all, leaf_change(old, new))),
     }
-    let fate = match (old, new) {
-        (None, _) => ADDED,
-        (_, None) => REMOVED,
-        _ => UNCHANGED,
+    let value_change = match (old, new) {
+        (None, _) => VALUE_ADDED,
+        (_, None) => VALUE_REMOVED,
+        _ => VALUE_UNCHANGED,
     };
-    Ok((all, fate))
+    Ok((all, value_change))
 }
 
 fn leaf_change(old: Option<&Value>, new: Option<&Value>) -> ValueChange {
     match (old, new) {
-        (None, _) => ADDED,
-        (_, None) => REMOVED,
-        (Some(old), Some(new)) if is_equal(old, new) => UNCHANGED,
-        _ => MODIFIED,
+        (None, _) => VALUE_ADDED,
+        (_, None) => VALUE_REMOVED,
+        (Some(old), Some(new)) if is_equal(old, new) => VALUE_UNCHANGED,
+        _ => VALUE_MODIFIED,
     }
 }
 
@@ -226,17 +226,17 @@ fn compare_items<'a>(
         ([] | [_], [] | [_]) => compare(shape, old.first().copied(), new.first().copied()),
         ([_, _, ..], [_, _, ..]) => {
             let is_kept = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_equal(old, new));
-            Ok((Comparison::default(), if is_kept { UNCHANGED } else { MODIFIED }))
+            Ok((Comparison::default(), if is_kept { VALUE_UNCHANGED } else { VALUE_MODIFIED }))
         }
-        ([_, _, ..], []) => Ok((Comparison::default(), REMOVED)),
-        ([], [_, _, ..]) => Ok((Comparison::default(), ADDED)),
+        ([_, _, ..], []) => Ok((Comparison::default(), VALUE_REMOVED)),
+        ([], [_, _, ..]) => Ok((Comparison::default(), VALUE_ADDED)),
         ([_, _, ..], [new]) => {
-            let (below, fate) = compare(shape, None, Some(new))?;
-            Ok((below, ValueChange { removed: true, ..fate }))
+            let (below, value_change) = compare(shape, None, Some(new))?;
+            Ok((below, ValueChange { removed: true, ..value_change }))
         }
         ([old], [_, _, ..]) => {
-            let (below, fate) = compare(shape, Some(old), None)?;
-            Ok((below, ValueChange { added: true, ..fate }))
+            let (below, value_change) = compare(shape, Some(old), None)?;
+            Ok((below, ValueChange { added: true, ..value_change }))
         }
     }
 }
@@ -281,7 +281,7 @@ pub(super) fn merge_values(
 
 /// Merges two lists. Items in both lists have the order of the new list; items that are only in the old list stay
 /// as near to their neighbours as possible.
-fn merge_items(of: Shape, keys: Keys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
+fn merge_items(of: Shape, keys: ListKeys, old: &[Value], new: &[Value]) -> Result<Vec<Value>, SchemaError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement<'static>>, SchemaError> {
         items.iter().map(|it| list_element(of, keys, it).map(PathElement::into_owned)).collect()
     };
@@ -404,7 +404,7 @@ impl SchemaCheck {
                         let here = self.path.len();
                         self.path.push('.');
                         self.path.push_str(name);
-                        self.report("field not declared in schema");
+                        self.report_error("field not declared in schema");
                         self.path.truncate(here);
                         // Upstream also stops at the first unknown field.
                         return;
@@ -419,44 +419,46 @@ impl SchemaCheck {
             }
             (Shape::List(of, keys), Value::Array(items)) => self.check_items(*of, keys, items),
             (Shape::Object(_) | Shape::Map(..), _) => {
-                self.report(&format!("expected map, got {}", go_wrapped_value(value)))
+                self.report_error(&format!("expected map, got {}", go_wrapped_value(value)))
             }
-            (Shape::List(..), _) => self.report(&format!("expected list, got {}", go_wrapped_value(value))),
+            (Shape::List(..), _) => {
+                self.report_error(&format!("expected list, got {}", go_wrapped_value(value)))
+            }
             (Shape::Bool, _) if !value.is_boolean() => {
-                self.report(&format!("expected boolean, got {}", go_wrapped_value(value)));
+                self.report_error(&format!("expected boolean, got {}", go_wrapped_value(value)));
             }
             (Shape::Int32 | Shape::Int64, _) if !value.is_number() => {
-                self.report(&format!(
+                self.report_error(&format!(
                     "expected numeric (int or float), got {}",
                     go_format::go_type_of(value)
                 ));
             }
             (Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime, _) if !value.is_string() => {
-                self.report(&format!(
+                self.report_error(&format!(
                     "expected string, got &value.valueUnstructured{{Value:{}}}",
                     go_format::format_go_syntax(value)
                 ));
             }
             (Shape::Quantity | Shape::IntOrString, Value::Array(_) | Value::Object(_)) => {
-                self.report(&format!("expected any scalar, got {}", go_wrapped_value(value)));
+                self.report_error(&format!("expected any scalar, got {}", go_wrapped_value(value)));
             }
             _ => {}
         }
     }
 
-    fn check_items(&mut self, of: Shape, keys: Keys, items: &[Value]) {
+    fn check_items(&mut self, of: Shape, keys: ListKeys, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
             let element = match keys {
-                Keys::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
+                ListKeys::Atomic => PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX)),
                 keys => match list_element(of, keys, item) {
                     Ok(element) => element,
-                    Err(SchemaError(why)) => return self.report(&format!("element {at}: {why}")),
+                    Err(SchemaError(why)) => return self.report_error(&format!("element {at}: {why}")),
                 },
             };
             let step = element.to_string();
             if !seen.insert(element) && !self.allows_duplicates {
-                self.report(&format!("duplicate entries for key {step}"));
+                self.report_error(&format!("duplicate entries for key {step}"));
             }
             self.check_child(&step, of, item);
         }
@@ -469,7 +471,7 @@ impl SchemaCheck {
         self.path.truncate(here);
     }
 
-    fn report(&mut self, why: &str) {
+    fn report_error(&mut self, why: &str) {
         let colon = if self.path.is_empty() { "" } else { ": " };
         self.errors.push(format!("{}{colon}{why}", self.path));
     }
@@ -483,7 +485,7 @@ fn go_wrapped_value(value: &Value) -> String {
 /// Groups the items of a list by their element, in the order of the elements. Duplicates are grouped together.
 fn group_by_element<'a>(
     of: Shape,
-    keys: Keys,
+    keys: ListKeys,
     items: &'a [Value],
 ) -> Result<BTreeMap<PathElement<'a>, Vec<&'a Value>>, SchemaError> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -496,9 +498,9 @@ fn group_by_element<'a>(
 }
 
 /// Returns the path element of a list item.
-fn list_element(of: Shape, keys: Keys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
+fn list_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'_>, SchemaError> {
     let schema_error = |why: &str| Err(SchemaError(why.to_owned()));
-    let Keys::Fields(keys) = keys else {
+    let ListKeys::Fields(keys) = keys else {
         return match item {
             Value::Object(_) => {
                 schema_error("associative list without keys has an element that's a map type")
@@ -545,8 +547,8 @@ impl Field {
 }
 
 fn object_entries(value: Option<&Value>) -> &Map<String, Value> {
-    static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
-    value.and_then(Value::as_object).unwrap_or(&NONE)
+    static EMPTY_MAP: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    value.and_then(Value::as_object).unwrap_or(&EMPTY_MAP)
 }
 
 fn array_items(value: Option<&Value>) -> &[Value] {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_store::{CommitError, CommitWrite, Draft, Expect, Revision, WriteClass};
+use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -39,7 +39,7 @@ impl ObjectStorage {
         &self,
         context: &RequestContext,
         target: &RequestTarget,
-        expect: Expect,
+        expect: Precondition,
         commit: ObjectCommit<'_>,
     ) -> Result<Option<Bytes>, ApiError> {
         let kind = target.kind.storage_kind();
@@ -51,12 +51,14 @@ impl ObjectStorage {
                 draft,
             }
         };
-        let class = usage_class(context, target);
+        let class = write_class(context, target);
         let (write, within, class) = match commit {
             ObjectCommit::Create(object, within) => {
-                (put(object, self.sized_draft(target, object)?), within, class)
+                (put(object, self.draft_within_limit(target, object)?), within, class)
             }
-            ObjectCommit::Update(object) => (put(object, self.sized_draft(target, object)?), None, class),
+            ObjectCommit::Update(object) => {
+                (put(object, self.draft_within_limit(target, object)?), None, class)
+            }
             ObjectCommit::MarkDeleted(object) => {
                 (put(object, serialize_draft(object)), None, WriteClass::Deletion)
             }
@@ -86,7 +88,7 @@ impl ObjectStorage {
 
     /// Rule: an object of more than 1.4 MiB is not stored. An object that already was larger before this limit
     /// existed may shrink, stay as it is or be deleted.
-    fn sized_draft(&self, target: &RequestTarget, object: &Value) -> Result<Draft, ApiError> {
+    fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<Draft, ApiError> {
         let draft = serialize_draft(object);
         let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();
         if OBJECT_BYTES_MAX < bytes {
@@ -115,7 +117,7 @@ impl ObjectStorage {
 
 /// Rule: the reserved part of the store is for Nodes, for the namespaces of the cluster itself (with the leases
 /// of nodes and leaders), for pod status as nodes report it, and for `system:masters`.
-fn usage_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
+fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
     let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
     let is_pod_status = || {
@@ -194,7 +196,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     async fn registry(bytes_max: usize) -> Registry {
-        let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
+        let window = muster_store::HistoryWindow { events_max: 100, bytes_max: usize::MAX };
         let limits = muster_store::StoreLimits::with_total(bytes_max);
         let registry = Registry::for_test(window, limits);
         bootstrap::ensure_test_objects(&registry, NOW).await.unwrap();
@@ -278,7 +280,7 @@ mod tests {
         };
         let commit = muster_store::Commit {
             key: target("older").key(),
-            expect: Expect::Absent,
+            expect: Precondition::Absent,
             within: None,
             class: WriteClass::System,
             write,
@@ -305,7 +307,7 @@ mod tests {
             let kind = Kind::find(group, "v1", plural).unwrap();
             let target =
                 RequestTarget { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
-            usage_class(&RequestContext::new(user.clone(), "create", NOW), &target)
+            write_class(&RequestContext::new(user.clone(), "create", NOW), &target)
         };
         let tenant = User::new("tenant", ["system:authenticated"]);
         let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_store::{
-    DataFileGuard, Directory, EncryptionKeys, LogError, OpenedLog, Revision, Sqlite, StoreLimits,
+    DataDirectory, DataFileGuard, EncryptionKeys, LogError, OpenedLog, Revision, Sqlite, StoreLimits,
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Interval of the check that the open files of the data directory were not removed or replaced.
-const FILE_CHECK_EVERY: Duration = Duration::from_secs(1);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files that only a data directory with a cluster has: the database is created before them.
 const CLUSTER_FILES: [&str; 4] = ["ca.crt", "ca.key", "nodes-ca.key", "sa.key"];
@@ -46,7 +46,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    pub(crate) fn limits(&self) -> StoreLimits {
+    pub(crate) fn store_limits(&self) -> StoreLimits {
         StoreLimits::with_total(self.bytes_max)
     }
 }
@@ -103,9 +103,9 @@ impl DataError {
     }
 }
 
-fn data_directory(data_dir: &Path, new_cluster: bool) -> Directory {
+fn data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
     let had_cluster = CLUSTER_FILES.iter().any(|it| data_dir.join(it).exists());
-    Directory { marker: marker_path(data_dir), had_cluster, new_cluster }
+    DataDirectory { marker: marker_path(data_dir), had_cluster, new_cluster }
 }
 
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if it is `None`.
@@ -154,7 +154,7 @@ pub(crate) async fn watch_files(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(FILE_CHECK_EVERY) => {}
+            () = tokio::time::sleep(FILE_CHECK_INTERVAL) => {}
         }
         if let Some(Err(error)) = guard.as_ref().map(DataFileGuard::check_files) {
             drop(gone.send(error.into()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future;
 use jiff::Timestamp;
-use muster_store::{Expect, Revision, StoredObject, Window};
+use muster_store::{HistoryWindow, Precondition, Revision, StoredObject};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -18,18 +18,18 @@ use crate::unstructured::{self, str_at};
 
 /// The history that a watch can resume from. Five thousand nodes that renew their leases every ten seconds make
 /// 500 small commits a second: the window holds some two minutes of them, and in a quiet cluster everything
-/// within `HISTORY_AGE`.
-pub(crate) const HISTORY_WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
+/// within `HISTORY_AGE_MAX`.
+pub(crate) const HISTORY_WINDOW: HistoryWindow = HistoryWindow { events_max: 65_536, bytes_max: 64 << 20 };
 
 /// Age above which history is compacted even if the window is not full. A client that was disconnected for longer
 /// must list again.
-const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
+const HISTORY_AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Minimum number of commits that stay in the history whatever their age: in a quiet cluster a watch can resume
 /// after hours.
 const HISTORY_COMMITS_MIN: usize = 1024;
 
-const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(10);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of expired objects that are deleted in one batch. An hour after a burst of events all of them
 /// expire, and the deletes must not block other clients.
@@ -37,7 +37,7 @@ const EXPIRED_BATCH_MAX: usize = 256;
 
 pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
     let mut marks = VecDeque::new();
-    let mut rounds = tokio::time::interval(HOUSEKEEPING_EVERY);
+    let mut rounds = tokio::time::interval(HOUSEKEEPING_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
         storage.compact_old_history(&mut marks, Instant::now());
@@ -46,16 +46,16 @@ pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: Cancella
 }
 
 impl ObjectStorage {
-    /// Compacts history older than `HISTORY_AGE`. `marks` holds past revisions with their times.
+    /// Compacts history older than `HISTORY_AGE_MAX`. `marks` holds past revisions with their times.
     fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
         let mut floor = None;
-        while let Some((_, revision)) = marks.pop_front_if(|it| HISTORY_AGE < now - it.0) {
+        while let Some((_, revision)) = marks.pop_front_if(|it| HISTORY_AGE_MAX < now - it.0) {
             floor = Some(revision);
         }
         if let Some(floor) = floor {
-            let floor = floor.min(self.read_store().floor_that_keeps(HISTORY_COMMITS_MIN));
+            let floor = floor.min(self.read_store().floor_keeping_commits(HISTORY_COMMITS_MIN));
             self.db.compact(floor);
         }
     }
@@ -63,12 +63,13 @@ impl ObjectStorage {
     /// Deletes expired objects (TTL) and returns how many.
     async fn delete_expired(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
-        let expired: Vec<_> = self.read_store().expired(now_s).take(EXPIRED_BATCH_MAX).cloned().collect();
+        let expired: Vec<_> =
+            self.read_store().expired_objects(now_s).take(EXPIRED_BATCH_MAX).cloned().collect();
         let context = RequestContext::for_server("delete", now);
         // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
         let all = expired.iter().filter_map(|record| {
             let target = record_target(&self.kinds, record)?;
-            let (context, expect) = (&context, Expect::At(record.modified));
+            let (context, expect) = (&context, Precondition::At(record.modified));
             Some(async move { self.commit(context, &target, expect, ObjectCommit::Delete).await })
         });
         let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();

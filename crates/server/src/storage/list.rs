@@ -28,12 +28,12 @@ pub(crate) enum ListStart {
     Now,
     /// The list reads the state at this revision.
     At(Revision),
-    Page(Continue),
+    Page(ContinueToken),
 }
 
 /// The start of the next page of a list. A client sends it back and may have forged it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Continue {
+pub(crate) struct ContinueToken {
     /// The revision of the first page; `None` reads the rest from the current state.
     at: Option<Revision>,
     /// The first key of the page, without the common prefix of the list.
@@ -136,9 +136,9 @@ impl ObjectStorage {
         }
         let records =
             records_at_revision(&store, &prefix, &start, revision).map_err(|_| match &options.from {
-                ListStart::Page(it) => {
-                    ApiError::continue_token_expired(&Continue { at: None, start: it.start.clone() }.encode())
-                }
+                ListStart::Page(it) => ApiError::continue_token_expired(
+                    &ContinueToken { at: None, start: it.start.clone() }.encode(),
+                ),
                 ListStart::Now | ListStart::At(_) => {
                     ApiError::expired("The resourceVersion for the provided list is too old.")
                 }
@@ -157,7 +157,7 @@ impl ObjectStorage {
         let next = last.map_or_else(String::new, |(_, last)| {
             // The smallest key that is greater than the last one.
             let start = format!("{}\0", last.key.strip_prefix(&*prefix).unwrap_or_default());
-            Continue { at: Some(revision), start }.encode()
+            ContinueToken { at: Some(revision), start }.encode()
         });
         // Later objects were not matched against the selector, so with one the number is unknown.
         let remaining = last.filter(|_| selector.is_empty()).map(|(last, _)| records.len() - last - 1);
@@ -195,41 +195,46 @@ fn records_at_revision<'a>(
     }))
 }
 
-impl Continue {
-    const VERSION: &str = "meta.k8s.io/v1";
+impl ContinueToken {
+    const CONTINUE_TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
     fn encode(&self) -> String {
         // Upstream encodes the current state as -1.
         let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
-        BASE64.encode(json!({"v": Self::VERSION, "rv": at, "start": self.start}).to_string())
+        BASE64.encode(json!({"v": Self::CONTINUE_TOKEN_VERSION, "rv": at, "start": self.start}).to_string())
     }
 
     /// Decodes a continue token. A forged token cannot leave its list: `start` only narrows it.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
-        const INVALID: &str = "continue key is not valid";
+        const INVALID_TOKEN_MESSAGE: &str = "continue key is not valid";
         let json = BASE64.decode(token).map_err(|error| {
             let at = match error {
                 DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
                 DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len() / 4 * 4,
             };
-            format!("{INVALID}: illegal base64 data at input byte {at}")
+            format!("{INVALID_TOKEN_MESSAGE}: illegal base64 data at input byte {at}")
         })?;
-        let fields: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
+        let fields: Value =
+            serde_json::from_slice(&json).map_err(|error| format!("{INVALID_TOKEN_MESSAGE}: {error}"))?;
         let (version, at) =
             (fields["v"].as_str().unwrap_or_default(), fields["rv"].as_i64().unwrap_or_default());
         let start = fields["start"].as_str().unwrap_or_default();
-        if version != Self::VERSION {
-            return Err(format!("{INVALID}: server does not recognize this encoded version {version}"));
+        if version != Self::CONTINUE_TOKEN_VERSION {
+            return Err(format!(
+                "{INVALID_TOKEN_MESSAGE}: server does not recognize this encoded version {version}"
+            ));
         }
         if at == 0 {
-            return Err(format!("{INVALID}: incorrect encoded start resourceVersion (version {version})"));
+            return Err(format!(
+                "{INVALID_TOKEN_MESSAGE}: incorrect encoded start resourceVersion (version {version})"
+            ));
         }
         if start.is_empty() {
-            return Err(format!("{INVALID}: encoded start key empty (version {version})"));
+            return Err(format!("{INVALID_TOKEN_MESSAGE}: encoded start key empty (version {version})"));
         }
         let is_step = |it: &str| matches!(it, "" | "." | "..");
         if start.strip_prefix('/').unwrap_or(start).split('/').any(is_step) {
-            return Err(format!("{INVALID}: {start}"));
+            return Err(format!("{INVALID_TOKEN_MESSAGE}: {start}"));
         }
         Ok(Self { at: u64::try_from(at).ok(), start: start.to_owned() })
     }
@@ -243,19 +248,19 @@ mod tests {
 
     #[test]
     fn a_token_is_upstreams() {
-        let it = Continue { at: Some(3221), start: "default/ds-2wc24\0".into() };
+        let it = ContinueToken { at: Some(3221), start: "default/ds-2wc24\0".into() };
         let json = String::from_utf8(BASE64.decode(it.encode()).unwrap()).unwrap();
         assert_eq!(json, r#"{"rv":3221,"start":"default/ds-2wc24\u0000","v":"meta.k8s.io/v1"}"#);
-        assert_eq!(Continue::parse(&it.encode()), Ok(it));
+        assert_eq!(ContinueToken::parse(&it.encode()), Ok(it));
     }
 
     proptest! {
         #[test]
         fn no_token_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..60), start in ".{0,9}", rv in any::<i64>()) {
-            let _ = Continue::parse(&String::from_utf8_lossy(&bytes));
-            let _ = Continue::parse(&BASE64.encode(&bytes));
-            let token = BASE64.encode(json!({"v": Continue::VERSION, "rv": rv, "start": start}).to_string());
-            if let Ok(it) = Continue::parse(&token) {
+            let _ = ContinueToken::parse(&String::from_utf8_lossy(&bytes));
+            let _ = ContinueToken::parse(&BASE64.encode(&bytes));
+            let token = BASE64.encode(json!({"v": ContinueToken::CONTINUE_TOKEN_VERSION, "rv": rv, "start": start}).to_string());
+            if let Ok(it) = ContinueToken::parse(&token) {
                 prop_assert!(!it.start.is_empty());
             }
         }

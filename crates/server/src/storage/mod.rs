@@ -12,8 +12,8 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    CommitEvent, Compacted, Db, DbOptions, LogError, OnFailure, Revision, Store, StoreLimits, StoredObject,
-    Window,
+    CommitEvent, Compacted, Db, DbOptions, HistoryWindow, LogError, OnFailure, Revision, Store, StoreLimits,
+    StoredObject,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -25,7 +25,7 @@ use crate::selector::ObjectSelector;
 
 pub(crate) use self::commit::ObjectCommit;
 pub(crate) use self::housekeeping::{HISTORY_WINDOW, run_housekeeping};
-pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListPage, ListStart};
+pub(crate) use self::list::{ContinueToken, ListMeta, ListOptions, ListPage, ListStart};
 pub(crate) use self::watch_notifier::Subscription;
 use self::watch_notifier::WatchNotifier;
 
@@ -49,7 +49,7 @@ impl ObjectStorage {
     /// Creates the storage; `open` opens the store with its storage backend.
     pub(crate) fn open(
         open: impl FnOnce(DbOptions) -> Result<Db, LogError>,
-        window: Window,
+        window: HistoryWindow,
         limits: StoreLimits,
         on_failure: OnFailure,
         metrics: Arc<ServerMetrics>,
@@ -79,7 +79,7 @@ impl ObjectStorage {
     /// this once, before its first read.
     pub(crate) async fn wait_until_fresh(&self) -> Result<(), ApiError> {
         let (done, outcome) = oneshot::channel();
-        self.db.fresh(move |it| drop(done.send(it)));
+        self.db.read_barrier(move |it| drop(done.send(it)));
         match outcome.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(ApiError::unavailable(error.to_string())),
@@ -88,7 +88,7 @@ impl ObjectStorage {
     }
 
     pub(crate) fn get(&self, target: &RequestTarget) -> Result<Bytes, ApiError> {
-        Ok(self.record(target)?.value.clone())
+        Ok(self.find_record(target)?.value.clone())
     }
 
     /// Returns the stored object, if there is one.
@@ -173,7 +173,7 @@ impl ObjectStorage {
     }
 
     /// Returns the record of an object, or `NotFound`.
-    pub(crate) fn record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
+    pub(crate) fn find_record(&self, target: &RequestTarget) -> Result<Arc<StoredObject>, ApiError> {
         self.read_store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 

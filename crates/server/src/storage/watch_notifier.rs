@@ -73,7 +73,7 @@ impl WatchNotifier {
 
     /// Sets the revision of the store when it is opened.
     pub(super) fn set_initial_revision(&self, revision: Revision) {
-        self.topics().notified = revision;
+        self.lock_topics().notified = revision;
         self.last_revision.send_replace(revision);
     }
 
@@ -95,7 +95,7 @@ impl WatchNotifier {
         else {
             return Subscription(SubscriptionSource::Kind(self.kind_sender(kind).subscribe()));
         };
-        let mut topics = self.topics();
+        let mut topics = self.lock_topics();
         let since = topics.notified;
         let topic = topics.by_name.entry(name.clone()).or_insert_with(|| Topic {
             commits: watch::Sender::new(TopicCommits { since, revisions: VecDeque::new() }),
@@ -110,16 +110,16 @@ impl WatchNotifier {
     /// Notifies topics and kinds of a batch of commits. Each kind is woken once, with the last of its commits.
     pub(super) fn notify_commits(&self, batch: &[Arc<CommitEvent>]) {
         let Some(last) = batch.last() else { return };
-        let mut topics = self.topics();
+        let mut topics = self.lock_topics();
         if !topics.by_name.is_empty() {
-            batch.iter().for_each(|it| topics.notify(it));
+            batch.iter().for_each(|it| topics.notify_commit(it));
         }
         topics.notified = last.revision;
         drop(topics);
 
         let mut lasts: Vec<(&str, Revision)> = Vec::new();
         for event in batch {
-            let resource = resource_of(event);
+            let resource = resource_of_event(event);
             match lasts.iter_mut().find(|it| it.0 == resource) {
                 Some(it) => it.1 = event.revision,
                 None => lasts.push((resource, event.revision)),
@@ -134,20 +134,20 @@ impl WatchNotifier {
         self.last_revision.send_replace(last.revision);
     }
 
-    fn topics(&self) -> MutexGuard<'_, Topics> {
+    fn lock_topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Topics {
-    fn notify(&self, event: &CommitEvent) {
+    fn notify_commit(&self, event: &CommitEvent) {
         let notify = |name: &str| {
             if let Some(topic) = self.by_name.get(name) {
                 topic.commits.send_modify(|it| it.push(event.revision));
             }
         };
         notify(&event.key);
-        if resource_of(event) == SHARDED_FIELD.0 {
+        if resource_of_event(event) == SHARDED_FIELD.0 {
             let shard_of =
                 |it: &StoredObject| shard_topic(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
             let before = event.previous_object().map(|it| shard_of(it));
@@ -180,7 +180,7 @@ impl Subscription {
     }
 
     /// Waits for a commit. Returns `None` if the store is closed.
-    pub(crate) async fn changed(&mut self) -> Option<()> {
+    pub(crate) async fn wait_for_commit(&mut self) -> Option<()> {
         match &mut self.0 {
             SubscriptionSource::Kind(head) => head.changed().await.ok(),
             SubscriptionSource::Topic { commits, .. } => commits.changed().await.ok(),
@@ -207,7 +207,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let SubscriptionSource::Topic { notifier, name, .. } = &self.0 else { return };
-        let mut topics = notifier.topics();
+        let mut topics = notifier.lock_topics();
         if let Some(topic) = topics.by_name.get_mut(name) {
             topic.watchers -= 1;
             if topic.watchers == 0 {
@@ -217,7 +217,7 @@ impl Drop for Subscription {
     }
 }
 
-fn resource_of(event: &CommitEvent) -> &str {
+fn resource_of_event(event: &CommitEvent) -> &str {
     event.key.split('/').next().unwrap_or_default()
 }
 

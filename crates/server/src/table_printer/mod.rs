@@ -209,9 +209,9 @@ fn container_field_list(template: &Value, field: &str) -> String {
 
 /// Formats the first three items, and the number of the others.
 fn first_three(mut all: Vec<String>) -> String {
-    const MAX: usize = 3;
-    let more = all.len().saturating_sub(MAX);
-    all.truncate(MAX);
+    const SHOWN_ITEMS_MAX: usize = 3;
+    let more = all.len().saturating_sub(SHOWN_ITEMS_MAX);
+    all.truncate(SHOWN_ITEMS_MAX);
     let shown = all.join(",");
     if more == 0 { shown } else { format!("{shown} + {more} more...") }
 }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_said_as_kubectl_says_them() {
+    fn ages_are_formatted_as_by_kubectl() {
         let now = "2026-01-10T00:00:00Z".parse::<Timestamp>().unwrap();
         let ago = |s: i64| {
             format_age(&json!(Timestamp::from_second(now.as_second() - s).unwrap().to_string()), now)
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_says_what_it_shows() {
+    fn every_column_has_a_description() {
         for kind in KINDS {
             for column in kind.columns {
                 assert_ne!(
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_said_by_key() {
+    fn a_selector_is_printed_by_key() {
         let said = format_selector(&json!({
             "matchLabels": {"b": "1", "d": "2"},
             "matchExpressions": [

@@ -78,7 +78,7 @@ impl PodSummary {
     fn from_pod(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let is_gated =
-            conditions(pod).any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
+            pod_conditions(pod).any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
         let reason = match str_at(status, "reason") {
             _ if is_gated => "SchedulingGated",
             "" => str_at(status, "phase"),
@@ -93,7 +93,8 @@ impl PodSummary {
             restarted_at: None,
         };
         let is_initializing = summary.add_init_containers(pod);
-        let is_initialized = conditions(pod).any(|it| it["type"] == "Initialized" && it["status"] == "True");
+        let is_initialized =
+            pod_conditions(pod).any(|it| it["type"] == "Initialized" && it["status"] == "True");
         if !is_initializing || is_initialized {
             summary.add_containers(pod);
         }
@@ -157,7 +158,7 @@ impl PodSummary {
             }
         }
         if self.status == "Completed" {
-            let is_ready = conditions(pod).any(|it| it["type"] == "Ready" && it["status"] == "True");
+            let is_ready = pod_conditions(pod).any(|it| it["type"] == "Ready" && it["status"] == "True");
             match failure {
                 _ if is_any_running && is_ready => "Running".clone_into(&mut self.status),
                 Some(failure) => self.status = failure,
@@ -186,7 +187,7 @@ fn is_sidecar(init_container: &Value) -> bool {
     init_container["restartPolicy"] == "Always"
 }
 
-fn conditions(pod: &Value) -> impl Iterator<Item = &Value> {
+fn pod_conditions(pod: &Value) -> impl Iterator<Item = &Value> {
     list_at(&pod["status"], "conditions").iter()
 }
 
@@ -196,7 +197,7 @@ fn readiness_gates(pod: &Value) -> String {
         return "<none>".to_owned();
     }
     let is_true = |gate: &&Value| {
-        conditions(pod)
+        pod_conditions(pod)
             .find(|it| it["type"] == gate["conditionType"])
             .is_some_and(|it| it["status"] == "True")
     };
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_keeps_a_pod_from_running() {
+    fn a_row_shows_why_a_pod_does_not_run() {
         let one = json!({"containers": [{"name": "c"}], "nodeName": "n1"});
         let inits = json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]});
         let container = |state: Value| json!([{"name": "c", "restartCount": 3, "state": state, "lastState": {"terminated": {"finishedAt": "2026-01-09T23:57:00Z"}}}]);

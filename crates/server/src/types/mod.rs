@@ -56,7 +56,7 @@ pub(crate) struct Field {
     /// Default of an absent field, as JSON (`"TCP"` with quotes). It matters if the field is a key of a list.
     pub(crate) default: Option<&'static str>,
     /// Merge strategy of strategic merge patch.
-    pub(crate) patch: Patch,
+    pub(crate) patch: PatchStrategy,
     /// The protobuf field numbers that lead to the field: several if Go embeds a struct, none if protobuf does
     /// not have the field.
     pub(crate) proto: &'static [u32],
@@ -97,14 +97,14 @@ pub(crate) enum Shape {
     /// The field set of a field manager: any object.
     FieldsV1,
     Object(&'static Type),
-    List(&'static Shape, Keys),
+    List(&'static Shape, ListKeys),
     /// A map with string keys.
-    Map(&'static Shape, MapKind),
+    Map(&'static Shape, MapType),
 }
 
 /// How server-side apply identifies the items of a list. Upstream: `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keys {
+pub(crate) enum ListKeys {
     /// The items are not identified: the list is one value.
     Atomic,
     /// The items are identified by their value.
@@ -115,15 +115,15 @@ pub(crate) enum Keys {
 
 /// Whether the entries of a map are owned separately or the map as a whole. Upstream: `x-kubernetes-map-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MapKind {
+pub(crate) enum MapType {
     Granular,
     Atomic,
 }
 
 /// The merge strategy of a field: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may
-/// differ from [`Keys`].
+/// differ from [`ListKeys`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patch {
+pub(crate) enum PatchStrategy {
     /// Default: objects and maps are merged, other values are replaced.
     Plain,
     /// `merge`: a list is merged by this key, or as a set of values without one.

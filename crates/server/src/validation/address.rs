@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::field_error::{ErrorPath, FieldErrors};
 
-const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+const NOT_AN_IP_MESSAGE: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NOT_A_CIDR_MESSAGE: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
     match text.parse::<IpAddr>() {
@@ -16,7 +16,7 @@ pub(crate) fn check_ip(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
         }
         Ok(_) => {}
         Err(_) if has_leading_zeros(text) => out.invalid(at, text, "must not have leading 0s"),
-        Err(_) => out.invalid(at, text, NOT_AN_IP),
+        Err(_) => out.invalid(at, text, NOT_AN_IP_MESSAGE),
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn check_cidr(text: &str, at: &ErrorPath, out: &mut FieldErrors) {
         Some((ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok().filter(|_| is_plain)?))
     });
     let Some((ip, bits)) = parsed.filter(|(ip, bits)| *bits <= if ip.is_ipv4() { 32 } else { 128 }) else {
-        return out.invalid(at, text, NOT_A_CIDR);
+        return out.invalid(at, text, NOT_A_CIDR_MESSAGE);
     };
     let network: IpAddr = match ip {
         IpAddr::V4(ip) => Ipv4Addr::from(u32::from(ip) & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into(),

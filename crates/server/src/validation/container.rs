@@ -11,8 +11,8 @@ use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
 use muster_api::quantity::Quantity;
 
-const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
-const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+const RESTART_RULES_NEED_POLICY_MESSAGE: &str = "must specify restartPolicy when restart rules are used";
+const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 pub(super) fn check_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let containers = list_at(spec.json, "containers");
@@ -38,7 +38,7 @@ pub(super) fn check_init_containers(spec: &ValidatedPodSpec, at: &ErrorPath, out
         let at = at.index(index);
         check_common_fields(it, spec, &at, out);
         if it["restartPolicy"].is_null() && is_set(&it["restartPolicyRules"]) {
-            out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
+            out.required(&at.field("restartPolicy"), RESTART_RULES_NEED_POLICY_MESSAGE);
         } else {
             check_restart_policy(it, &at, out);
         }
@@ -84,7 +84,7 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
         "startupProbe",
         "lifecycle",
     ];
-    const FORBIDDEN: &str = "cannot be set for an Ephemeral Container";
+    const FORBIDDEN_FIELD_MESSAGE: &str = "cannot be set for an Ephemeral Container";
     let names_of = |list_name| list_at(spec.json, list_name).iter().map(|it| str_at(it, "name"));
     let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
     let mut seen = others.clone();
@@ -103,12 +103,12 @@ pub(super) fn check_ephemeral_containers(spec: &ValidatedPodSpec, at: &ErrorPath
             out.not_found(&at.field("targetContainerName"), target);
         }
         for field in FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
-            out.forbidden(&at.field(field), FORBIDDEN);
+            out.forbidden(&at.field(field), FORBIDDEN_FIELD_MESSAGE);
         }
         for (index, mount) in list_at(it, "volumeMounts").iter().enumerate() {
             let at = at.field("volumeMounts");
             for field in ["subPath", "subPathExpr"].into_iter().filter(|field| is_set(&mount[field])) {
-                out.forbidden(&at.index(index).field(field), FORBIDDEN);
+                out.forbidden(&at.index(index).field(field), FORBIDDEN_FIELD_MESSAGE);
             }
         }
     }
@@ -185,7 +185,7 @@ fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
         }
         match str_at(port, "protocol") {
             "" => out.required(&at.field("protocol"), ""),
-            _ => check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out),
+            _ => check_choice(&port["protocol"], SUPPORTED_PROTOCOLS, &at.field("protocol"), out),
         }
     }
 }
@@ -515,7 +515,7 @@ fn check_restart_policy(container: &Value, at: &ErrorPath, out: &mut FieldErrors
     let rules = list_at(container, "restartPolicyRules");
     let policy = &container["restartPolicy"];
     if policy.is_null() && !rules.is_empty() {
-        out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
+        out.required(&at.field("restartPolicy"), RESTART_RULES_NEED_POLICY_MESSAGE);
     }
     check_choice(policy, &["Always", "Never", "OnFailure"], &at.field("restartPolicy"), out);
     let at = at.field("restartPolicyRules");

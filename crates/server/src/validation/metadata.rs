@@ -134,14 +134,15 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
 
 /// Formats owner references as JSON in the field order of the Go struct.
 fn owners_in_go_order(owners: &Value) -> BadValue<'static> {
-    const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    const OWNER_REFERENCE_FIELDS: &[&str] =
+        &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
         let field_json = |field: &&str| match &it[*field] {
             Value::Null if matches!(*field, "controller" | "blockOwnerDeletion") => None,
             Value::Null => Some(format!("\"{field}\":\"\"")),
             value => Some(format!("\"{field}\":{value}")),
         };
-        format!("{{{}}}", FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
+        format!("{{{}}}", OWNER_REFERENCE_FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
     BadValue::Formatted(format!("[{}]", owners.join(",")))

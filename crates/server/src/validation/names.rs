@@ -56,7 +56,7 @@ pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
 
 /// Errors of a DNS subdomain whose labels may contain underscores.
 pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
-    const PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    const SUBDOMAIN_PART_REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |it: &str| {
         let it = it.strip_prefix('_').unwrap_or(it);
         it.bytes().all(|b| is_lowercase_or_digit(b) || b == b'-' || b == b'_') && has_lowercase_ends(it)
@@ -67,7 +67,7 @@ pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
              must start and end with an alphanumeric character",
             &["example.com"],
-            &format!("{PART_REGEX}(\\.{PART_REGEX})*"),
+            &format!("{SUBDOMAIN_PART_REGEX}(\\.{SUBDOMAIN_PART_REGEX})*"),
         ));
     }
     errors
@@ -75,10 +75,10 @@ pub(crate) fn dns_subdomain_with_underscore_errors(text: &str) -> Vec<String> {
 
 /// Errors of a qualified name such as `example.com/name`: label and annotation keys, taints, finalizers, conditions.
 pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
-    const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                         alphanumeric character";
-    const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
-    const REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+    const QUALIFIED_NAME_EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
+    const QUALIFIED_NAME_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
     let mut errors = Vec::new();
     let mut parts = text.split('/');
     let name = match (parts.next(), parts.next(), parts.next()) {
@@ -96,7 +96,7 @@ pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
         _ => {
             return vec![format!(
                 "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                regex_mismatch(MESSAGE, EXAMPLES, REGEX)
+                regex_mismatch(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
             )];
         }
     };
@@ -106,7 +106,10 @@ pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
         errors.extend(length_errors(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
     }
     if name.is_empty() || !is_label_value(name) {
-        errors.push(format!("name part {}", regex_mismatch(MESSAGE, EXAMPLES, REGEX)));
+        errors.push(format!(
+            "name part {}",
+            regex_mismatch(QUALIFIED_NAME_MESSAGE, QUALIFIED_NAME_EXAMPLES, QUALIFIED_NAME_REGEX)
+        ));
     }
     errors
 }

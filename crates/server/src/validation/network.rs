@@ -9,7 +9,7 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
 
-const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Validates a Service. Upstream: `ValidateService`.
 pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
@@ -134,12 +134,12 @@ fn check_service_port(
 fn check_protocol(port: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_required(port, &["protocol"], at, out);
     if is_set(&port["protocol"]) {
-        check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out);
+        check_choice(&port["protocol"], SUPPORTED_PROTOCOLS, &at.field("protocol"), out);
     }
 }
 
 fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const SECONDS_MAX: i64 = 86_400;
+    const AFFINITY_TIMEOUT_S_MAX: i64 = 86_400;
     let config = &spec["sessionAffinityConfig"];
     match str_at(spec, "sessionAffinity") {
         "" => out.required(&at.field("sessionAffinity"), ""),
@@ -152,8 +152,8 @@ fn check_session_affinity(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             let at = at.field("sessionAffinityConfig.clientIP.timeoutSeconds");
             match config["clientIP"]["timeoutSeconds"].as_i64() {
                 None => out.required(&at, "when session affinity type is ClientIP"),
-                Some(seconds) if !(1..=SECONDS_MAX).contains(&seconds) => {
-                    let why = format!("must be greater than 0 and less than {SECONDS_MAX}");
+                Some(seconds) if !(1..=AFFINITY_TIMEOUT_S_MAX).contains(&seconds) => {
+                    let why = format!("must be greater than 0 and less than {AFFINITY_TIMEOUT_S_MAX}");
                     out.invalid(&at, seconds, &why);
                 }
                 Some(_) => {}
@@ -241,27 +241,27 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut 
 
 /// Checks the fields that only Services of type LoadBalancer may set.
 fn check_load_balancer_fields(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
+    const ONLY_LOAD_BALANCER_MESSAGE: &str = "may only be used when `type` is 'LoadBalancer'";
     let is_load_balancer = spec["type"] == "LoadBalancer";
     let ranges = list_at(spec, "loadBalancerSourceRanges");
     if !ranges.is_empty() {
         let at = at.field("LoadBalancerSourceRanges");
         if !is_load_balancer {
-            out.forbidden(&at, ONLY_LOAD_BALANCER);
+            out.forbidden(&at, ONLY_LOAD_BALANCER_MESSAGE);
         }
         for (index, range) in ranges.iter().enumerate() {
             address::check_cidr(range.as_str().unwrap_or_default().trim(), &at.index(index), out);
         }
     }
     if has_field(spec, "allocateLoadBalancerNodePorts") && !is_load_balancer {
-        out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_LOAD_BALANCER);
+        out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_LOAD_BALANCER_MESSAGE);
     }
     if let Some(class) = spec["loadBalancerClass"].as_str() {
         let at = at.field("loadBalancerClass");
         if is_load_balancer {
             labels::check_label_key(class, &at, out);
         } else {
-            out.forbidden(&at, ONLY_LOAD_BALANCER);
+            out.forbidden(&at, ONLY_LOAD_BALANCER_MESSAGE);
         }
     }
 }

@@ -309,9 +309,9 @@ fn check_host_network(json: &Value, is_pod: bool, at: &ErrorPath, out: &mut Fiel
 }
 
 fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const SERVERS_MAX: usize = 3;
-    const SEARCHES_MAX: usize = 32;
-    const SEARCH_BYTES_MAX: usize = 2048;
+    const NAMESERVERS_MAX: usize = 3;
+    const SEARCH_DOMAINS_MAX: usize = 32;
+    const SEARCH_DOMAINS_BYTES_MAX: usize = 2048;
     let config = &json["dnsConfig"];
     let servers = list_at(config, "nameservers");
     if json["dnsPolicy"] == "None" {
@@ -323,8 +323,8 @@ fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             return out.required(&at.field("nameservers"), why);
         }
     }
-    if SERVERS_MAX < servers.len() {
-        let why = format!("must not have more than {SERVERS_MAX} nameservers");
+    if NAMESERVERS_MAX < servers.len() {
+        let why = format!("must not have more than {NAMESERVERS_MAX} nameservers");
         out.invalid(&at.field("nameservers"), &config["nameservers"], &why);
     }
     for (index, server) in servers.iter().enumerate() {
@@ -333,13 +333,13 @@ fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let searches: Vec<_> =
         list_at(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
     let searches_at = at.field("searches");
-    if SEARCHES_MAX < searches.len() {
-        let why = format!("must not have more than {SEARCHES_MAX} search paths");
+    if SEARCH_DOMAINS_MAX < searches.len() {
+        let why = format!("must not have more than {SEARCH_DOMAINS_MAX} search paths");
         out.invalid(&searches_at, &config["searches"], &why);
     }
-    if SEARCH_BYTES_MAX < searches.join(" ").len() {
+    if SEARCH_DOMAINS_BYTES_MAX < searches.join(" ").len() {
         let why = format!(
-            "must not have more than {SEARCH_BYTES_MAX} characters (including spaces) in the search list"
+            "must not have more than {SEARCH_DOMAINS_BYTES_MAX} characters (including spaces) in the search list"
         );
         out.invalid(&searches_at, &config["searches"], &why);
     }
@@ -426,7 +426,7 @@ const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/"
 
 /// Checks annotations with a meaning for pods: mirror pod, deletion cost, and deprecated security profiles.
 fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     if let Some(mirror) = annotations.get(MIRROR_ANNOTATION)
@@ -438,11 +438,11 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
             "must set spec.nodeName if mirror pod annotation is set",
         );
     }
-    if let Some(cost) = annotations.get(DELETION_COST).map(text) {
+    if let Some(cost) = annotations.get(DELETION_COST_ANNOTATION).map(text) {
         let digits = cost.strip_prefix('-').unwrap_or(&cost);
         let is_plain = digits == "0" && !cost.starts_with('-') || !digits.starts_with(['0', '+']);
         if cost.parse::<i32>().is_err() || !is_plain {
-            out.invalid(&at.key(DELETION_COST), &cost, "must be a 32bit integer");
+            out.invalid(&at.key(DELETION_COST_ANNOTATION), &cost, "must be a 32bit integer");
         }
     }
     for (key, profile) in annotations {

@@ -122,8 +122,8 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
 /// Checks changes of node selector and node affinity while the pod has scheduling gates: only additions are
 /// allowed. Then sets the fields in `rest` to their old values.
 fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const TERMS: &str = "nodeSelectorTerms";
+    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
         let is_changed =
             label_pairs(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
@@ -138,14 +138,17 @@ fn check_gated_pod_update(rest: &mut Value, old: &Value, at: &ErrorPath, out: &m
         return;
     }
     let now = rest["affinity"]["nodeAffinity"].clone();
-    let (old_terms, new_terms) = (list_at(&before[REQUIRED], TERMS), list_at(&now[REQUIRED], TERMS));
-    if !before[REQUIRED].is_null() {
+    let (old_terms, new_terms) = (
+        list_at(&before[REQUIRED_AFFINITY], NODE_SELECTOR_TERMS),
+        list_at(&now[REQUIRED_AFFINITY], NODE_SELECTOR_TERMS),
+    );
+    if !before[REQUIRED_AFFINITY].is_null() {
         let at = at.field("affinity.nodeAffinity");
-        let at = at.field(REQUIRED);
-        let at = at.field(TERMS);
+        let at = at.field(REQUIRED_AFFINITY);
+        let at = at.field(NODE_SELECTOR_TERMS);
         if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
             let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-            out.invalid(&at, &now[REQUIRED][TERMS], why);
+            out.invalid(&at, &now[REQUIRED_AFFINITY][NODE_SELECTOR_TERMS], why);
         }
         for (index, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
             if ["matchExpressions", "matchFields"]
@@ -222,7 +225,7 @@ pub(super) fn check_status_update(new: &Value, old: &Value, out: &mut FieldError
         check_terminated_containers(name, new, old, spec, &at.field(name), out);
     }
     for (name, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
-        check_ips(name, single, new, old, &at.field(name), out);
+        check_pod_ips(name, single, new, old, &at.field(name), out);
     }
 }
 
@@ -263,7 +266,7 @@ fn check_terminated_containers(
     }
 }
 
-fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let ips: Vec<_> = list_at(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()
         && single == "hostIP"

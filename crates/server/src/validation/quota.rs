@@ -160,7 +160,7 @@ fn check_scope(
     source: &Value,
     out: &mut FieldErrors,
 ) {
-    const SCOPES: &[&str] = &[
+    const QUOTA_SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
         "BestEffort",
@@ -169,9 +169,9 @@ fn check_scope(
         "CrossNamespacePodAffinity",
         "VolumeAttributesClass",
     ];
-    const COMPUTE: &[&str] =
+    const COMPUTE_RESOURCES: &[&str] =
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
-    if !SCOPES.contains(&scope) {
+    if !QUOTA_SCOPES.contains(&scope) {
         match source {
             Value::Array(_) => out.invalid(name_at, source, "unsupported scope"),
             _ => out.invalid(name_at, scope, "unsupported scope"),
@@ -181,7 +181,7 @@ fn check_scope(
         let is_supported = match scope {
             "BestEffort" => name == "pods",
             "VolumeAttributesClass" => name == "persistentvolumeclaims" || name == "requests.storage",
-            known if SCOPES.contains(&known) => COMPUTE.contains(&name.as_str()),
+            known if QUOTA_SCOPES.contains(&known) => COMPUTE_RESOURCES.contains(&name.as_str()),
             _ => true,
         };
         if resources::is_standard_quota_resource(name) && !is_supported {

@@ -145,11 +145,11 @@ pub(crate) fn validate_signing_request(write: &ValidatedWrite, out: &mut FieldEr
 
 /// Checks that the base64 text is a PKCS #10 request in PEM.
 fn check_pkcs10(pem: &str) -> Result<(), &'static str> {
-    const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
+    const NOT_A_REQUEST_MESSAGE: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = BASE64.decode(pem).unwrap_or_default();
-    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_A_REQUEST)?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_A_REQUEST_MESSAGE)?;
     if block.label != "CERTIFICATE REQUEST" {
-        return Err(NOT_A_REQUEST);
+        return Err(NOT_A_REQUEST_MESSAGE);
     }
     use x509_parser::prelude::FromDer;
     let parsed = x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents);

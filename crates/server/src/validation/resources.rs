@@ -42,8 +42,8 @@ pub(crate) fn qos_class(spec: &Value) -> QosClass {
 /// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors of a pod, with the values of its labels.
 /// Upstream: `applyMatchLabelKeysAndMismatchLabelKeys`.
 pub(crate) fn merge_match_label_keys(pod: &mut Value) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let labels = pod["metadata"]["labels"].clone();
     let Some(spec) = pod.get_mut("spec") else { return };
     let items = |list: Option<&mut Value>, change: &mut dyn FnMut(&mut Value)| {
@@ -52,8 +52,8 @@ pub(crate) fn merge_match_label_keys(pod: &mut Value) {
     items(spec.get_mut("topologySpreadConstraints"), &mut |it| merge_label_keys(it, &labels));
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(affinity) = spec.get_mut("affinity").and_then(|it| it.get_mut(kind)) else { continue };
-        items(affinity.get_mut(REQUIRED), &mut |it| merge_label_keys(it, &labels));
-        items(affinity.get_mut(PREFERRED), &mut |it| {
+        items(affinity.get_mut(REQUIRED_AFFINITY), &mut |it| merge_label_keys(it, &labels));
+        items(affinity.get_mut(PREFERRED_AFFINITY), &mut |it| {
             if let Some(term) = it.get_mut("podAffinityTerm") {
                 merge_label_keys(term, &labels);
             }

@@ -77,25 +77,25 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
 }
 
 pub(super) fn check_affinity(affinity: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    const REQUIRED_AFFINITY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED_AFFINITY: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));
-    if !node[REQUIRED].is_null() {
-        check_node_selector(&node[REQUIRED], &node_at.field(REQUIRED), out);
+    if !node[REQUIRED_AFFINITY].is_null() {
+        check_node_selector(&node[REQUIRED_AFFINITY], &node_at.field(REQUIRED_AFFINITY), out);
     }
-    for (index, term) in list_at(node, PREFERRED).iter().enumerate() {
-        let at = node_at.field(PREFERRED);
+    for (index, term) in list_at(node, PREFERRED_AFFINITY).iter().enumerate() {
+        let at = node_at.field(PREFERRED_AFFINITY);
         let at = at.index(index);
         check_weight(term, &at, out);
         check_node_selector_term(&term["preference"], false, &at.field("preference"), out);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
-        for (index, term) in list_at(pod, REQUIRED).iter().enumerate() {
-            check_pod_affinity_term(term, &at.field(REQUIRED).index(index), out);
+        for (index, term) in list_at(pod, REQUIRED_AFFINITY).iter().enumerate() {
+            check_pod_affinity_term(term, &at.field(REQUIRED_AFFINITY).index(index), out);
         }
-        for (index, term) in list_at(pod, PREFERRED).iter().enumerate() {
-            let at = at.field(PREFERRED);
+        for (index, term) in list_at(pod, PREFERRED_AFFINITY).iter().enumerate() {
+            let at = at.field(PREFERRED_AFFINITY);
             let at = at.index(index);
             check_weight(term, &at, out);
             check_pod_affinity_term(&term["podAffinityTerm"], &at.field("podAffinityTerm"), out);
@@ -221,7 +221,7 @@ fn check_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
-    const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
+    const UNSATISFIABLE_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     for (index, it) in constraints.iter().enumerate() {
         let at = at.index(index);
         let (key, action) = (str_at(it, "topologyKey"), str_at(it, "whenUnsatisfiable"));
@@ -229,8 +229,8 @@ pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: 
         if key.is_empty() {
             out.required(&at.field("topologyKey"), "can not be empty");
         }
-        if !ACTIONS.contains(&action) {
-            out.unsupported(&at.field("whenUnsatisfiable"), action, ACTIONS);
+        if !UNSATISFIABLE_ACTIONS.contains(&action) {
+            out.unsupported(&at.field("whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS);
         }
         let is_same = |other: &Value| {
             str_at(other, "topologyKey") == key && str_at(other, "whenUnsatisfiable") == action

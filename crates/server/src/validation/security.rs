@@ -73,13 +73,13 @@ pub(super) fn check_os(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     match str_at(os, "name") {
         "" => out.required(&at.field("os").field("name"), ""),
         "linux" => {
-            const MESSAGE: &str = "windows options cannot be set for a linux pod";
+            const FORBIDDEN_MESSAGE: &str = "windows options cannot be set for a linux pod";
             if has_field(&json["securityContext"], "windowsOptions") {
-                out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
+                out.forbidden(&at.field("securityContext").field("windowsOptions"), FORBIDDEN_MESSAGE);
             }
             spec.for_each_container(at, |container, at| {
                 if has_field(&container["securityContext"], "windowsOptions") {
-                    out.forbidden(&at.field("securityContext").field("windowsOptions"), MESSAGE);
+                    out.forbidden(&at.field("securityContext").field("windowsOptions"), FORBIDDEN_MESSAGE);
                 }
             });
         }
@@ -89,7 +89,7 @@ pub(super) fn check_os(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
 }
 
 fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
-    const MESSAGE: &str = "cannot be set for a windows pod";
+    const FORBIDDEN_MESSAGE: &str = "cannot be set for a windows pod";
     // The flag is true for a field of the pod spec, false for one of its security context.
     const FORBIDDEN_IN_POD: &[(&str, bool)] = &[
         ("appArmorProfile", false),
@@ -125,14 +125,17 @@ fn check_windows_pod(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErr
         let value = if *is_spec_field { &spec.json[name] } else { &spec.json["securityContext"][name] };
         let is_given = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
         if is_given {
-            out.forbidden(&if *is_spec_field { at.field(name) } else { context_at.field(name) }, MESSAGE);
+            out.forbidden(
+                &if *is_spec_field { at.field(name) } else { context_at.field(name) },
+                FORBIDDEN_MESSAGE,
+            );
         }
     }
     spec.for_each_container(at, |container, at| {
         for name in
             FORBIDDEN_IN_CONTAINER.iter().filter(|name| has_field(&container["securityContext"], name))
         {
-            out.forbidden(&at.field("securityContext").field(name), MESSAGE);
+            out.forbidden(&at.field("securityContext").field(name), FORBIDDEN_MESSAGE);
         }
     });
 }
@@ -170,18 +173,18 @@ pub(super) fn check_host_process(spec: &ValidatedPodSpec, at: &ErrorPath, out: &
 }
 
 pub(super) fn check_host_users(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
-    const MESSAGE: &str = "when `hostUsers` is false";
+    const FORBIDDEN_MESSAGE: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
     }
     for (name, field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if spec.json[name] == true {
-            out.forbidden(&at.field(field), MESSAGE);
+            out.forbidden(&at.field(field), FORBIDDEN_MESSAGE);
         }
     }
     spec.for_each_container(at, |container, at| {
         if is_set(&container["volumeDevices"]) {
-            out.forbidden(&at.field("volumeDevices"), MESSAGE);
+            out.forbidden(&at.field("volumeDevices"), FORBIDDEN_MESSAGE);
         }
     });
 }
@@ -195,14 +198,16 @@ fn check_id(id: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+    const SECCOMP_PROFILE_TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     if profile.is_null() {
         return;
     }
     let kind = str_at(profile, "type");
     match kind {
         "" => out.required(&at.field("type"), "type is required when seccompProfile is set"),
-        other if !TYPES.contains(&other) => out.unsupported(&at.field("type"), other, TYPES),
+        other if !SECCOMP_PROFILE_TYPES.contains(&other) => {
+            out.unsupported(&at.field("type"), other, SECCOMP_PROFILE_TYPES)
+        }
         _ => {}
     }
     let path_at = at.field("localhostProfile");
@@ -324,7 +329,7 @@ fn windows_user_name_errors(name: &str) -> Vec<&'static str> {
 }
 
 fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
-    const REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    const SYSCTL_NAME_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
         let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
         let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-' || it == b'_';
@@ -336,7 +341,11 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
         if name.is_empty() {
             out.required(&at, "");
         } else if 253 < name.len() || !name.split(['.', '/']).all(is_part) {
-            out.invalid(&at, name, &format!("must have at most 253 characters and match regex {REGEX}"));
+            out.invalid(
+                &at,
+                name,
+                &format!("must have at most 253 characters and match regex {SYSCTL_NAME_REGEX}"),
+            );
         } else if sysctls[..index].iter().any(|it| str_at(it, "name") == name) {
             out.duplicate(&at, name);
         }
@@ -354,7 +363,7 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
 
 /// Formats a container's security context like the Go struct: all fields by their Go names.
 fn security_context_in_go(context: &Value) -> BadValue<'static> {
-    const FIELDS: &[(&str, &str)] = &[
+    const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),
         ("SELinuxOptions", "seLinuxOptions"),
@@ -368,7 +377,7 @@ fn security_context_in_go(context: &Value) -> BadValue<'static> {
         ("SeccompProfile", "seccompProfile"),
         ("AppArmorProfile", "appArmorProfile"),
     ];
-    let go_fields: Vec<_> = FIELDS
+    let go_fields: Vec<_> = SECURITY_CONTEXT_FIELDS
         .iter()
         .map(|(go, json)| match (*go, &context[json]) {
             ("Capabilities", it @ Value::Object(_)) => {

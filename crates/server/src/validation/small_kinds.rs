@@ -104,13 +104,13 @@ fn check_docker_config(data: &Value, key: &str, at: &ErrorPath, out: &mut FieldE
 
 /// Checks that an object with `immutable: true` stays immutable, and its data unchanged.
 fn check_immutable_data(write: &ValidatedWrite, fields: &[&str], out: &mut FieldErrors) {
-    const MESSAGE: &str = "field is immutable when `immutable` is set";
+    const IMMUTABLE_DATA_MESSAGE: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
     if write.new["immutable"] != true {
-        out.forbidden(&ErrorPath::new("immutable"), MESSAGE);
+        out.forbidden(&ErrorPath::new("immutable"), IMMUTABLE_DATA_MESSAGE);
     }
     for field in fields.iter().filter(|field| write.new[**field] != old[**field]) {
-        out.forbidden(&ErrorPath::new(field), MESSAGE);
+        out.forbidden(&ErrorPath::new(field), IMMUTABLE_DATA_MESSAGE);
     }
 }
 

@@ -236,15 +236,15 @@ fn check_flocker(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 fn check_quobyte(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    const REGISTRY_FORMAT_MESSAGE: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = str_at(source, "registry");
     if registry.is_empty() {
-        out.required(&at.field("registry"), PAIRS);
+        out.required(&at.field("registry"), REGISTRY_FORMAT_MESSAGE);
     } else if 65 <= str_at(source, "tenant").len() {
         out.required(&at.field("tenant"), "must be a UUID and may not exceed a length of 64 characters");
     } else {
         for _ in registry.split(',').filter(|it| !it.contains(':')) {
-            out.invalid(&at.field("registry"), registry, PAIRS);
+            out.invalid(&at.field("registry"), registry, REGISTRY_FORMAT_MESSAGE);
         }
     }
     check_required(source, &["volume"], at, out);
@@ -472,14 +472,14 @@ fn check_ephemeral(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 fn check_volume_claim(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = list_at(spec, "accessModes");
     if modes.is_empty() {
         out.required(&at.field("accessModes"), "at least 1 access mode is required");
     }
     labels::check_selector(&spec["selector"], &at.field("selector"), out);
     for mode in modes {
-        super::check_choice(mode, MODES, &at.field("accessModes"), out);
+        super::check_choice(mode, ACCESS_MODES, &at.field("accessModes"), out);
     }
     if 1 < modes.len() && modes.iter().any(|it| it == "ReadWriteOncePod") {
         out.forbidden(&at.field("accessModes"), "may not use ReadWriteOncePod with other access modes");

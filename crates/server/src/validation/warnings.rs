@@ -248,7 +248,7 @@ fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) 
     }
 }
 
-const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
+const NULL_SELECTOR_MESSAGE: &str = "a null labelSelector results in matching no pod";
 
 fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     for (index, it) in list_at(spec, "topologySpreadConstraints").iter().enumerate() {
@@ -259,7 +259,7 @@ fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<Stri
             out.push(format!("{}: {key} is {why}", at.field("topologyKey")));
         }
         if it["labelSelector"].is_null() {
-            out.push(format!("{}: {NULL_SELECTOR}", at.field("labelSelector")));
+            out.push(format!("{}: {NULL_SELECTOR_MESSAGE}", at.field("labelSelector")));
         }
     }
 }
@@ -270,7 +270,7 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
         for (index, it) in list_at(pod, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
             if it["labelSelector"].is_null() {
                 let at = at.field("requiredDuringSchedulingIgnoredDuringExecution");
-                out.push(format!("{}: {NULL_SELECTOR}", at.index(index).field("labelSelector")));
+                out.push(format!("{}: {NULL_SELECTOR_MESSAGE}", at.index(index).field("labelSelector")));
             }
         }
         for (index, it) in list_at(pod, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate()
@@ -278,7 +278,7 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
             if it["podAffinityTerm"]["labelSelector"].is_null() {
                 let at = at.field("preferredDuringSchedulingIgnoredDuringExecution");
                 out.push(format!(
-                    "{}: {NULL_SELECTOR}",
+                    "{}: {NULL_SELECTOR_MESSAGE}",
                     at.index(index).field("podAffinityTerm.labelSelector")
                 ));
             }
@@ -287,7 +287,7 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
 }
 
 fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<String>) {
-    const NON_FUNCTIONAL: &[(&str, &str)] = &[
+    const NON_FUNCTIONAL_ANNOTATIONS: &[(&str, &str)] = &[
         (
             "scheduler.alpha.kubernetes.io/critical-pod",
             "non-functional in v1.16+; use the \"priorityClassName\" field instead",
@@ -301,7 +301,7 @@ fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<St
             "non-functional in v1.11+; use the \"sysctls\" field instead",
         ),
     ];
-    for (key, why) in NON_FUNCTIONAL.iter().filter(|(key, _)| !annotations[*key].is_null()) {
+    for (key, why) in NON_FUNCTIONAL_ANNOTATIONS.iter().filter(|(key, _)| !annotations[*key].is_null()) {
         out.push(format!("{}: {why}", at.key(key)));
     }
 }
@@ -349,7 +349,7 @@ fn add_app_armor_warnings(
 }
 
 fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
-    const DEPRECATED: &[(&str, &str, &str)] = &[
+    const DEPRECATED_VOLUMES: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
         ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
         ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -362,7 +362,7 @@ fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
     ];
     let volumes = list_at(spec, "volumes");
     for (index, volume) in volumes.iter().enumerate() {
-        for (_, name, why) in DEPRECATED.iter().filter(|(field, ..)| !volume[*field].is_null()) {
+        for (_, name, why) in DEPRECATED_VOLUMES.iter().filter(|(field, ..)| !volume[*field].is_null()) {
             out.push(format!("{}: {why}", at.field("volumes").index(index).field(name)));
         }
     }

@@ -8,15 +8,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    CommitConflict, CommitWrite, Compaction, Draft, Expect, KeyChange, LogRow, MemoryLog, OnRow,
-    SelectorIndex, StoreLimits, StoredObject, Window, WriteClass,
+    CommitConflict, CommitWrite, Compaction, Draft, HistoryWindow, KeyChange, LogRow, MemoryLog, OnRow,
+    Precondition, SelectorIndex, StoreLimits, StoredObject, WriteClass,
 };
 
 type Outcome = Result<Arc<CommitEvent>, CommitError>;
 
-const WIDE: Window = Window { events_max: usize::MAX, bytes_max: usize::MAX };
+const WIDE: HistoryWindow = HistoryWindow { events_max: usize::MAX, bytes_max: usize::MAX };
 
-fn options(window: Window) -> DbOptions {
+fn options(window: HistoryWindow) -> DbOptions {
     DbOptions {
         window,
         limits: StoreLimits::UNLIMITED,
@@ -26,7 +26,7 @@ fn options(window: Window) -> DbOptions {
     }
 }
 
-fn put(key: &str, expect: Expect) -> Commit {
+fn put(key: &str, expect: Precondition) -> Commit {
     let index = SelectorIndex::new([("key", key)], []);
     Commit {
         key: key.into(),
@@ -37,7 +37,7 @@ fn put(key: &str, expect: Expect) -> Commit {
     }
 }
 
-fn delete(key: &str, expect: Expect) -> Commit {
+fn delete(key: &str, expect: Precondition) -> Commit {
     Commit { key: key.into(), expect, within: None, class: WriteClass::default(), write: CommitWrite::Delete }
 }
 
@@ -179,17 +179,17 @@ fn commits_of_one_batch_see_each_other() {
     let disk = Disk::new(None);
     let db = Db::open(disk.clone(), options(WIDE)).unwrap();
     let (came, go) = disk.gate();
-    let first = commit_all(&db, vec![put("a", Expect::Absent)]);
+    let first = commit_all(&db, vec![put("a", Precondition::Absent)]);
     came.recv().unwrap();
     let outcomes = commit_all(
         &db,
         vec![
-            put("a", Expect::At(2)),
-            put("a", Expect::At(2)),
-            delete("a", Expect::At(3)),
-            put("a", Expect::At(3)),
-            put("a", Expect::Absent),
-            delete("b", Expect::Any),
+            put("a", Precondition::At(2)),
+            put("a", Precondition::At(2)),
+            delete("a", Precondition::At(3)),
+            put("a", Precondition::At(3)),
+            put("a", Precondition::Absent),
+            delete("b", Precondition::Any),
         ],
     );
     go.send(()).unwrap();
@@ -226,13 +226,13 @@ fn commits_of_one_batch_see_each_other() {
 #[test]
 fn a_commit_within_another_key_needs_its_revision() {
     let db = Db::open(Disk::new(None), options(WIDE)).unwrap();
-    let within = |at| Commit { within: Some(("n".into(), at)), ..put("n/a", Expect::Absent) };
+    let within = |at| Commit { within: Some(("n".into(), at)), ..put("n/a", Precondition::Absent) };
     assert_eq!(commit(&db, within(2)), Err(CommitConflict::Missing.into()));
-    commit(&db, put("n", Expect::Absent)).unwrap();
-    commit(&db, put("n", Expect::At(2))).unwrap();
+    commit(&db, put("n", Precondition::Absent)).unwrap();
+    commit(&db, put("n", Precondition::At(2))).unwrap();
     assert_eq!(commit(&db, within(2)), Err(CommitConflict::Modified { at: 3 }.into()));
     // The same in one batch: a deleted key is missing for later commits.
-    let outcomes = commit_all(&db, vec![delete("n", Expect::Any), within(3)]);
+    let outcomes = commit_all(&db, vec![delete("n", Precondition::Any), within(3)]);
     assert!(outcomes.recv().unwrap().is_ok());
     assert_eq!(outcomes.recv().unwrap().map(drop), Err(CommitConflict::Missing.into()));
     assert_eq!(db.read().get("n/a"), None);
@@ -245,7 +245,7 @@ fn no_commit_is_visible_before_it_is_durable() {
     let on_commit = Box::new(move |batch: &[Arc<CommitEvent>]| told.send(batch.len()).unwrap());
     let db = Db::open(disk.clone(), DbOptions { on_commit, ..options(WIDE) }).unwrap();
     let (came, go) = disk.gate();
-    let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
+    let outcome = commit_all(&db, vec![put("a", Precondition::Any)]);
     came.recv().unwrap();
     assert_eq!(everything(&db.read(), 1), (1, vec![], vec![]));
     assert!(events.try_recv().is_err() && outcome.try_recv().is_err());
@@ -261,12 +261,12 @@ fn the_state_of_a_single_server_is_always_fresh() {
     let disk = Disk::new(None);
     let db = Db::open(disk.clone(), options(WIDE)).unwrap();
     let (began, go) = disk.gate();
-    let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
+    let outcome = commit_all(&db, vec![put("a", Precondition::Any)]);
     began.recv().unwrap();
     // Even during a write: its commit is not acknowledged yet.
-    let (told, fresh) = mpsc::channel();
-    db.fresh(move |it| told.send(it).unwrap());
-    assert_eq!(fresh.try_recv(), Ok(Ok(())));
+    let (told, read_barrier) = mpsc::channel();
+    db.read_barrier(move |it| told.send(it).unwrap());
+    assert_eq!(read_barrier.try_recv(), Ok(Ok(())));
     go.send(()).unwrap();
     outcome.recv().unwrap().unwrap();
 }
@@ -276,24 +276,24 @@ fn a_full_queue_refuses_and_queued_commits_are_written() {
     let disk = Disk::new(None);
     let db = Db::open(disk.clone(), DbOptions { queue_max: 1, ..options(WIDE) }).unwrap();
     let (came, go) = disk.gate();
-    let first = commit_all(&db, vec![put("a", Expect::Any)]);
+    let first = commit_all(&db, vec![put("a", Precondition::Any)]);
     came.recv().unwrap();
-    let second = commit_all(&db, vec![put("b", Expect::Any)]);
-    assert_eq!(commit(&db, put("c", Expect::Any)), Err(CommitError::QueueFull));
+    let second = commit_all(&db, vec![put("b", Precondition::Any)]);
+    assert_eq!(commit(&db, put("c", Precondition::Any)), Err(CommitError::QueueFull));
     go.send(()).unwrap();
     assert_eq!(first.recv().unwrap().unwrap().revision, 2);
     assert_eq!(second.recv().unwrap().unwrap().revision, 3);
 }
 
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
+fn a_full_disk_refuses_writes_until_space_is_free() {
     let db = Db::open(Disk::new(Some((2, Fault::Full))), options(WIDE)).unwrap();
-    commit(&db, put("a", Expect::Absent)).unwrap();
+    commit(&db, put("a", Precondition::Absent)).unwrap();
     let before = everything(&db.read(), 1);
-    assert_eq!(commit(&db, put("b", Expect::Absent)), Err(CommitError::DiskFull));
+    assert_eq!(commit(&db, put("b", Precondition::Absent)), Err(CommitError::DiskFull));
     assert_eq!(everything(&db.read(), 1), before);
     // A refused commit uses no revision.
-    assert_eq!(commit(&db, put("b", Expect::Absent)).unwrap().revision, 3);
+    assert_eq!(commit(&db, put("b", Precondition::Absent)).unwrap().revision, 3);
 }
 
 #[test]
@@ -302,9 +302,9 @@ fn a_failed_write_stops_the_store() {
     let on_failure = Box::new(move |error: &LogError| told.send(error.to_string()).unwrap());
     let db = Db::open(Disk::new(Some((1, Fault::Kept))), DbOptions { on_failure, ..options(WIDE) }).unwrap();
     let refused = Err(CommitError::Failed { why: "disk: no sync".into() });
-    assert_eq!(commit(&db, put("a", Expect::Absent)), refused);
+    assert_eq!(commit(&db, put("a", Precondition::Absent)), refused);
     assert_eq!(failure.recv().unwrap(), "disk: no sync");
-    assert_eq!(commit(&db, put("a", Expect::Absent)), refused);
+    assert_eq!(commit(&db, put("a", Precondition::Absent)), refused);
     // Whether it is durable is unknown, so it is not published.
     assert_eq!(everything(&db.read(), 1), (1, vec![], vec![]));
     db.close();
@@ -313,21 +313,24 @@ fn a_failed_write_stops_the_store() {
 #[test]
 fn closing_writes_queued_commits_and_refuses_later_ones() {
     let db = Db::open(MemoryLog, options(WIDE)).unwrap();
-    let outcomes = commit_all(&db, (0..50).map(|it| put(&format!("k{it}"), Expect::Any)).collect());
+    let outcomes = commit_all(&db, (0..50).map(|it| put(&format!("k{it}"), Precondition::Any)).collect());
     db.close();
     assert_eq!(outcomes.iter().filter(Result::is_ok).count(), 50);
-    assert_eq!(commit(&db, put("a", Expect::Any)), Err(CommitError::Failed { why: "it was closed".into() }));
+    assert_eq!(
+        commit(&db, put("a", Precondition::Any)),
+        Err(CommitError::Failed { why: "it was closed".into() })
+    );
 }
 
 #[test]
 fn a_panic_of_the_writer_ends_every_wait() {
     let on_commit = Box::new(|_: &[_]| panic!("on purpose"));
     let db = Db::open(MemoryLog, DbOptions { on_commit, ..options(WIDE) }).unwrap();
-    let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
+    let outcome = commit_all(&db, vec![put("a", Precondition::Any)]);
     assert!(outcome.recv().is_err());
     db.close();
     let why = "the writer thread failed: it panicked".into();
-    assert_eq!(commit(&db, put("a", Expect::Any)), Err(CommitError::Failed { why }));
+    assert_eq!(commit(&db, put("a", Precondition::Any)), Err(CommitError::Failed { why }));
 }
 
 #[test]
@@ -339,7 +342,7 @@ fn records_expire_in_order_and_an_update_renews_them() {
             &db,
             Commit {
                 key: key.into(),
-                expect: Expect::Any,
+                expect: Precondition::Any,
                 within: None,
                 class: WriteClass::default(),
                 write,
@@ -347,7 +350,8 @@ fn records_expire_in_order_and_an_update_renews_them() {
         )
         .unwrap();
     };
-    let expired = |now_s| db.read().expired(now_s).map(|it| it.key.to_string()).collect::<Vec<_>>().join(" ");
+    let expired =
+        |now_s| db.read().expired_objects(now_s).map(|it| it.key.to_string()).collect::<Vec<_>>().join(" ");
     with("late", Some(30));
     with("soon", Some(10));
     with("never", None);
@@ -356,7 +360,7 @@ fn records_expire_in_order_and_an_update_renews_them() {
     with("kept", Some(10));
     with("kept", None);
     assert_eq!([9, 10, 29, 30].map(expired), ["", "soon", "soon renewed", "soon renewed late"]);
-    commit(&db, delete("soon", Expect::Any)).unwrap();
+    commit(&db, delete("soon", Precondition::Any)).unwrap();
     assert_eq!(expired(30), "renewed late");
 }
 
@@ -383,7 +387,7 @@ proptest! {
         events_max in 0..30_usize,
         bytes_max in prop_oneof![Just(usize::MAX), 400..4000_usize],
     ) {
-        let window = Window { events_max, bytes_max };
+        let window = HistoryWindow { events_max, bytes_max };
         let disk = Disk::new(fault);
         let mut db = Db::open(disk.clone(), options(window)).unwrap();
         // The model has every commit.
@@ -398,7 +402,7 @@ proptest! {
             }
             let commits = batch.iter().map(|it| {
                 let key = format!("k{}/x", it.key);
-                if it.is_put { put(&key, Expect::Any) } else { delete(&key, Expect::Any) }
+                if it.is_put { put(&key, Precondition::Any) } else { delete(&key, Precondition::Any) }
             });
             let outcomes = commit_all(&db, commits.collect());
             let told: Vec<Outcome> = outcomes.iter().collect();
@@ -485,26 +489,27 @@ fn on_a_full_disk_deletes_work_and_only_they_use_the_reserve() {
     let disk = Small(Arc::new(Mutex::new((3, 4))));
     let db = Db::open(disk.clone(), options(WIDE)).unwrap();
     for key in ["k/a", "k/b", "k/c"] {
-        commit(&db, put(key, Expect::Absent)).unwrap();
+        commit(&db, put(key, Precondition::Absent)).unwrap();
     }
-    assert_eq!(commit(&db, put("k/d", Expect::Absent)).unwrap_err(), CommitError::DiskFull);
-    let marked = Commit { class: WriteClass::Deletion, ..put("k/b", Expect::Any) };
-    let outcomes = commit_all(&db, vec![put("k/d", Expect::Absent), delete("k/a", Expect::Any), marked]);
+    assert_eq!(commit(&db, put("k/d", Precondition::Absent)).unwrap_err(), CommitError::DiskFull);
+    let marked = Commit { class: WriteClass::Deletion, ..put("k/b", Precondition::Any) };
+    let outcomes =
+        commit_all(&db, vec![put("k/d", Precondition::Absent), delete("k/a", Precondition::Any), marked]);
     let said: Vec<_> = outcomes.iter().take(3).map(|it| it.map(|it| it.revision)).collect();
     // In one batch or in several.
     assert_eq!(said, [Err(CommitError::DiskFull), Ok(5), Ok(6)]);
     assert_eq!(db.read().get("k/b").unwrap().index.label("key"), Some("k/b"), "labels survive a retry");
     assert_eq!(
-        commit(&db, put("k/d", Expect::Absent)).unwrap_err(),
+        commit(&db, put("k/d", Precondition::Absent)).unwrap_err(),
         CommitError::DiskFull,
         "not in the reserve"
     );
-    commit(&db, delete("k/b", Expect::Any)).unwrap();
-    commit(&db, delete("k/c", Expect::Any)).unwrap();
+    commit(&db, delete("k/b", Precondition::Any)).unwrap();
+    commit(&db, delete("k/c", Precondition::Any)).unwrap();
     assert_eq!(*disk.0.lock().unwrap(), (0, 0));
     // When there is room again, writes succeed.
     *disk.0.lock().unwrap() = (10, 4);
-    commit(&db, put("k/d", Expect::Absent)).unwrap();
+    commit(&db, put("k/d", Precondition::Absent)).unwrap();
 }
 
 #[test]
@@ -512,7 +517,7 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     let of = |key: &str, bytes: usize, class: WriteClass| {
         let write =
             CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-        Commit { key: key.into(), expect: Expect::Any, within: None, class, write }
+        Commit { key: key.into(), expect: Precondition::Any, within: None, class, write }
     };
     let limits = StoreLimits::with_total(1000);
     let db = Db::open(MemoryLog, DbOptions { limits, ..options(WIDE) }).unwrap();
@@ -535,7 +540,7 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     commit(&db, of("maps/b/1", 460, WriteClass::Deletion)).unwrap();
     over(commit(&db, of("maps/b/1", 461, WriteClass::Ordinary)));
     commit(&db, of("maps/b/1", 10, WriteClass::Ordinary)).unwrap();
-    commit(&db, delete("maps/a/1", Expect::Any)).unwrap();
+    commit(&db, delete("maps/a/1", Precondition::Any)).unwrap();
     // Two commits of one batch count together.
     let both = commit_all(
         &db,
@@ -556,9 +561,9 @@ proptest! {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
                 let write = CommitWrite::Put { index: SelectorIndex::default(), expires_s: None, draft: bytes_of(bytes) };
-                Commit { key, expect: Expect::Any, within: None, class: WriteClass::Ordinary, write }
+                Commit { key, expect: Precondition::Any, within: None, class: WriteClass::Ordinary, write }
             } else {
-                delete(&key, Expect::Any)
+                delete(&key, Precondition::Any)
             });
         }
         let count = commits.len();

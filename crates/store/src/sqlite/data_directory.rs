@@ -18,7 +18,7 @@ use crate::{LogError, Revision, Store};
 
 /// The data directory of a database, with the options for opening it.
 #[derive(Debug, Clone)]
-pub struct Directory {
+pub struct DataDirectory {
     /// Path of the cluster marker.
     pub marker: PathBuf,
     /// Whether other files show that the directory already had a cluster.
@@ -79,7 +79,7 @@ impl Sqlite {
     /// cluster or behind its marker is rejected, and nothing is changed. A database without a marker is adopted.
     pub fn open_in_directory(
         path: &Path,
-        directory: &Directory,
+        directory: &DataDirectory,
         keys: Option<&EncryptionKeys>,
     ) -> Result<OpenedLog, LogError> {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
@@ -107,7 +107,7 @@ impl Sqlite {
         Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
     }
 
-    pub(super) fn open_checked(path: &Path, directory: &Directory) -> Result<(Self, bool), LogError> {
+    pub(super) fn open_checked(path: &Path, directory: &DataDirectory) -> Result<(Self, bool), LogError> {
         let marker = MarkerContent::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
             _ => log_error_from_io(&directory.marker, &error),
@@ -221,7 +221,7 @@ impl Sqlite {
     }
 
     /// The guard of the data directory, if the database was opened in one.
-    pub fn guard(&self) -> Option<DataFileGuard> {
+    pub fn file_guard(&self) -> Option<DataFileGuard> {
         self.guard.clone()
     }
 
@@ -246,8 +246,8 @@ fn is_disk_full(path: &Path) -> bool {
 }
 
 /// Prepares a new cluster: moves an unusable database aside, and fails if the existing one can be used.
-fn move_unusable_aside(path: &Path, directory: &Directory) -> Result<(), LogError> {
-    let asked = Directory { new_cluster: false, ..directory.clone() };
+fn move_unusable_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
+    let asked = DataDirectory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {
         log.keep_wal_on_close()?;
         let revision = local_backend::verify_log(&mut log)?;

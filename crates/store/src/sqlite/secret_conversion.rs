@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::params;
 
-use super::data_directory::Directory;
+use super::data_directory::DataDirectory;
 use super::encryption::{self, EncryptionKeys};
 use super::{
     SecretEncryption, Sqlite, StoredRow, create_empty_database, damaged_error, log_error_from_io,
@@ -21,7 +21,7 @@ use crate::{Log as _, LogError};
 /// the number of Secret rows.
 pub fn convert_secrets(
     path: &Path,
-    directory: &Directory,
+    directory: &DataDirectory,
     read: Option<&EncryptionKeys>,
     write: Option<&EncryptionKeys>,
 ) -> Result<usize, LogError> {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Commit, CommitError, CommitWrite, Db, DbOptions, Draft, Expect, StoreLimits, StoredObject, Window,
-    WriteClass,
+    Commit, CommitError, CommitWrite, Db, DbOptions, Draft, HistoryWindow, Precondition, StoreLimits,
+    StoredObject, WriteClass,
 };
 
 /// A directory for one test, removed when the test has passed.
@@ -39,7 +39,7 @@ impl Drop for Folder {
 }
 
 fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
-    let window = Window { events_max, bytes_max: usize::MAX };
+    let window = HistoryWindow { events_max, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     Db::open(
         Sqlite::open(path)?,
@@ -52,7 +52,7 @@ fn put(key: &str, value: String) -> Commit {
     let tail = format!(r#""}},"value":{value:?}}}"#).into_bytes();
     let draft = Draft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
     let write = CommitWrite::Put { index, expires_s: Some(value_len(key)), draft };
-    Commit { key: key.into(), expect: Expect::Any, within: None, class: WriteClass::default(), write }
+    Commit { key: key.into(), expect: Precondition::Any, within: None, class: WriteClass::default(), write }
 }
 
 fn value_len(key: &str) -> u64 {
@@ -62,7 +62,7 @@ fn value_len(key: &str) -> u64 {
 fn delete(key: &str) -> Commit {
     Commit {
         key: key.into(),
-        expect: Expect::Any,
+        expect: Precondition::Any,
         within: None,
         class: WriteClass::default(),
         write: CommitWrite::Delete,
@@ -229,7 +229,7 @@ fn the_write_ahead_log_is_checkpointed_and_reused() {
 fn open_small(path: &Path, pages: i64) -> Db {
     let log = Sqlite::open(path).unwrap();
     log.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
-    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     Db::open(
         log,
@@ -443,12 +443,12 @@ fn clients_of_a_restored_store_must_list_again() {
     assert_eq!(open(&folder.file("a"), 1000).unwrap().read().revision(), again);
 }
 
-fn directory(folder: &Folder) -> Directory {
-    Directory { marker: folder.file("cluster"), had_cluster: false, new_cluster: false }
+fn directory(folder: &Folder) -> DataDirectory {
+    DataDirectory { marker: folder.file("cluster"), had_cluster: false, new_cluster: false }
 }
 
-fn open_in(folder: &Folder, directory: &Directory) -> Result<Db, LogError> {
-    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+fn open_in(folder: &Folder, directory: &DataDirectory) -> Result<Db, LogError> {
+    let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     let OpenedLog { log, .. } = Sqlite::open_in_directory(&folder.file("a"), directory, None)?;
     Db::open(
@@ -508,7 +508,7 @@ fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
         assert!(before == files(), "{expected}: a file has changed");
 
         // On request a new cluster is created, and the old files are kept.
-        let asked = Directory { new_cluster: true, ..directory(&folder) };
+        let asked = DataDirectory { new_cluster: true, ..directory(&folder) };
         let db = open_in(&folder, &asked).unwrap();
         assert_eq!(db.read().list("").count(), 0);
         commit(&db, vec![put("k/new", String::new())]);
@@ -576,7 +576,7 @@ fn loss_of_the_last_commit_is_detected() {
 #[test]
 fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
     let folder = Folder::new();
-    let had_cluster = Directory { had_cluster: true, ..directory(&folder) };
+    let had_cluster = DataDirectory { had_cluster: true, ..directory(&folder) };
     let error = open_in(&folder, &had_cluster).expect_err("it had a cluster");
     assert!(matches!(error, LogError::Lost { .. }), "{error}");
     // As an earlier version created it.
@@ -615,8 +615,8 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
     for is_replaced in [false, true] {
         let folder = Folder::new();
         let log = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap().log;
-        let guard = log.guard().unwrap();
-        let window = Window { events_max: 10, bytes_max: usize::MAX };
+        let guard = log.file_guard().unwrap();
+        let window = HistoryWindow { events_max: 10, bytes_max: usize::MAX };
         let (said, failed) = mpsc::channel();
         let on_failure = Box::new(move |error: &LogError| said.send(error.clone()).unwrap());
         let db = Db::open(
@@ -647,7 +647,7 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
 /// Creates a database with Secrets in various states, and returns its content.
 fn with_secrets(folder: &Folder, keys: Option<&EncryptionKeys>) -> Everything {
     let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys).unwrap().log;
-    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     let options =
         DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure };
@@ -678,7 +678,7 @@ fn is_found(folder: &Folder, text: &str, but: &str) -> bool {
 
 fn read_all(folder: &Folder, keys: Option<&EncryptionKeys>) -> Result<Everything, LogError> {
     let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys)?.log;
-    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     let db = Db::open(
         log,

@@ -70,11 +70,11 @@ fn check(store: &Store, golden: &Golden) {
 #[test]
 fn each_commit_takes_the_next_revision() {
     let mut store = Store::new(100);
-    store.put("pods/a/x", Expect::Absent, &object("x")).unwrap();
-    store.put("nodes//n1", Expect::Any, &object("n1")).unwrap();
-    store.put("pods/a/x", Expect::At(2), &object("x")).unwrap();
-    let event = store.delete("nodes//n1", Expect::At(3)).unwrap();
-    store.put("pods/b/y", Expect::Any, &object("y")).unwrap();
+    store.put("pods/a/x", Precondition::Absent, &object("x")).unwrap();
+    store.put("nodes//n1", Precondition::Any, &object("n1")).unwrap();
+    store.put("pods/a/x", Precondition::At(2), &object("x")).unwrap();
+    let event = store.delete("nodes//n1", Precondition::At(3)).unwrap();
+    store.put("pods/b/y", Precondition::Any, &object("y")).unwrap();
     assert_eq!(show_event(&event), "  5 delete nodes//n1 = n1@5, was n1@3\n");
     check(
         &store,
@@ -94,18 +94,18 @@ fn each_commit_takes_the_next_revision() {
 #[test]
 fn a_failed_precondition_changes_nothing() {
     let mut store = Store::new(100);
-    store.put("a", Expect::Absent, &object("a")).unwrap();
-    store.put("a", Expect::Any, &object("a")).unwrap();
+    store.put("a", Precondition::Absent, &object("a")).unwrap();
+    store.put("a", Precondition::Any, &object("a")).unwrap();
     let before = show(&store);
 
     let never = &object("never");
     let refused = [
-        store.put("a", Expect::Absent, never).unwrap_err(),
-        store.put("a", Expect::At(2), never).unwrap_err(),
-        store.put("b", Expect::At(2), never).unwrap_err(),
-        store.delete("a", Expect::At(2)).unwrap_err(),
-        store.delete("a", Expect::Absent).unwrap_err(),
-        store.delete("b", Expect::Any).unwrap_err(),
+        store.put("a", Precondition::Absent, never).unwrap_err(),
+        store.put("a", Precondition::At(2), never).unwrap_err(),
+        store.put("b", Precondition::At(2), never).unwrap_err(),
+        store.delete("a", Precondition::At(2)).unwrap_err(),
+        store.delete("a", Precondition::Absent).unwrap_err(),
+        store.delete("b", Precondition::Any).unwrap_err(),
     ];
     let said: Vec<_> = refused.iter().map(ToString::to_string).collect();
     expect![[r#"
@@ -123,7 +123,7 @@ fn a_failed_precondition_changes_nothing() {
 fn a_list_is_ordered_and_keeps_to_its_prefix() {
     let mut store = Store::new(100);
     for key in ["pods/b/1", "pods/a/2", "pods/ab/3", "podsx/a/4", "nodes//n1", "pods/a/1"] {
-        store.put(key, Expect::Absent, &object("v")).unwrap();
+        store.put(key, Precondition::Absent, &object("v")).unwrap();
     }
     let keys = |prefix| store.list(prefix).map(|it| &*it.key).collect::<Vec<_>>();
     assert_eq!(keys("pods/a/"), ["pods/a/1", "pods/a/2"]);
@@ -135,7 +135,7 @@ fn a_list_is_ordered_and_keeps_to_its_prefix() {
 fn commits_outside_the_window_are_compacted() {
     let mut store = Store::new(3);
     for key in ["a", "b", "c", "d", "e"] {
-        store.put(key, Expect::Absent, &object(key)).unwrap();
+        store.put(key, Precondition::Absent, &object(key)).unwrap();
     }
     check(
         &store,
@@ -160,7 +160,7 @@ fn commits_outside_the_window_are_compacted() {
 
     // A floor in the future must not hide the commits still to come.
     store.compact(100);
-    store.put("f", Expect::Absent, &object("f")).unwrap();
+    store.put("f", Precondition::Absent, &object("f")).unwrap();
     check(
         &store,
         &expect![[r#"
@@ -182,7 +182,7 @@ fn revisions_may_have_gaps() {
     let mut store = Store::new(100);
     for (key, at) in [("a", 10), ("b", 20), ("a", 30), ("c", 128)] {
         store.skip_to_revision(at - 1);
-        store.put(key, Expect::Any, &object(key)).unwrap();
+        store.put(key, Precondition::Any, &object(key)).unwrap();
     }
     store.skip_to_revision(200);
     let since = |store: &Store, after| {
@@ -193,7 +193,7 @@ fn revisions_may_have_gaps() {
     };
     assert_eq!(since(&store, 15), Ok(vec![20, 30, 128]));
     assert_eq!(since(&store, 128), Ok(vec![]));
-    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_that_keeps(it)), [128, 30, 10, 1, 1]);
+    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_keeping_commits(it)), [128, 30, 10, 1, 1]);
     // Between two commits: the one after it stays, and a watch may start where the last compacted commit was.
     store.compact(25);
     assert_eq!(store.history_floor(), 20);
@@ -228,9 +228,9 @@ proptest! {
             store.skip_to_revision(store.revision() + gap);
             let before = store.revision();
             let committed = if put {
-                store.put(&key, Expect::Any, &object(&key)).is_ok()
+                store.put(&key, Precondition::Any, &object(&key)).is_ok()
             } else {
-                store.delete(&key, Expect::Any).is_ok()
+                store.delete(&key, Precondition::Any).is_ok()
             };
             prop_assert_eq!(store.revision(), before + u64::from(committed));
             commits.extend(committed.then_some(store.revision()));

@@ -57,7 +57,7 @@ async fn shown(log: &str, wanted: LogOptions) -> String {
 }
 
 #[tokio::test]
-async fn lines_are_shown_as_they_were_said() {
+async fn log_lines_are_filtered_by_the_options() {
     let check = async |wanted: LogOptions, expected: &str| assert_eq!(shown(LOG, wanted).await, expected);
     let plain = LogOptions::default();
     check(plain.clone(), "one\ntwo\n\nthree\n").await;

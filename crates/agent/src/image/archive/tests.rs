@@ -206,7 +206,7 @@ fn docker_archives() {
 }
 
 #[test]
-fn what_is_no_archive() {
+fn files_that_are_no_archive() {
     check(
         "nothing",
         &[("letter", b"dear")],

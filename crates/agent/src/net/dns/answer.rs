@@ -82,7 +82,7 @@ pub(super) fn answer_query(zone: &ZoneData<'_>, request: &[u8], is_udp: bool, tu
         _ => ResponseCode::FormErr,
     };
     response.metadata.response_code = code;
-    DnsReply::Respond(encode_within(response, max))
+    DnsReply::Respond(encode_with_limit(response, max))
 }
 
 /// A SERVFAIL response, for when no upstream resolver responds.
@@ -105,7 +105,7 @@ impl PartialResponse {
             }
             None => response.metadata.response_code = ResponseCode::ServFail,
         }
-        encode_within(response, max)
+        encode_with_limit(response, max)
     }
 }
 
@@ -147,13 +147,13 @@ fn resolve_query(
             }
             _ if zone.picture.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
-                return DnsReply::Respond(encode_within(response, max));
+                return DnsReply::Respond(encode_with_limit(response, max));
             }
             Answer::NoName => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
                 response.authorities.extend(soa_record(zone.domain));
-                return DnsReply::Respond(encode_within(response, max));
+                return DnsReply::Respond(encode_with_limit(response, max));
             }
             Answer::Records(records) => {
                 response.metadata.authoritative = true;
@@ -164,7 +164,7 @@ fn resolve_query(
                 for at in 0..count {
                     add_record(&mut response, &name, zone.domain, &records[(turn + at) % count]);
                 }
-                return DnsReply::Respond(encode_within(response, max));
+                return DnsReply::Respond(encode_with_limit(response, max));
             }
             Answer::Alias(target) => {
                 response.metadata.authoritative = true;
@@ -175,7 +175,7 @@ fn resolve_query(
                     RData::CNAME(CNAME(target.clone())),
                 ));
                 if query.query_type == RecordType::CNAME {
-                    return DnsReply::Respond(encode_within(response, max));
+                    return DnsReply::Respond(encode_with_limit(response, max));
                 }
                 name = target;
             }
@@ -183,7 +183,7 @@ fn resolve_query(
     }
     response.answers.clear();
     response.metadata.response_code = ResponseCode::ServFail;
-    DnsReply::Respond(encode_within(response, max))
+    DnsReply::Respond(encode_with_limit(response, max))
 }
 
 fn record_type(kind: RecordType) -> Asked {
@@ -245,7 +245,7 @@ fn absolute_name(name: &str) -> Option<Name> {
 
 /// Encodes the response in at most `max` bytes. A larger response is truncated and has the TC bit set, so that
 /// clients retry over TCP.
-fn encode_within(mut response: Message, max: usize) -> Vec<u8> {
+fn encode_with_limit(mut response: Message, max: usize) -> Vec<u8> {
     loop {
         let bytes = response.to_vec().unwrap_or_default();
         if bytes.len() <= max || (response.answers.is_empty() && response.authorities.is_empty()) {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_say_is_not_the_last_to_be_asked() {
+    fn the_next_resolver_is_tried_after_an_inconclusive_response() {
         let codes = [
             ResponseCode::NoError,
             ResponseCode::NXDomain,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_client_leaves_room_for_the_questions_of_others() {
+    async fn one_client_cannot_exhaust_the_query_limit() {
         // A resolver that takes every question and answers none.
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let forward = Arc::new(Forwarder::new(Path::new("/nowhere"), IpAddr::from([10, 96, 0, 10])));

@@ -78,7 +78,7 @@ struct DnsServer {
 impl DnsServer {
     fn build_reply(&self, request: &[u8], is_udp: bool) -> DnsReply {
         let is_synced = self.cache.is_synced();
-        let picture = self.cache.state();
+        let picture = self.cache.lock_state();
         let zone = ZoneData { picture: is_synced.then_some(&*picture), domain: &self.domain };
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }

@@ -20,7 +20,7 @@ use crate::runtime::{Runtime, RuntimeError};
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// Ratio of the pause after a measurement to its duration: measuring takes at most 1 % of a core for each pod.
-const REST_FACTOR: u32 = 100;
+const PAUSE_FACTOR: u32 = 100;
 
 /// When each pod with ephemeral storage limits is measured again, by UID.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl StorageLimitChecks {
                     tracing::debug!(pod = pod.name_any(), %error, "cannot measure the pod's disk usage")
                 }
             }
-            next.insert(uid, began + every.max(began.elapsed() * REST_FACTOR));
+            next.insert(uid, began + every.max(began.elapsed() * PAUSE_FACTOR));
         }
         self.0 = next;
         over
@@ -119,10 +119,10 @@ async fn measure_storage<R: Runtime>(
     let mut all = stats::disk_usage(node.config.pod_dir(&uid)).await.0;
     let logs = node.config.log_dir(&namespace, &name, &uid);
     for (name, layer) in layers {
-        let taken = layer + stats::disk_usage(logs.join(&name)).await.0;
-        all += taken;
+        let used_bytes = layer + stats::disk_usage(logs.join(&name)).await.0;
+        all += used_bytes;
         if let Some(container) = storage.containers.iter_mut().find(|it| *it.name == *name) {
-            container.used = saturating_i64(taken);
+            container.used = saturating_i64(used_bytes);
         }
     }
     whole.used = saturating_i64(all);

@@ -51,7 +51,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let config = &self.node.config.reclaim;
         let mut watcher = Watcher::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
         let mut garbage = Garbage::default();
-        let mut looks = StorageLimitChecks::default();
+        let mut limit_checks = StorageLimitChecks::default();
         // The image filesystem is unknown until the runtime reports it.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
@@ -67,11 +67,11 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 images = self.image_dir().await;
             }
             let images = images.as_deref();
-            let (pressures, shortage) = watcher.see(&self.measure(images), now());
+            let (pressures, shortage) = watcher.see(&self.measure_signals(images), now());
             self.node.state.set_pressures(pressures);
             self.set_qos_cpu_shares();
             // A pod that is evicted for its own limit may free what is missing.
-            let has_evicted = self.evict_over_limits(&mut looks).await;
+            let has_evicted = self.evict_over_limits(&mut limit_checks).await;
             if let Some(shortage) = shortage.filter(|_| !has_evicted) {
                 self.reclaim_resource(shortage, &watcher, &mut garbage, images).await;
             }
@@ -87,7 +87,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         }
     }
 
-    fn measure(&self, images: Option<&Path>) -> eviction::Measures {
+    fn measure_signals(&self, images: Option<&Path>) -> eviction::Measures {
         measure::measure_signals(&self.node.config.root_dir, images)
     }
 
@@ -107,7 +107,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
 
     /// Evicts pods, daemon pods included, that exceed their own ephemeral storage limits. Returns whether one was
     /// evicted.
-    async fn evict_over_limits(&self, looks: &mut StorageLimitChecks) -> bool {
+    async fn evict_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
         let Some(pods) = self.active_pods() else { return false };
         let may_go = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
@@ -116,7 +116,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 && priority < CRITICAL
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
-        let over = looks.pods_over_limit(self.node, &pods, self.node.config.reclaim.check_interval).await;
+        let over =
+            limit_checks.pods_over_limit(self.node, &pods, self.node.config.reclaim.check_interval).await;
         for (pod, limit, message) in &over {
             self.evict_pod(pod, limit.name(), message, eviction::GRACE_MIN, false);
         }
@@ -150,7 +151,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         if resource.is_of_disks() {
             self.collect_images(garbage, ImageGcGoal::AllUnused).await;
             let mut again = watcher.clone();
-            if again.see(&self.measure(images), now()).1.is_none() {
+            if again.see(&self.measure_signals(images), now()).1.is_none() {
                 tracing::info!(
                     node = self.node.config.name,
                     "removing unused images freed enough disk space"
@@ -287,7 +288,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
             matches!(phase, Some("Failed" | "Succeeded"))
         };
-        let admitted = self.node.pods.all().into_iter().filter(|it| it.is_admitted());
+        let admitted = self.node.pods.all_pods().into_iter().filter(|it| it.is_admitted());
         let snapshots = admitted.map(|it| it.snapshot());
         Some(snapshots.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_writes_is_read() {
+    fn kernel_files_are_parsed() {
         let text = "MemTotal:        1000 kB\nMemFree:          100 kB\nMemAvailable:     900 kB\nInactive(file):   300 kB\n\
                     AnonPages:        50 kB\nSwapTotal:         0 kB\n";
         let memory = MachineMemory::parse(text).unwrap();

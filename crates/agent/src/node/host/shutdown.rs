@@ -49,7 +49,7 @@ pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: Sh
         let priority = it.snapshot().object.spec.as_ref().and_then(|it| it.priority);
         CRITICAL <= priority.unwrap_or(0)
     };
-    let all = node.pods.all().into_iter().filter(|it| !had_finished(&it.snapshot()));
+    let all = node.pods.all_pods().into_iter().filter(|it| !had_finished(&it.snapshot()));
     let (critical, others): (Vec<_>, Vec<_>) = all.partition(is_critical);
     for (pods, grace) in [(others, grace.pods), (critical, grace.critical_pods)] {
         terminate_group(&pods, grace).await;

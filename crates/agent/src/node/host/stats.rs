@@ -199,18 +199,21 @@ impl<R: Runtime> StatsProvider<R> {
         let before = match last.take().filter(|it| it.measured_at.elapsed() < RATE_WINDOW_MAX) {
             Some(it) => it.cpu_samples,
             None => {
-                let first = self.collect(HashMap::new()).await?;
+                let first = self.collect_summary(HashMap::new()).await?;
                 sleep(RATE_WINDOW_MIN).await;
                 first.cpu_samples
             }
         };
-        let collected = self.collect(before).await?;
+        let collected = self.collect_summary(before).await?;
         let summary = collected.summary.clone();
         *last = Some(collected);
         Ok(summary)
     }
 
-    async fn collect(&self, before: HashMap<String, (i64, u64)>) -> Result<CachedSummary, RuntimeError> {
+    async fn collect_summary(
+        &self,
+        before: HashMap<String, (i64, u64)>,
+    ) -> Result<CachedSummary, RuntimeError> {
         let sandboxes = self.runtime.list_sandboxes(None).await?;
         let containers = self.runtime.container_stats(None).await?;
         // Runtimes without pod stats still have container stats.
@@ -227,7 +230,7 @@ impl<R: Runtime> StatsProvider<R> {
 
         let time = now().to_rfc3339();
         let mut collector =
-            StatsCollector { time: time.clone(), previous_samples: before, worked: HashMap::new() };
+            StatsCollector { time: time.clone(), previous_samples: before, cpu_nanos: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
         let images = image_path.and_then(|it| FilesystemUsage::read(Path::new(&it)).ok());
         let own = FilesystemUsage::read(&self.config.root_dir).ok();
@@ -302,7 +305,7 @@ impl<R: Runtime> StatsProvider<R> {
             rlimit: measure::process_counts().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
         };
         let summary = Arc::new(StatsSummary { node, pods: all });
-        Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.worked })
+        Ok(CachedSummary { measured_at: Instant::now(), summary, cpu_samples: collector.cpu_nanos })
     }
 }
 
@@ -310,21 +313,21 @@ impl<R: Runtime> StatsProvider<R> {
 struct StatsCollector {
     time: String,
     previous_samples: HashMap<String, (i64, u64)>,
-    worked: HashMap<String, (i64, u64)>,
+    cpu_nanos: HashMap<String, (i64, u64)>,
 }
 
 impl StatsCollector {
-    fn cpu_stats(&mut self, whose: String, at: i64, worked: u64, since: i64) -> CpuStats {
+    fn cpu_stats(&mut self, sample_key: String, at: i64, cpu_nanos: u64, since: i64) -> CpuStats {
         // Without a previous sample, the rate is the average since the start.
-        let (before, worked_before) = self.previous_samples.get(&whose).copied().unwrap_or((since, 0));
+        let (before, worked_before) = self.previous_samples.get(&sample_key).copied().unwrap_or((since, 0));
         let span = u128::try_from(at - before).unwrap_or(0);
-        let work = u128::from(worked.saturating_sub(worked_before));
+        let work = u128::from(cpu_nanos.saturating_sub(worked_before));
         let rate = (work * 1_000_000_000).checked_div(span).unwrap_or(0);
-        self.worked.insert(whose, (at, worked));
+        self.cpu_nanos.insert(sample_key, (at, cpu_nanos));
         CpuStats {
             time: self.time.clone(),
             usage_nano_cores: u64::try_from(rate).unwrap_or(u64::MAX),
-            usage_core_nano_seconds: worked,
+            usage_core_nano_seconds: cpu_nanos,
         }
     }
 
@@ -601,7 +604,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn what_is_mounted_in_a_directory_is_not_of_it() {
+    fn disk_usage_excludes_mounts() {
         let root = std::env::temp_dir().join(format!("muster-stats-{}", std::process::id()));
         let (pod, others) = (root.join("pod"), root.join("others"));
         let own = pod.join("volumes/kubernetes.io~empty-dir/own");

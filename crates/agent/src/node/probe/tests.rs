@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use super::*;
 use crate::runtime::Cri;
 
-/// Answers by path, and says what it was asked in its status.
+/// Responds to a probe depending on its path.
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let header = |name: &str| request.headers().get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let response = Response::builder();

@@ -69,7 +69,7 @@ async fn each_node_has_its_own() {
 }
 
 #[tokio::test]
-async fn what_a_node_brings_must_be_the_clusters_and_nobody_elses() {
+async fn a_chosen_pod_cidr_must_be_in_range_and_free() {
     let mut world = World::new("10.244.0.0/16", 3).await;
     for (name, range) in [
         ("n1", "10.244.1.0/24"),

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::policy::{EvaluatedPod, PolicyViolation, SortedValues, format_containers, quote_list, setters};
+use super::policy::{
+    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_setters, quote_list,
+};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::go_quoted;
 
@@ -15,7 +17,7 @@ const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kuberne
 /// Rule: AppArmor stays enabled: a profile set by field or annotation is the runtime's default or a local profile of
 /// the node.
 /// Upstream: `appArmorProfile_1_0`.
-pub(super) fn app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_app_armor_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut setters, values) = unconfined_profiles(pod, "appArmorProfile");
     let allowed = |it: &str| it.is_empty() || it == "runtime/default" || it.starts_with("localhost/");
     let mut annotations: Vec<String> = pod
@@ -51,8 +53,8 @@ pub(super) fn unconfined_profiles<'a>(pod: EvaluatedPod<'a>, field: &str) -> (Ve
         is_unconfined
     };
     let is_pod = is_unconfined(&pod.spec["securityContext"]);
-    let containers = pod.containers_with(is_unconfined);
-    (setters(is_pod, &containers), types)
+    let containers = pod.containers_where(is_unconfined);
+    (format_setters(is_pod, &containers), types)
 }
 
 /// Capabilities that the level baseline allows a container to add.
@@ -74,9 +76,9 @@ const ALLOWED_CAPABILITIES: [&str; 13] = [
 
 /// Rule: a container adds no capability except those that runtimes grant by default, without `NET_RAW`.
 /// Upstream: `capabilitiesBaseline_1_0`.
-pub(super) fn capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut added = SortedValues::new();
-    let containers = pod.containers_with(|context| {
+    let containers = pod.containers_where(|context| {
         let others: Vec<_> =
             added_capabilities(context).filter(|it| !ALLOWED_CAPABILITIES.contains(it)).collect();
         added.extend(&others);
@@ -102,7 +104,7 @@ pub(super) fn added_capabilities_message(containers: &[&str], capabilities: Sort
 
 /// Rule: a pod does not share the host's network, process or IPC namespace.
 /// Upstream: `hostNamespaces_1_0`.
-pub(super) fn host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let shared: Vec<_> = ["hostNetwork", "hostPID", "hostIPC"]
         .into_iter()
         .filter(|it| pod.spec[*it] == true)
@@ -113,7 +115,7 @@ pub(super) fn host_namespaces(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> 
 
 /// Rule: a pod mounts no `hostPath` volume.
 /// Upstream: `hostPathVolumes_1_0`.
-pub(super) fn host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let volumes = list_at(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
     let names: Vec<_> = volumes.map(|it| str_at(it, "name")).collect();
     let noun = if names.len() == 1 { "volume" } else { "volumes" };
@@ -125,7 +127,7 @@ pub(super) fn host_path_volumes(pod: EvaluatedPod<'_>) -> Option<PolicyViolation
 
 /// Rule: a container uses no host port.
 /// Upstream: `hostPorts_1_0`.
-pub(super) fn host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut ports = BTreeSet::new();
     let mut containers = Vec::new();
     for container in pod.containers() {
@@ -150,7 +152,7 @@ pub(super) fn host_ports(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 
 /// Rule: probes and lifecycle hooks do not set a host, so that the kubelet cannot be made to connect to other hosts.
 /// Upstream: `hostProbesAndHostLifecycleV1Dot34`.
-pub(super) fn host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut containers, mut hosts) = (SortedValues::new(), SortedValues::new());
     for container in pod.containers() {
         let lifecycle = &container["lifecycle"];
@@ -183,8 +185,8 @@ pub(super) fn host_probes_and_lifecycle(pod: EvaluatedPod<'_>) -> Option<PolicyV
 
 /// Rule: no container is privileged.
 /// Upstream: `privileged_1_0`.
-pub(super) fn privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    let containers = pod.containers_with(|context| context["privileged"] == true);
+pub(super) fn check_privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let containers = pod.containers_where(|context| context["privileged"] == true);
     (!containers.is_empty()).then(|| PolicyViolation {
         reason: "privileged",
         detail: format!("{} must not set securityContext.privileged=true", format_containers(&containers)),
@@ -193,9 +195,9 @@ pub(super) fn privileged(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 
 /// Rule: `procMount` is `Default`, which keeps the masks of `/proc`.
 /// Upstream: `procMount_1_0`.
-pub(super) fn proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let mut values = SortedValues::new();
-    let containers = pod.containers_with(|context| match context["procMount"].as_str() {
+    let containers = pod.containers_where(|context| match context["procMount"].as_str() {
         None | Some("Default") => false,
         Some(other) => {
             values.insert(other);
@@ -214,22 +216,25 @@ pub(super) fn proc_mount(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 
 /// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at level baseline.
 /// Upstream: `procMount1_35baseline`.
-pub(super) fn proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.has_user_namespace() { None } else { proc_mount(pod) }
+pub(super) fn check_proc_mount_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    if pod.has_user_namespace() { None } else { check_proc_mount(pod) }
 }
 
-pub(super) fn se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
+pub(super) fn check_se_linux_options_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-pub(super) fn se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+pub(super) fn check_se_linux_options_1_31(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_se_linux_options(
+        pod,
+        &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"],
+    )
 }
 
 /// Rule: the SELinux type is one of the container types, and neither user nor role is set. Since 1.31
 /// `container_engine_t` is allowed.
 /// Upstream: `seLinuxOptions`.
-fn se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
+fn check_se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyViolation> {
     let mut others = SortedValues::new();
     let (mut is_user_set, mut is_role_set) = (false, false);
     let mut is_bad = |context: &'a Value| {
@@ -245,8 +250,8 @@ fn se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyV
         is_other || has_user || has_role
     };
     let is_pod = is_bad(&pod.spec["securityContext"]);
-    let containers = pod.containers_with(is_bad);
-    let setters = setters(is_pod, &containers);
+    let containers = pod.containers_where(is_bad);
+    let setters = format_setters(is_pod, &containers);
     if setters.is_empty() {
         return None;
     }
@@ -268,7 +273,7 @@ fn se_linux_options<'a>(pod: EvaluatedPod<'a>, types: &[&str]) -> Option<PolicyV
 
 /// Rule: up to 1.18 seccomp annotations name the runtime's default profile or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_0`.
-pub(super) fn seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let allowed =
         |it: &str| matches!(it, "runtime/default" | "docker/default") || it.starts_with("localhost/");
     let names: BTreeSet<_> = pod.containers().map(|it| str_at(it, "name")).collect();
@@ -293,7 +298,7 @@ pub(super) fn seccomp_annotations(pod: EvaluatedPod<'_>) -> Option<PolicyViolati
 
 /// Rule: seccomp is not disabled: a profile that is set is the runtime's default or a local profile of the node.
 /// Upstream: `seccompProfileBaseline_1_19`.
-pub(super) fn seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
     (!setters.is_empty()).then(|| seccomp_violation(&setters, types))
 }
@@ -325,25 +330,25 @@ const SAFE_SYSCTLS: [(u64, &str); 12] = [
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-pub(super) fn sysctls_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    sysctls(pod, 0)
+pub(super) fn check_sysctls_1_0(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_sysctls(pod, 0)
 }
 
-pub(super) fn sysctls_1_27(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    sysctls(pod, 27)
+pub(super) fn check_sysctls_1_27(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_sysctls(pod, 27)
 }
 
-pub(super) fn sysctls_1_29(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    sysctls(pod, 29)
+pub(super) fn check_sysctls_1_29(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_sysctls(pod, 29)
 }
 
-pub(super) fn sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    sysctls(pod, 32)
+pub(super) fn check_sysctls_1_32(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    check_sysctls(pod, 32)
 }
 
 /// Rule: a pod sets only safe sysctls. 1.27, 1.29 and 1.32 extended the list.
 /// Upstream: `sysctls`.
-fn sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
+fn check_sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
     let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
     let names = list_at(&pod.spec["securityContext"], "sysctls").iter().map(|it| str_at(it, "name"));
     let forbidden: Vec<_> = names.filter(|it| !is_safe(it)).collect();
@@ -353,9 +358,9 @@ fn sysctls(pod: EvaluatedPod<'_>, minor: u64) -> Option<PolicyViolation> {
 
 /// Rule: neither the pod nor a container is a Windows HostProcess container.
 /// Upstream: `windowsHostProcess_1_0`.
-pub(super) fn windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_windows_host_process(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
-    let setters = setters(is_host(&pod.spec["securityContext"]), &pod.containers_with(is_host));
+    let setters = format_setters(is_host(&pod.spec["securityContext"]), &pod.containers_where(is_host));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "hostProcess",
         detail: format!(

@@ -54,64 +54,67 @@ const fn restricted_control(
 
 /// All controls: baseline first, then restricted, each sorted by id. Violations are listed in this order.
 static CONTROLS: &[PolicyControl] = &[
-    baseline_control("appArmorProfile", &[(0, baseline::app_armor_profile)]),
-    baseline_control("capabilities_baseline", &[(0, baseline::capabilities)]),
-    baseline_control("hostNamespaces", &[(0, baseline::host_namespaces)]),
-    baseline_control("hostPathVolumes", &[(0, baseline::host_path_volumes)]),
-    baseline_control("hostPorts", &[(0, baseline::host_ports)]),
-    baseline_control("hostProbesAndHostLifecycle", &[(34, baseline::host_probes_and_lifecycle)]),
-    baseline_control("privileged", &[(0, baseline::privileged)]),
+    baseline_control("appArmorProfile", &[(0, baseline::check_app_armor_profile)]),
+    baseline_control("capabilities_baseline", &[(0, baseline::check_capabilities)]),
+    baseline_control("hostNamespaces", &[(0, baseline::check_host_namespaces)]),
+    baseline_control("hostPathVolumes", &[(0, baseline::check_host_path_volumes)]),
+    baseline_control("hostPorts", &[(0, baseline::check_host_ports)]),
+    baseline_control("hostProbesAndHostLifecycle", &[(34, baseline::check_host_probes_and_lifecycle)]),
+    baseline_control("privileged", &[(0, baseline::check_privileged)]),
     baseline_control(
         "procMount",
-        &[(0, baseline::proc_mount), (35, baseline::proc_mount_unless_user_namespace)],
+        &[(0, baseline::check_proc_mount), (35, baseline::check_proc_mount_unless_user_namespace)],
     ),
     baseline_control(
         "seLinuxOptions",
-        &[(0, baseline::se_linux_options_1_0), (31, baseline::se_linux_options_1_31)],
+        &[(0, baseline::check_se_linux_options_1_0), (31, baseline::check_se_linux_options_1_31)],
     ),
     baseline_control(
         "seccompProfile_baseline",
-        &[(0, baseline::seccomp_annotations), (19, baseline::seccomp_profile)],
+        &[(0, baseline::check_seccomp_annotations), (19, baseline::check_seccomp_profile)],
     ),
     baseline_control(
         "sysctls",
         &[
-            (0, baseline::sysctls_1_0),
-            (27, baseline::sysctls_1_27),
-            (29, baseline::sysctls_1_29),
-            (32, baseline::sysctls_1_32),
+            (0, baseline::check_sysctls_1_0),
+            (27, baseline::check_sysctls_1_27),
+            (29, baseline::check_sysctls_1_29),
+            (32, baseline::check_sysctls_1_32),
         ],
     ),
-    baseline_control("windowsHostProcess", &[(0, baseline::windows_host_process)]),
+    baseline_control("windowsHostProcess", &[(0, baseline::check_windows_host_process)]),
     restricted_control(
         "allowPrivilegeEscalation",
         &[
-            (8, restricted::allow_privilege_escalation),
-            (25, restricted::allow_privilege_escalation_unless_windows),
+            (8, restricted::check_allow_privilege_escalation),
+            (25, restricted::check_allow_privilege_escalation_unless_windows),
         ],
         None,
     ),
     restricted_control(
         "capabilities_restricted",
-        &[(22, restricted::capabilities), (25, restricted::capabilities_unless_windows)],
+        &[(22, restricted::check_capabilities), (25, restricted::check_capabilities_unless_windows)],
         Some("capabilities_baseline"),
     ),
     // Until 1.35 the baseline control had no exception for user namespaces.
-    restricted_control("procMount_restricted", &[(35, baseline::proc_mount)], Some("procMount")),
-    restricted_control("restrictedVolumes", &[(0, restricted::volume_types)], Some("hostPathVolumes")),
+    restricted_control("procMount_restricted", &[(35, baseline::check_proc_mount)], Some("procMount")),
+    restricted_control("restrictedVolumes", &[(0, restricted::check_volume_types)], Some("hostPathVolumes")),
     restricted_control(
         "runAsNonRoot",
-        &[(0, restricted::run_as_non_root), (35, restricted::run_as_non_root_unless_user_namespace)],
+        &[
+            (0, restricted::check_run_as_non_root),
+            (35, restricted::check_run_as_non_root_unless_user_namespace),
+        ],
         None,
     ),
     restricted_control(
         "runAsUser",
-        &[(23, restricted::run_as_user), (35, restricted::run_as_user_unless_user_namespace)],
+        &[(23, restricted::check_run_as_user), (35, restricted::check_run_as_user_unless_user_namespace)],
         None,
     ),
     restricted_control(
         "seccompProfile_restricted",
-        &[(19, restricted::seccomp_profile), (25, restricted::seccomp_profile_unless_windows)],
+        &[(19, restricted::check_seccomp_profile), (25, restricted::check_seccomp_profile_unless_windows)],
         Some("seccompProfile_baseline"),
     ),
 ];
@@ -163,7 +166,7 @@ impl<'a> EvaluatedPod<'a> {
 
     /// Names of the containers for whose security context `is_bad` returns true. A container without a security
     /// context is passed as null.
-    pub(super) fn containers_with(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
+    pub(super) fn containers_where(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
     }
 
@@ -199,7 +202,7 @@ pub(super) fn format_containers(names: &[&str]) -> String {
 }
 
 /// The pod and containers that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
-pub(super) fn setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
+pub(super) fn format_setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
     let pod = is_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| format_containers(containers));
     pod.into_iter().chain(containers).collect()

@@ -5,13 +5,15 @@ use serde_json::Value;
 use super::baseline::{
     added_capabilities, added_capabilities_message, seccomp_violation, unconfined_profiles,
 };
-use super::policy::{EvaluatedPod, PolicyViolation, SortedValues, format_containers, quote_list, setters};
+use super::policy::{
+    EvaluatedPod, PolicyViolation, SortedValues, format_containers, format_setters, quote_list,
+};
 use crate::unstructured::{list_at, str_at};
 
 /// Rule: every container sets `allowPrivilegeEscalation: false`.
 /// Upstream: `allowPrivilegeEscalation_1_8`.
-pub(super) fn allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    let containers = pod.containers_with(|context| context["allowPrivilegeEscalation"] != false);
+pub(super) fn check_allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    let containers = pod.containers_where(|context| context["allowPrivilegeEscalation"] != false);
     (!containers.is_empty()).then(|| PolicyViolation {
         reason: "allowPrivilegeEscalation != false",
         detail: format!(
@@ -23,17 +25,19 @@ pub(super) fn allow_privilege_escalation(pod: EvaluatedPod<'_>) -> Option<Policy
 
 /// Rule: since 1.25 Windows pods need not set `allowPrivilegeEscalation`, which has no effect there.
 /// Upstream: `allowPrivilegeEscalation_1_25`.
-pub(super) fn allow_privilege_escalation_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.is_windows() { None } else { allow_privilege_escalation(pod) }
+pub(super) fn check_allow_privilege_escalation_unless_windows(
+    pod: EvaluatedPod<'_>,
+) -> Option<PolicyViolation> {
+    if pod.is_windows() { None } else { check_allow_privilege_escalation(pod) }
 }
 
 /// Rule: every container drops `ALL` capabilities and adds only `NET_BIND_SERVICE`.
 /// Upstream: `capabilitiesRestricted_1_22`.
-pub(super) fn capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let drops_all = |context: &Value| list_at(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
-    let not_dropping = pod.containers_with(|context| !drops_all(context));
+    let not_dropping = pod.containers_where(|context| !drops_all(context));
     let mut added = SortedValues::new();
-    let adding = pod.containers_with(|context| {
+    let adding = pod.containers_where(|context| {
         let others: Vec<_> = added_capabilities(context).filter(|it| *it != "NET_BIND_SERVICE").collect();
         added.extend(&others);
         !others.is_empty()
@@ -54,8 +58,8 @@ pub(super) fn capabilities(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 
 /// Rule: since 1.25 Windows pods need not drop capabilities, which do not exist there.
 /// Upstream: `capabilitiesRestricted_1_25`.
-pub(super) fn capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.is_windows() { None } else { capabilities(pod) }
+pub(super) fn check_capabilities_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    if pod.is_windows() { None } else { check_capabilities(pod) }
 }
 
 /// Volume types that the level restricted allows.
@@ -98,7 +102,7 @@ const RESTRICTED_VOLUMES: [&str; 21] = [
 
 /// Rule: volumes are of types managed by Kubernetes or by a storage driver.
 /// Upstream: `restrictedVolumes_1_0`.
-pub(super) fn volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (mut names, mut types) = (Vec::new(), SortedValues::new());
     for volume in list_at(pod.spec, "volumes") {
         let is_of = |kind: &str| !volume[kind].is_null();
@@ -124,33 +128,33 @@ pub(super) fn volume_types(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 /// Rule: every container runs as non-root: it sets `runAsNonRoot: true`, or the pod does and the container does not
 /// override it.
 /// Upstream: `runAsNonRoot1_0`.
-pub(super) fn run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    const REASON: &str = "runAsNonRoot != true";
+pub(super) fn check_run_as_non_root(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    const VIOLATION_REASON: &str = "runAsNonRoot != true";
     let pod_value = &pod.spec["securityContext"]["runAsNonRoot"];
-    let refusing = pod.containers_with(|context| context["runAsNonRoot"] == false);
-    let setters = setters(*pod_value == false, &refusing);
+    let refusing = pod.containers_where(|context| context["runAsNonRoot"] == false);
+    let setters = format_setters(*pod_value == false, &refusing);
     if !setters.is_empty() {
         let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
-        return Some(PolicyViolation { reason: REASON, detail });
+        return Some(PolicyViolation { reason: VIOLATION_REASON, detail });
     }
-    let unset = pod.containers_with(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
+    let unset = pod.containers_where(|context| context["runAsNonRoot"].is_null() && *pod_value != true);
     (!unset.is_empty()).then(|| PolicyViolation {
-        reason: REASON,
+        reason: VIOLATION_REASON,
         detail: format!("pod or {} must set securityContext.runAsNonRoot=true", format_containers(&unset)),
     })
 }
 
 /// Rule: since 1.35 a pod in a user namespace may run as root, which is not root on the host.
 /// Upstream: `runAsNonRoot1_35`.
-pub(super) fn run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.has_user_namespace() { None } else { run_as_non_root(pod) }
+pub(super) fn check_run_as_non_root_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    if pod.has_user_namespace() { None } else { check_run_as_non_root(pod) }
 }
 
 /// Rule: neither the pod nor a container sets `runAsUser: 0`.
 /// Upstream: `runAsUser1_23`.
-pub(super) fn run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let is_root = |context: &Value| context["runAsUser"] == 0;
-    let setters = setters(is_root(&pod.spec["securityContext"]), &pod.containers_with(is_root));
+    let setters = format_setters(is_root(&pod.spec["securityContext"]), &pod.containers_where(is_root));
     (!setters.is_empty()).then(|| PolicyViolation {
         reason: "runAsUser=0",
         detail: format!("{} must not set runAsUser=0", setters.join(" and ")),
@@ -159,20 +163,20 @@ pub(super) fn run_as_user(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
 
 /// Rule: since 1.35 a pod in a user namespace may set `runAsUser: 0`.
 /// Upstream: `runAsUser1_35`.
-pub(super) fn run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.has_user_namespace() { None } else { run_as_user(pod) }
+pub(super) fn check_run_as_user_unless_user_namespace(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    if pod.has_user_namespace() { None } else { check_run_as_user(pod) }
 }
 
 /// Rule: every container has a seccomp profile of its own or of the pod, and it is the runtime's default or a local
 /// profile of the node.
 /// Upstream: `seccompProfileRestricted_1_19`.
-pub(super) fn seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+pub(super) fn check_seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
     let (setters, types) = unconfined_profiles(pod, "seccompProfile");
     if !setters.is_empty() {
         return Some(seccomp_violation(&setters, types));
     }
     let is_pod_confined = !pod.spec["securityContext"]["seccompProfile"].is_null();
-    let without = pod.containers_with(|context| context["seccompProfile"].is_null() && !is_pod_confined);
+    let without = pod.containers_where(|context| context["seccompProfile"].is_null() && !is_pod_confined);
     (!without.is_empty()).then(|| PolicyViolation {
         reason: "seccompProfile",
         detail: format!(
@@ -184,6 +188,6 @@ pub(super) fn seccomp_profile(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> 
 
 /// Rule: since 1.25 Windows pods need no seccomp profile, which does not exist there.
 /// Upstream: `seccompProfileRestricted_1_25`.
-pub(super) fn seccomp_profile_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
-    if pod.is_windows() { None } else { seccomp_profile(pod) }
+pub(super) fn check_seccomp_profile_unless_windows(pod: EvaluatedPod<'_>) -> Option<PolicyViolation> {
+    if pod.is_windows() { None } else { check_seccomp_profile(pod) }
 }

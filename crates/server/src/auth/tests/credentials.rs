@@ -89,21 +89,21 @@ async fn a_token_is_good_for_its_time_and_audience_and_while_its_account_lives()
     let letter = if &token[at..=at] == "A" { "B" } else { "A" };
     let forged = format!("{}{letter}{}", &token[..at], &token[at + 1..]);
     let mut said = vec![
-        world.whose(&token, service_account_token::ISSUER, 0),
-        world.whose(&token, service_account_token::ISSUER, 659),
-        world.whose(&token, service_account_token::ISSUER, 661),
-        world.whose(&token, service_account_token::ISSUER, -61),
+        world.whose(&token, service_account_token::TOKEN_ISSUER, 0),
+        world.whose(&token, service_account_token::TOKEN_ISSUER, 659),
+        world.whose(&token, service_account_token::TOKEN_ISSUER, 661),
+        world.whose(&token, service_account_token::TOKEN_ISSUER, -61),
         world.whose(&token, "vault", 0),
-        world.whose(&other, service_account_token::ISSUER, 0),
+        world.whose(&other, service_account_token::TOKEN_ISSUER, 0),
         world.whose(&other, "vault", 0),
-        world.whose(&forged, service_account_token::ISSUER, 0),
-        world.whose("a.b.c", service_account_token::ISSUER, 0),
-        world.whose("", service_account_token::ISSUER, 0),
+        world.whose(&forged, service_account_token::TOKEN_ISSUER, 0),
+        world.whose("a.b.c", service_account_token::TOKEN_ISSUER, 0),
+        world.whose("", service_account_token::TOKEN_ISSUER, 0),
     ];
     world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
-    said.push(world.whose(&token, service_account_token::ISSUER, 0));
+    said.push(world.whose(&token, service_account_token::TOKEN_ISSUER, 0));
     world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
-    let again = world.whose(&token, service_account_token::ISSUER, 0);
+    let again = world.whose(&token, service_account_token::TOKEN_ISSUER, 0);
     said.push(again.split(" (").next().unwrap().to_owned());
     expect![[r#"
         system:serviceaccount:default:bot ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"] ["credential-id"]
@@ -136,7 +136,7 @@ async fn a_token_that_is_bound_to_a_pod_goes_with_it() {
     let refused =
         |account: &str, spec: Value| world.request_token(account, spec).unwrap_err().message().to_owned();
     let mut said = vec![
-        world.whose(&token, service_account_token::ISSUER, 0),
+        world.whose(&token, service_account_token::TOKEN_ISSUER, 0),
         refused("other", bound),
         refused("bot", json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "q"}})),
         refused(
@@ -152,7 +152,7 @@ async fn a_token_that_is_bound_to_a_pod_goes_with_it() {
         refused("nobody", json!({})),
     ];
     world.delete(&target("pods", Some("default"), "p")).await;
-    said.push(world.whose(&token, service_account_token::ISSUER, 0));
+    said.push(world.whose(&token, service_account_token::TOKEN_ISSUER, 0));
     expect![[r#"
         system:serviceaccount:default:bot ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"] ["credential-id", "node-name", "pod-name", "pod-uid"]
         cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.
@@ -193,7 +193,7 @@ async fn bootstrap_tokens() {
         world.create("", "secrets", "kube-system", secret).await;
     }
     let whose = |id: &str, secret: &str, later_s| {
-        world.whose(&format!("{id}.{secret}"), service_account_token::ISSUER, later_s)
+        world.whose(&format!("{id}.{secret}"), service_account_token::TOKEN_ISSUER, later_s)
     };
     let said = [
         whose("plain1", "0123456789abcdef", 0),
@@ -691,7 +691,7 @@ async fn a_revoked_credential_is_refused() {
     });
     world.create("", "configmaps", "kube-system", revoked).await;
     assert_eq!(all(), ["401", "401", bot]);
-    assert_eq!(world.whose(&first, service_account_token::ISSUER, 0), "the token has been revoked");
+    assert_eq!(world.whose(&first, service_account_token::TOKEN_ISSUER, 0), "the token has been revoked");
     world.delete(&target("configmaps", Some("kube-system"), "muster-revoked-credentials")).await;
     assert_eq!(all(), ["eve", bot, bot]);
     world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
@@ -708,14 +708,14 @@ async fn the_tokens_of_a_secret_are_revoked_with_it() {
     let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
     let [bound, free] = [json!({"boundObjectRef": bound}), json!({})].map(|it| world.token("bot", it));
     let is_valid = |token: &str| {
-        world.whose(token, service_account_token::ISSUER, 0).starts_with("system:serviceaccount:")
+        world.whose(token, service_account_token::TOKEN_ISSUER, 0).starts_with("system:serviceaccount:")
     };
     world.delete(&target("secrets", Some("default"), "s")).await;
     assert!(is_valid(&bound), "within the leeway");
     let key = format!("secret.{}", str_at(&secret, "metadata.uid"));
     let revoked = json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {key: "{}"}});
     world.create("", "configmaps", "kube-system", revoked).await;
-    assert_eq!(world.whose(&bound, service_account_token::ISSUER, 0), "the token has been revoked");
+    assert_eq!(world.whose(&bound, service_account_token::TOKEN_ISSUER, 0), "the token has been revoked");
     assert!(is_valid(&free));
 }
 

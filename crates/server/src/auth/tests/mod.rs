@@ -1,4 +1,4 @@
-//! Who may do what: a table of requests, and what comes of each.
+//! Authorization: a table of requests, and the outcome of each.
 
 mod credentials;
 mod writes;
@@ -63,7 +63,7 @@ impl World {
         self.create(RBAC_GROUP, binding, namespace, binding_object).await;
     }
 
-    /// What comes of a request: `METHOD URI`.
+    /// The outcome of a request: `METHOD URI`.
     pub(super) fn ask(&self, user: &User, request: &str) -> String {
         let (method, uri) = request.split_once(' ').unwrap();
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
@@ -144,7 +144,7 @@ async fn everyone_may_look_around_and_no_more() {
 }
 
 #[tokio::test]
-async fn roles_grant_what_they_name_where_they_are_bound() {
+async fn roles_grant_their_rules_where_they_are_bound() {
     let world = World::new().await;
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods", "*/status"], "verbs": ["get", "list"]},
@@ -424,7 +424,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_node_has_its_own_and_what_its_pods_use() {
+async fn a_node_reads_its_own_objects_and_those_its_pods_use() {
     let world = World::new().await;
     for name in ["mine", "theirs"] {
         let pod = json!({
@@ -572,7 +572,7 @@ async fn one_may_ask_as_another_with_the_right_to() {
 }
 
 #[tokio::test]
-async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
+async fn a_second_start_changes_nothing_and_restores_missing_roles() {
     let world = World::new().await;
     let before = world.registry.storage.revision();
     cluster_roles::ensure_default_roles(&world.registry, world.now).await.unwrap();

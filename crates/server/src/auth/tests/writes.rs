@@ -33,7 +33,7 @@ fn said(checked: Result<(), ApiError>) -> String {
 }
 
 #[tokio::test]
-async fn nobody_gives_away_what_they_do_not_have() {
+async fn users_cannot_grant_permissions_they_lack() {
     let world = World::new().await;
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
@@ -101,7 +101,7 @@ async fn nobody_gives_away_what_they_do_not_have() {
 }
 
 #[tokio::test]
-async fn a_node_writes_what_is_its_own() {
+async fn a_node_writes_only_its_own_objects() {
     let world = World::new().await;
     for node in ["n1", "n2"] {
         let pod = json!({

@@ -29,7 +29,7 @@ fn a_released_seat_goes_to_the_flow_with_the_fewest_seats() {
     }
     let mut order = Vec::new();
     for id in busy {
-        queue.release(id);
+        queue.release_seat(id);
         order.extend(granted(&mut queue).into_iter().map(|(_, request)| request));
     }
     // The busy flow still has seats when the first ones are released, so the other flow comes first.
@@ -46,10 +46,10 @@ fn flows_with_as_many_seats_take_turns_by_arrival() {
     }
     let mut order = Vec::new();
     for id in held {
-        queue.release(id);
+        queue.release_seat(id);
         for (id, request) in granted(&mut queue) {
             order.push(request);
-            queue.release(id);
+            queue.release_seat(id);
             order.extend(granted(&mut queue).into_iter().map(|(_, request)| request));
         }
     }
@@ -86,7 +86,7 @@ fn one_flow_cannot_keep_others_out_of_the_queue() {
     assert_eq!(queue.enqueue(PriorityLevel::Workload, "x", 100, 6).unwrap().evicted, None);
     let waiting = queue.enqueue(PriorityLevel::Workload, "y", 100, 7).unwrap();
     assert_eq!(waiting.evicted, Some(4), "the last request of the longest queue makes room");
-    assert_eq!(queue.waiting(PriorityLevel::Workload), 6);
+    assert_eq!(queue.waiting_requests(PriorityLevel::Workload), 6);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn idle_flows_are_forgotten() {
     let held = queue.try_acquire(PriorityLevel::Workload, "held", 1).unwrap();
     for at in 0..3 * IDLE_FLOWS_MAX {
         let id = queue.try_acquire(PriorityLevel::Workload, &format!("u{at}"), 1).unwrap();
-        queue.release(id);
+        queue.release_seat(id);
         assert!(queue.flows.len() <= IDLE_FLOWS_MAX + 3, "{at}");
     }
     assert_eq!(queue.try_acquire(PriorityLevel::Workload, "held", 1), None, "a flow with a seat is kept");
-    queue.release(held);
+    queue.release_seat(held);
     assert!(queue.try_acquire(PriorityLevel::Workload, "held", 1).is_some());
 }
 
@@ -132,14 +132,14 @@ proptest! {
         let check = |queue: &FairQueue<u32>,
                          seated: &[(FlowId, usize, u8)],
                          waiting: &[(u32, FlowId, Ticket, usize, u8)]| {
-            prop_assert_eq!(queue.in_use, seated.len());
+            prop_assert_eq!(queue.seats_in_use, seated.len());
             prop_assert_eq!(queue.waiting, waiting.len());
             prop_assert!(seated.len() <= seats && waiting.len() <= waiting_max);
-            let unmet: usize = queue.levels.iter().map(|it| it.share.reserved.saturating_sub(it.in_use)).sum();
+            let unmet: usize = queue.levels.iter().map(|it| it.share.reserved.saturating_sub(it.seats_in_use)).sum();
             prop_assert!(unmet <= seats - seated.len());
             for (at, level) in LEVELS.into_iter().enumerate() {
                 let of_level = seated.iter().filter(|it| it.1 == at).count();
-                prop_assert_eq!(queue.in_use(level), of_level);
+                prop_assert_eq!(queue.seats_in_use(level), of_level);
                 prop_assert!(of_level <= queue.levels[at].share.max);
                 for flow in 0..6 {
                     let own = seated.iter().filter(|it| (it.1, it.2) == (at, flow)).count();
@@ -164,11 +164,11 @@ proptest! {
                 }
                 Step::Leave { nth } if !seated.is_empty() => {
                     let (id, ..) = seated.swap_remove(nth % seated.len());
-                    queue.release(id);
+                    queue.release_seat(id);
                 }
                 Step::Cancel { nth } if !waiting.is_empty() => {
                     let (request, id, ticket, ..) = waiting.swap_remove(nth % waiting.len());
-                    prop_assert_eq!(queue.cancel(id, ticket), Some(request));
+                    prop_assert_eq!(queue.cancel_request(id, ticket), Some(request));
                 }
                 _ => {}
             }
@@ -190,12 +190,12 @@ proptest! {
         let mut served = 0;
         let expected = waiting.len();
         while let Some((id, ..)) = seated.pop() {
-            queue.release(id);
+            queue.release_seat(id);
             while let Some((id, _)) = queue.dispatch_next() {
                 served += 1;
                 seated.push((id, 0, 0));
             }
         }
-        prop_assert_eq!((served, queue.in_use, queue.waiting), (expected, 0, 0));
+        prop_assert_eq!((served, queue.seats_in_use, queue.waiting), (expected, 0, 0));
     }
 }

@@ -31,7 +31,7 @@ impl Api {
                 Ok(seat)
             }
             Err(why) => {
-                metrics.count_flow_rejected(class.level_name(), why.reason());
+                metrics.count_flow_rejection(class.level_name(), why.reason());
                 Err(ApiError::too_many_requests(1))
             }
         }
@@ -39,7 +39,7 @@ impl Api {
 
     pub(super) fn count_rejection(&self, refusal: &ApiError, what: &'static str) {
         if refusal.code == StatusCode::TOO_MANY_REQUESTS {
-            self.registry.metrics.count_refused(what);
+            self.registry.metrics.count_refused_request(what);
         }
     }
 

@@ -101,13 +101,13 @@ impl Api {
         state.seat = None;
         let held = match self.charge_response(response_bytes(&response), &state).await {
             Err(ResponseRejection::Refused(it)) => {
-                self.registry.metrics.count_refused("response");
+                self.registry.metrics.count_refused_request("response");
                 self.charge_small_response(&state).map(|holds| (error_response(&it), holds))
             }
             held => held.map(|holds| (response, holds)),
         };
         let (response, holds) = held.unwrap_or_else(|_| {
-            self.registry.metrics.count_refused("response");
+            self.registry.metrics.count_refused_request("response");
             (reply::reset_response(), ResponseCharges::default())
         });
 
@@ -211,7 +211,7 @@ impl Api {
             let class = flow_control::classify(charged, attributes, matches!(route, Route::Health(_)));
             state.seat = Some(self.acquire_seat(class, labels.is_read()).await?);
         }
-        let asked = ApiRequest {
+        let api_request = ApiRequest {
             context: RequestContext {
                 dry_run: options.dry_run,
                 field_manager: query.get("fieldManager").to_owned(),
@@ -235,9 +235,9 @@ impl Api {
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
-        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| error_response(&it));
-        reply::add_warnings(&mut response, asked.context.take_warnings());
-        state.audit_annotations = asked.context.take_audit_annotations();
+        let mut response = self.dispatch(route, &api_request).await.unwrap_or_else(|it| error_response(&it));
+        reply::add_warnings(&mut response, api_request.context.take_warnings());
+        state.audit_annotations = api_request.context.take_audit_annotations();
         Ok(response)
     }
 }

@@ -12,9 +12,9 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::super::tests::fairness;
-use super::{FuzzRights, FuzzServer, LEAK_MARKER, inputs_wanted, response_or_hang, runner};
+use super::{FuzzRights, FuzzServer, LEAK_MARKER, requests_per_kind, response_or_hang, test_runner};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Maximum number of frames of one connection.
 const FRAMES_MAX: usize = 24;
@@ -26,7 +26,7 @@ struct FuzzFrame {
     stream: u32,
     payload: Vec<u8>,
     /// Error in the frame header's length field: it is added to the correct length.
-    lie: i8,
+    length_error: i8,
 }
 
 #[test]
@@ -35,24 +35,28 @@ fn any_framing() {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // One server for all connections: an unauthenticated request changes nothing in the store.
     let world = runtime.block_on(FuzzServer::new(FuzzRights::Proper));
-    let before = runtime.block_on(world.closed());
-    let connections = inputs_wanted().div_ceil(FRAMES_MAX as u32 / 2);
-    let ran = runner(connections).run(&vec(frame(), 1..=FRAMES_MAX), |frames| {
+    let before = runtime.block_on(world.closed_objects());
+    let connections = requests_per_kind().div_ceil(FRAMES_MAX as u32 / 2);
+    let ran = test_runner(connections).run(&vec(arbitrary_frame(), 1..=FRAMES_MAX), |frames| {
         runtime.block_on(async {
-            let answer = connection(&world, &bytes(&frames)).await?;
+            let answer = send_over_connection(&world, &encode_frames(&frames)).await?;
             prop_assert!(
                 !answer.windows(LEAK_MARKER.len()).any(|it| it == LEAK_MARKER.as_bytes()),
-                "a response shows the mark"
+                "a response contains the marker"
             );
             Ok(())
         })
     });
     ran.unwrap_or_else(|why| panic!("{why}"));
-    assert_eq!(before, runtime.block_on(world.closed()), "what is closed was changed");
+    assert_eq!(
+        before,
+        runtime.block_on(world.closed_objects()),
+        "an object in a closed namespace was changed"
+    );
 }
 
 /// Sends the bytes over a new connection and returns the server's response until it closes the connection.
-async fn connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
+async fn send_over_connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
     let (client, serving) = fairness::serve(&world.server.api, None, true);
     let talking = pin!(async move {
         let (mut reading, mut writing) = tokio::io::split(client);
@@ -75,11 +79,11 @@ async fn connection(world: &FuzzServer, bytes: &[u8]) -> Result<Vec<u8>, TestCas
     }
 }
 
-fn bytes(frames: &[FuzzFrame]) -> Vec<u8> {
-    let mut bytes = PREFACE.to_vec();
-    let settings = FuzzFrame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), lie: 0 };
+fn encode_frames(frames: &[FuzzFrame]) -> Vec<u8> {
+    let mut bytes = HTTP2_PREFACE.to_vec();
+    let settings = FuzzFrame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), length_error: 0 };
     for frame in std::iter::once(&settings).chain(frames) {
-        let length = frame.payload.len().saturating_add_signed(isize::from(frame.lie));
+        let length = frame.payload.len().saturating_add_signed(isize::from(frame.length_error));
         bytes.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
         bytes.extend_from_slice(&[frame.kind, frame.flags]);
         bytes.extend_from_slice(&frame.stream.to_be_bytes());
@@ -88,31 +92,31 @@ fn bytes(frames: &[FuzzFrame]) -> Vec<u8> {
     bytes
 }
 
-fn frame() -> impl Strategy<Value = FuzzFrame> {
+fn arbitrary_frame() -> impl Strategy<Value = FuzzFrame> {
     let streams = prop_oneof![8 => (0..8_u32).prop_map(|it| it * 2 + 1), 1 => 0..6_u32, 1 => any::<u32>()];
-    let lies = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
+    let length_errors = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
     let kinds = prop_oneof![
         // HEADERS of a valid request, with and without END_STREAM.
-        6 => (headers(), select(vec![0x4_u8, 0x5])).prop_map(|(payload, flags)| (1, flags, payload)),
-        2 => (body(), select(vec![0_u8, 1])).prop_map(|(payload, flags)| (0, flags, payload)),
+        6 => (arbitrary_header_block(), select(vec![0x4_u8, 0x5])).prop_map(|(payload, flags)| (1, flags, payload)),
+        2 => (arbitrary_data(), select(vec![0_u8, 1])).prop_map(|(payload, flags)| (0, flags, payload)),
         1 => vec(any::<u8>(), 4).prop_map(|payload| (3, 0, payload)),
-        1 => settings().prop_map(|payload| (4, 0, payload)),
+        1 => arbitrary_settings().prop_map(|payload| (4, 0, payload)),
         1 => vec(any::<u8>(), 4).prop_map(|payload| (8, 0, payload)),
-        1 => (headers(), any::<u8>()).prop_map(|(payload, flags)| (9, flags, payload)),
+        1 => (arbitrary_header_block(), any::<u8>()).prop_map(|(payload, flags)| (9, flags, payload)),
         1 => vec(any::<u8>(), 8).prop_map(|payload| (6, 0, payload)),
         2 => (any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..60)),
     ];
-    (kinds, streams, lies).prop_map(|((kind, flags, payload), stream, lie)| FuzzFrame {
+    (kinds, streams, length_errors).prop_map(|((kind, flags, payload), stream, length_error)| FuzzFrame {
         kind,
         flags,
         stream,
         payload,
-        lie,
+        length_error,
     })
 }
 
 /// Generates a header block without indexing or compression, with some random bytes.
-fn headers() -> impl Strategy<Value = Vec<u8>> {
+fn arbitrary_header_block() -> impl Strategy<Value = Vec<u8>> {
     let methods = select(vec!["GET", "POST", "HEAD", "PATCH", "DELETE", "CONNECT", "get", ""]);
     let paths = select(vec![
         "/version",
@@ -159,12 +163,12 @@ fn headers() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => request, 1 => vec(any::<u8>(), 0..80)]
 }
 
-fn body() -> impl Strategy<Value = Vec<u8>> {
+fn arbitrary_data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![Just(Vec::new()), Just(b"{}".to_vec()), vec(any::<u8>(), 0..200)]
 }
 
 /// Generates SETTINGS identifiers and values, mostly known ones with values at their bounds.
-fn settings() -> impl Strategy<Value = Vec<u8>> {
+fn arbitrary_settings() -> impl Strategy<Value = Vec<u8>> {
     let setting = (0..10_u16, select(vec![0_u32, 1, 100, 16_384, 1 << 24, u32::MAX >> 1, u32::MAX]));
     vec(setting, 0..6).prop_map(|settings| {
         settings

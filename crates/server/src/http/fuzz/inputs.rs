@@ -58,10 +58,10 @@ impl fmt::Debug for FuzzRequest {
 
 impl FuzzRequest {
     /// Builds the request. Returns `None` if it cannot be expressed in HTTP.
-    pub(super) fn request(&self, in_open: bool) -> Option<Request<Full<Bytes>>> {
+    pub(super) fn to_http_request(&self, in_open_namespace: bool) -> Option<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(self.method)
-            .uri(self.uri(in_open)?)
+            .uri(self.uri(in_open_namespace)?)
             .header(ACCEPT, self.accept)
             .header(CONTENT_TYPE, self.body.0);
         for (name, value) in &self.headers {
@@ -70,15 +70,15 @@ impl FuzzRequest {
         request.body(Full::new(Bytes::from(self.body.1.clone()))).ok()
     }
 
-    fn uri(&self, in_open: bool) -> Option<String> {
+    fn uri(&self, in_open_namespace: bool) -> Option<String> {
         let path = match &self.path {
             FuzzPath::Of { group, namespace, plural, rest } => {
-                let namespace = if in_open { Some(OPEN_NAMESPACE) } else { namespace.as_deref() };
+                let namespace = if in_open_namespace { Some(OPEN_NAMESPACE) } else { namespace.as_deref() };
                 let namespace = namespace.map(|it| format!("namespaces/{it}/")).unwrap_or_default();
                 let rest: String = rest.iter().map(|it| format!("/{it}")).collect();
                 format!("/{group}/{namespace}{plural}{rest}")
             }
-            FuzzPath::Other(_) if in_open => return None,
+            FuzzPath::Other(_) if in_open_namespace => return None,
             FuzzPath::Other(path) => path.clone(),
         };
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -88,7 +88,7 @@ impl FuzzRequest {
     }
 }
 
-pub(super) fn request(
+pub(super) fn arbitrary_request(
     path: impl Strategy<Value = FuzzPath>,
     query: impl Strategy<Value = Vec<(String, String)>>,
     body: impl Strategy<Value = (&'static str, Vec<u8>)>,
@@ -121,12 +121,12 @@ pub(super) fn request(
 }
 
 /// Generates requests with arbitrary bytes in every header that the server reads.
-pub(super) fn with_headers() -> impl Strategy<Value = FuzzRequest> {
-    (request(path(), query(), body()), vec(header(), 1..6))
+pub(super) fn requests_with_arbitrary_headers() -> impl Strategy<Value = FuzzRequest> {
+    (arbitrary_request(arbitrary_path(), arbitrary_query(), arbitrary_body()), vec(arbitrary_header(), 1..6))
         .prop_map(|(input, headers)| FuzzRequest { headers, ..input })
 }
 
-fn header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let names = select(vec![
         "accept",
         "accept-encoding",
@@ -198,27 +198,31 @@ fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Generates lists, watches and collection deletes, which parse selectors and continue tokens.
-pub(super) fn choice(
+pub(super) fn arbitrary_collection_request(
     query: impl Strategy<Value = Vec<(String, String)>>,
 ) -> impl Strategy<Value = FuzzRequest> {
     let methods = prop_oneof![8 => Just("GET"), 2 => Just("DELETE"), 1 => Just("POST")];
-    (request(lists(), query, no_body()), methods).prop_map(|(input, method)| FuzzRequest { method, ..input })
-}
-
-pub(super) fn patch() -> impl Strategy<Value = FuzzRequest> {
-    let on = (select(GROUPS), select(TARGETS)).prop_map(|(_, (group, plural, name))| (group, plural, name));
-    let rest = prop_oneof![5 => Just(vec![]), 1 => select(PARTS).prop_map(|it| vec![it.to_owned()])];
-    let path = (on, namespaces(), rest).prop_map(|((group, plural, name), namespace, part)| FuzzPath::Of {
-        group,
-        namespace: Some(namespace),
-        plural: plural.to_owned(),
-        rest: [vec![name.to_owned()], part].concat(),
-    });
-    (request(path, query(), patches()), Just("PATCH"))
+    (arbitrary_request(collection_paths(), query, empty_body()), methods)
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
-const GROUPS: &[&str] = &[
+pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
+    let on = (select(API_GROUPS), select(EXISTING_OBJECTS))
+        .prop_map(|(_, (group, plural, name))| (group, plural, name));
+    let rest =
+        prop_oneof![5 => Just(vec![]), 1 => select(SUBRESOURCE_NAMES).prop_map(|it| vec![it.to_owned()])];
+    let path =
+        (on, namespace_names(), rest).prop_map(|((group, plural, name), namespace, part)| FuzzPath::Of {
+            group,
+            namespace: Some(namespace),
+            plural: plural.to_owned(),
+            rest: [vec![name.to_owned()], part].concat(),
+        });
+    (arbitrary_request(path, arbitrary_query(), patch_bodies()), Just("PATCH"))
+        .prop_map(|(input, method)| FuzzRequest { method, ..input })
+}
+
+const API_GROUPS: &[&str] = &[
     "api/v1",
     "apis/apps/v1",
     "apis/extensions/v1beta1",
@@ -235,7 +239,7 @@ const GROUPS: &[&str] = &[
     "apis/no.such.group/v1",
 ];
 
-const PLURALS: &[&str] = &[
+const RESOURCE_PLURALS: &[&str] = &[
     "configmaps",
     "secrets",
     "pods",
@@ -270,7 +274,7 @@ const PLURALS: &[&str] = &[
 ];
 
 /// Objects that exist in each namespace.
-const TARGETS: &[(&str, &str, &str)] = &[
+const EXISTING_OBJECTS: &[(&str, &str, &str)] = &[
     ("api/v1", "configmaps", "m"),
     ("api/v1", "secrets", "s"),
     ("api/v1", "pods", "p"),
@@ -279,7 +283,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("api/v1", "serviceaccounts", "default"),
 ];
 
-const PARTS: &[&str] = &[
+const SUBRESOURCE_NAMES: &[&str] = &[
     "status",
     "binding",
     "eviction",
@@ -296,7 +300,7 @@ const PARTS: &[&str] = &[
     "resize",
 ];
 
-fn namespaces() -> impl Strategy<Value = String> {
+fn namespace_names() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => Just(OPEN_NAMESPACE.to_owned()),
         4 => select(vec!["aa", "b", "a-b", "default", "kube-system", "", "nosuch"]).prop_map(str::to_owned),
@@ -305,7 +309,7 @@ fn namespaces() -> impl Strategy<Value = String> {
     ]
 }
 
-fn names() -> impl Strategy<Value = String> {
+fn object_names() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => select(vec!["m", "s", "p", "d", "default"]).prop_map(str::to_owned),
         1 => select(vec!["p:80", "https:p:", "w:80", "w:http", "http:w:80", "w:99999", "p:a:b:c", "::", "w:b%2Fp"]).prop_map(str::to_owned),
@@ -314,17 +318,17 @@ fn names() -> impl Strategy<Value = String> {
     ]
 }
 
-pub(super) fn path() -> impl Strategy<Value = FuzzPath> {
+pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
     let rest = prop_oneof![
         2 => Just(vec![]),
-        5 => names().prop_map(|it| vec![it]),
-        3 => (names(), select(PARTS)).prop_map(|(name, part)| vec![name, part.to_owned()]),
-        1 => (names(), "[a-z%./:]{0,12}").prop_map(|(name, rest)| vec![name, "proxy".to_owned(), rest]),
+        5 => object_names().prop_map(|it| vec![it]),
+        3 => (object_names(), select(SUBRESOURCE_NAMES)).prop_map(|(name, part)| vec![name, part.to_owned()]),
+        1 => (object_names(), "[a-z%./:]{0,12}").prop_map(|(name, rest)| vec![name, "proxy".to_owned(), rest]),
         1 => vec("[a-z%./]{0,4}", 0..5),
     ];
     // Most groups have few of the resources, so the two groups with most of them are frequent.
-    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUPS)];
-    let of = (group, prop::option::weighted(0.8, namespaces()), select(PLURALS), rest);
+    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(API_GROUPS)];
+    let of = (group, prop::option::weighted(0.8, namespace_names()), select(RESOURCE_PLURALS), rest);
     let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Of {
         group,
         namespace,
@@ -359,8 +363,8 @@ pub(super) fn path() -> impl Strategy<Value = FuzzPath> {
 }
 
 /// Generates paths of collections in the open namespace, in other namespaces and across all namespaces.
-pub(super) fn lists() -> impl Strategy<Value = FuzzPath> {
-    let lists = (select(TARGETS), prop::option::weighted(0.9, namespaces()));
+pub(super) fn collection_paths() -> impl Strategy<Value = FuzzPath> {
+    let lists = (select(EXISTING_OBJECTS), prop::option::weighted(0.9, namespace_names()));
     lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Of {
         group,
         namespace,
@@ -369,57 +373,57 @@ pub(super) fn lists() -> impl Strategy<Value = FuzzPath> {
     })
 }
 
-fn pair(
+fn query_parameter(
     name: &'static str,
     value: impl Strategy<Value = String> + 'static,
 ) -> BoxedStrategy<(String, String)> {
     value.prop_map(move |value| (name.to_owned(), value)).boxed()
 }
 
-fn one_of(values: &'static [&'static str]) -> impl Strategy<Value = String> {
+fn select_owned(values: &'static [&'static str]) -> impl Strategy<Value = String> {
     select(values).prop_map(str::to_owned)
 }
 
-pub(super) fn query() -> impl Strategy<Value = Vec<(String, String)>> {
+pub(super) fn arbitrary_query() -> impl Strategy<Value = Vec<(String, String)>> {
     let parameters = prop::strategy::Union::new(vec![
-        pair("watch", one_of(&["true", "1", "false", "yes"])),
-        pair("allowWatchBookmarks", one_of(&["true", "0"])),
-        pair("sendInitialEvents", one_of(&["true", "false"])),
-        pair("timeoutSeconds", one_of(&["0", "1", "-1", "99999999999999999999", "x"])),
-        pair("limit", one_of(&["0", "1", "2", "-1", "18446744073709551616"])),
-        pair("continue", tokens()),
-        pair(
+        query_parameter("watch", select_owned(&["true", "1", "false", "yes"])),
+        query_parameter("allowWatchBookmarks", select_owned(&["true", "0"])),
+        query_parameter("sendInitialEvents", select_owned(&["true", "false"])),
+        query_parameter("timeoutSeconds", select_owned(&["0", "1", "-1", "99999999999999999999", "x"])),
+        query_parameter("limit", select_owned(&["0", "1", "2", "-1", "18446744073709551616"])),
+        query_parameter("continue", continue_tokens()),
+        query_parameter(
             "resourceVersion",
-            one_of(&["", "0", "1", "5", "40", "999999", "-1", "18446744073709551615", "x"]),
+            select_owned(&["", "0", "1", "5", "40", "999999", "-1", "18446744073709551615", "x"]),
         ),
-        pair("resourceVersionMatch", one_of(&["Exact", "NotOlderThan", "", "Other"])),
-        pair("labelSelector", label_selectors()),
-        pair("fieldSelector", field_selectors()),
-        pair("dryRun", one_of(&["All", "", "Some"])),
-        pair(
+        query_parameter("resourceVersionMatch", select_owned(&["Exact", "NotOlderThan", "", "Other"])),
+        query_parameter("labelSelector", label_selectors()),
+        query_parameter("fieldSelector", field_selectors()),
+        query_parameter("dryRun", select_owned(&["All", "", "Some"])),
+        query_parameter(
             "fieldManager",
-            one_of(&[
+            select_owned(&[
                 "me",
                 "",
                 "\u{1}",
                 "a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long",
             ]),
         ),
-        pair("fieldValidation", one_of(&["Strict", "Warn", "Ignore", "Other"])),
-        pair("force", one_of(&["true", "false", "x"])),
-        pair("propagationPolicy", one_of(&["Orphan", "Foreground", "Background", "Other"])),
-        pair("gracePeriodSeconds", one_of(&["0", "1", "-1", "9223372036854775807", "x"])),
-        pair("orphanDependents", one_of(&["true", "false"])),
-        pair("includeObject", one_of(&["None", "Metadata", "Object", "Other"])),
-        pair("pretty", one_of(&["true", "false"])),
-        pair("container", one_of(&["c", ""])),
-        pair("command", one_of(&["true", "; id"])),
+        query_parameter("fieldValidation", select_owned(&["Strict", "Warn", "Ignore", "Other"])),
+        query_parameter("force", select_owned(&["true", "false", "x"])),
+        query_parameter("propagationPolicy", select_owned(&["Orphan", "Foreground", "Background", "Other"])),
+        query_parameter("gracePeriodSeconds", select_owned(&["0", "1", "-1", "9223372036854775807", "x"])),
+        query_parameter("orphanDependents", select_owned(&["true", "false"])),
+        query_parameter("includeObject", select_owned(&["None", "Metadata", "Object", "Other"])),
+        query_parameter("pretty", select_owned(&["true", "false"])),
+        query_parameter("container", select_owned(&["c", ""])),
+        query_parameter("command", select_owned(&["true", "; id"])),
         (".{0,8}", ".{0,8}").boxed(),
     ]);
     vec(parameters, 0..4)
 }
 
-pub(super) fn selectors() -> impl Strategy<Value = Vec<(String, String)>> {
+pub(super) fn selector_queries() -> impl Strategy<Value = Vec<(String, String)>> {
     (label_selectors(), field_selectors(), 0..3).prop_map(|(labels, fields, which)| {
         let labels = ("labelSelector".to_owned(), labels);
         let fields = ("fieldSelector".to_owned(), fields);
@@ -432,17 +436,24 @@ pub(super) fn selectors() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 fn label_selectors() -> impl Strategy<Value = String> {
-    let key = one_of(&["app", "mark", "a.b/c", "!app", "", "-", "kubernetes.io/metadata.name", "x y"]);
-    let value = one_of(&["x", "open", "", "(", "a,b", "\u{e4}"]);
-    let operator = one_of(&["=", "==", "!=", " in ", " notin ", ">", "<", "", " ", " in (", ")"]);
+    let key = select_owned(&["app", "mark", "a.b/c", "!app", "", "-", "kubernetes.io/metadata.name", "x y"]);
+    let value = select_owned(&["x", "open", "", "(", "a,b", "\u{e4}"]);
+    let operator = select_owned(&["=", "==", "!=", " in ", " notin ", ">", "<", "", " ", " in (", ")"]);
     let term = (key, operator, value, prop::bool::ANY).prop_map(|(key, operator, value, many)| {
         match (operator.as_str(), many) {
             (" in " | " notin ", true) => format!("{key}{operator}({value},y)"),
             _ => format!("{key}{operator}{value}"),
         }
     });
-    let good =
-        one_of(&["app=x", "app", "mark", "mark!=open", "app in (x,y)", "app notin (y)", "!nosuch,app==x"]);
+    let good = select_owned(&[
+        "app=x",
+        "app",
+        "mark",
+        "mark!=open",
+        "app in (x,y)",
+        "app notin (y)",
+        "!nosuch,app==x",
+    ]);
     prop_oneof![
         2 => good,
         4 => vec(term, 0..4).prop_map(|it| it.join(",")),
@@ -452,7 +463,7 @@ fn label_selectors() -> impl Strategy<Value = String> {
 }
 
 fn field_selectors() -> impl Strategy<Value = String> {
-    let field = one_of(&[
+    let field = select_owned(&[
         "metadata.name",
         "metadata.namespace",
         "spec.nodeName",
@@ -464,11 +475,11 @@ fn field_selectors() -> impl Strategy<Value = String> {
         "",
         ".",
     ]);
-    let value = one_of(&["m", "s", "p", "b", "a", "n", "", "Running", "Opaque", "\\,", "\\", "a=b"]);
-    let operator = one_of(&["=", "==", "!=", "", ","]);
+    let value = select_owned(&["m", "s", "p", "b", "a", "n", "", "Running", "Opaque", "\\,", "\\", "a=b"]);
+    let operator = select_owned(&["=", "==", "!=", "", ","]);
     let term =
         (field, operator, value).prop_map(|(field, operator, value)| format!("{field}{operator}{value}"));
-    let good = one_of(&[
+    let good = select_owned(&[
         "metadata.namespace=b",
         "metadata.namespace!=a",
         "metadata.name!=nosuch",
@@ -484,20 +495,23 @@ fn field_selectors() -> impl Strategy<Value = String> {
     ]
 }
 
-pub(super) fn pages() -> impl Strategy<Value = Vec<(String, String)>> {
-    (tokens(), one_of(&["1", "2", "500", "0", "-5"]), prop::option::of(one_of(&["0", "7", ""]))).prop_map(
-        |(token, limit, version)| {
+pub(super) fn paging_queries() -> impl Strategy<Value = Vec<(String, String)>> {
+    (
+        continue_tokens(),
+        select_owned(&["1", "2", "500", "0", "-5"]),
+        prop::option::of(select_owned(&["0", "7", ""])),
+    )
+        .prop_map(|(token, limit, version)| {
             let mut query = vec![("continue".to_owned(), token), ("limit".to_owned(), limit)];
             query.extend(version.map(|it| ("resourceVersion".to_owned(), it)));
             query
-        },
-    )
+        })
 }
 
 /// Generates well-formed continue tokens with arbitrary start keys.
-fn tokens() -> impl Strategy<Value = String> {
+fn continue_tokens() -> impl Strategy<Value = String> {
     let start = prop_oneof![
-        one_of(&[
+        select_owned(&[
             "a/m\0",
             "b/",
             "b/m\0",
@@ -515,7 +529,7 @@ fn tokens() -> impl Strategy<Value = String> {
         ".{0,10}",
     ];
     let revision = prop_oneof![Just(-1i64), Just(0), 0..60i64, any::<i64>()];
-    let good = (start, revision, one_of(&["meta.k8s.io/v1", "v1", ""]), prop::bool::ANY).prop_map(
+    let good = (start, revision, select_owned(&["meta.k8s.io/v1", "v1", ""]), prop::bool::ANY).prop_map(
         |(start, revision, version, url_safe)| {
             let token = json!({"v": version, "rv": revision, "start": start}).to_string();
             if url_safe { BASE64_URL_SAFE_NO_PAD.encode(token) } else { BASE64_STANDARD.encode(token) }
@@ -526,49 +540,49 @@ fn tokens() -> impl Strategy<Value = String> {
     prop_oneof![4 => good, 1 => json, 1 => bytes, 1 => ".{0,20}"]
 }
 
-pub(super) fn no_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+pub(super) fn empty_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     Just(("", Vec::new()))
 }
 
-pub(super) fn body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
-    let json = (select(vec!["application/json", "", "application/yaml", "text/plain"]), objects())
+pub(super) fn arbitrary_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let json = (select(vec!["application/json", "", "application/yaml", "text/plain"]), mutated_objects())
         .prop_map(|(media_type, object)| (media_type, object.to_string().into_bytes()));
     let raw = (select(vec!["application/json", "application/yaml"]), vec(any::<u8>(), 0..60));
-    prop_oneof![3 => no_body(), 6 => json, 3 => patches(), 2 => protobuf(), 1 => raw]
+    prop_oneof![3 => empty_body(), 6 => json, 3 => patch_bodies(), 2 => protobuf_body(), 1 => raw]
 }
 
-fn patches() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+fn patch_bodies() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let media_types = vec![
         "application/merge-patch+json",
         "application/strategic-merge-patch+json",
         "application/apply-patch+yaml",
         "application/json-patch+json",
     ];
-    let of_object =
-        (select(media_types.clone()), objects()).prop_map(|(it, patch)| (it, patch.to_string().into_bytes()));
+    let of_object = (select(media_types.clone()), mutated_objects())
+        .prop_map(|(it, patch)| (it, patch.to_string().into_bytes()));
     let of_fields = (select(media_types.clone()), json_values())
         .prop_map(|(it, patch)| (it, patch.to_string().into_bytes()));
-    let operations = vec(operation(), 0..6)
+    let operations = vec(json_patch_operation(), 0..6)
         .prop_map(|it| ("application/json-patch+json", Value::Array(it).to_string().into_bytes()));
     let raw = (select(media_types), vec(any::<u8>(), 0..60));
     prop_oneof![4 => of_object, 2 => of_fields, 4 => operations, 1 => raw]
 }
 
-fn operation() -> impl Strategy<Value = Value> {
+fn json_patch_operation() -> impl Strategy<Value = Value> {
     let pointer = prop_oneof![
-        4 => vec(select(FIELDS), 0..5).prop_map(|it| it.iter().map(|it| format!("/{}", it.replace('/', "~1"))).collect::<String>()),
-        2 => one_of(&["", "/", "/spec/containers/0", "/spec/containers/-", "/spec/containers/99999999999999999999",
+        4 => vec(select(FIELD_NAMES), 0..5).prop_map(|it| it.iter().map(|it| format!("/{}", it.replace('/', "~1"))).collect::<String>()),
+        2 => select_owned(&["", "/", "/spec/containers/0", "/spec/containers/-", "/spec/containers/99999999999999999999",
             "/metadata/labels/app", "/metadata/namespace", "/metadata/managedFields", "/spec/template/spec/containers/0/image", "~2", "/~"]),
         1 => "[/~0-9a-z-]{0,12}",
     ]
     .boxed();
-    let operator = one_of(&["add", "remove", "replace", "move", "copy", "test", "other"]);
+    let operator = select_owned(&["add", "remove", "replace", "move", "copy", "test", "other"]);
     (operator, pointer.clone(), pointer, json_values()).prop_map(
         |(operator, path, from, value)| json!({"op": operator, "path": path, "from": from, "value": value}),
     )
 }
 
-const FIELDS: &[&str] = &[
+const FIELD_NAMES: &[&str] = &[
     "metadata",
     "name",
     "namespace",
@@ -648,14 +662,14 @@ const FIELDS: &[&str] = &[
     "",
 ];
 
-fn leaves() -> impl Strategy<Value = Value> {
+fn scalar_values() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         (-3..200i64).prop_map(Value::from),
         any::<f64>().prop_map(|it| json!(it)),
-        one_of(&[
+        select_owned(&[
             "a",
             "b",
             "m",
@@ -691,20 +705,20 @@ fn leaves() -> impl Strategy<Value = Value> {
 }
 
 fn json_values() -> impl Strategy<Value = Value> {
-    leaves().prop_recursive(5, 24, 4, |inner| {
+    scalar_values().prop_recursive(5, 24, 4, |inner| {
         prop_oneof![
             1 => vec(inner.clone(), 0..4).prop_map(Value::Array),
-            3 => vec((select(FIELDS), inner), 0..5).prop_map(object),
+            3 => vec((select(FIELD_NAMES), inner), 0..5).prop_map(json_object),
         ]
     })
 }
 
-fn object(fields: Vec<(&'static str, Value)>) -> Value {
+fn json_object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
 
 /// Generates valid objects with a few random changes.
-fn objects() -> impl Strategy<Value = Value> {
+fn mutated_objects() -> impl Strategy<Value = Value> {
     let metadata = |name: &str| json!({"name": name, "labels": {"app": "x"}});
     let containers = json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]);
     let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": containers}});
@@ -731,31 +745,31 @@ fn objects() -> impl Strategy<Value = Value> {
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"namespace": "b", "verb": "get", "resource": "secrets"}}}),
     ];
-    let namespace = prop::option::of(one_of(&["a", "b", "aa", "", "../b"]));
-    let changes = vec((vec(any::<prop::sample::Index>(), 0..5), select(FIELDS), json_values()), 0..3);
+    let namespace = prop::option::of(select_owned(&["a", "b", "aa", "", "../b"]));
+    let changes = vec((vec(any::<prop::sample::Index>(), 0..5), select(FIELD_NAMES), json_values()), 0..3);
     (select(good), namespace, changes).prop_map(|(mut object, namespace, changes)| {
         if let Some(namespace) = namespace {
             object["metadata"]["namespace"] = json!(namespace);
         }
         for (way, field, value) in changes {
-            change(&mut object, &way, field, value);
+            change_at_path(&mut object, &way, field, value);
         }
         object
     })
 }
 
 /// Follows the path that `way` selects, and sets a field of the object there or replaces the value.
-fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
+fn change_at_path(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
     match (object, way.split_first()) {
         (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
             let at = at.index(fields.len());
             if let Some(inner) = fields.values_mut().nth(at) {
-                change(inner, rest, field, value);
+                change_at_path(inner, rest, field, value);
             }
         }
         (Value::Array(items), Some((at, rest))) if !items.is_empty() => {
             let at = at.index(items.len());
-            change(&mut items[at], rest, field, value);
+            change_at_path(&mut items[at], rest, field, value);
         }
         (Value::Object(fields), None) => drop(fields.insert(field.to_owned(), value)),
         (place, _) => *place = value,
@@ -764,7 +778,7 @@ fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: V
 
 /// Generates a protobuf body: `k8s\0` and a `runtime.Unknown` whose raw bytes are a message with arbitrary
 /// fields.
-pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+pub(super) fn protobuf_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let kinds = select(vec![
         ("v1", "ConfigMap"),
         ("v1", "Secret"),
@@ -782,9 +796,10 @@ pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
         ("v1", "Nonsense"),
         ("", ""),
     ]);
-    let whole = (kinds, messages()).prop_map(|((api_version, kind), raw)| {
-        let type_meta = [bytes_field(1, api_version.as_bytes()), bytes_field(2, kind.as_bytes())].concat();
-        [b"k8s\0".to_vec(), bytes_field(1, &type_meta), bytes_field(2, &raw)].concat()
+    let whole = (kinds, protobuf_messages()).prop_map(|((api_version, kind), raw)| {
+        let type_meta =
+            [encode_bytes_field(1, api_version.as_bytes()), encode_bytes_field(2, kind.as_bytes())].concat();
+        [b"k8s\0".to_vec(), encode_bytes_field(1, &type_meta), encode_bytes_field(2, &raw)].concat()
     });
     let whole = whole.boxed();
     let broken =
@@ -800,27 +815,38 @@ pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     bytes.prop_map(|it| ("application/vnd.kubernetes.protobuf", it))
 }
 
-fn messages() -> impl Strategy<Value = Vec<u8>> {
+fn protobuf_messages() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
-        (1..20u64, any::<u64>()).prop_map(|(number, value)| [varint(number << 3), varint(value)].concat()),
-        (1..20u64, "[a-z:/.0-9-]{0,8}").prop_map(|(number, text)| bytes_field(number, text.as_bytes())),
-        (1..20u64, vec(any::<u8>(), 0..8)).prop_map(|(number, bytes)| bytes_field(number, &bytes)),
-        (1..20u64, any::<[u8; 8]>())
-            .prop_map(|(number, bytes)| [varint(number << 3 | 1), bytes.to_vec()].concat()),
-        (1..20u64, any::<[u8; 4]>())
-            .prop_map(|(number, bytes)| [varint(number << 3 | 5), bytes.to_vec()].concat()),
+        (1..20u64, any::<u64>()).prop_map(|(number, value)| [
+            encode_varint(number << 3),
+            encode_varint(value)
+        ]
+        .concat()),
+        (1..20u64, "[a-z:/.0-9-]{0,8}")
+            .prop_map(|(number, text)| encode_bytes_field(number, text.as_bytes())),
+        (1..20u64, vec(any::<u8>(), 0..8)).prop_map(|(number, bytes)| encode_bytes_field(number, &bytes)),
+        (1..20u64, any::<[u8; 8]>()).prop_map(|(number, bytes)| [
+            encode_varint(number << 3 | 1),
+            bytes.to_vec()
+        ]
+        .concat()),
+        (1..20u64, any::<[u8; 4]>()).prop_map(|(number, bytes)| [
+            encode_varint(number << 3 | 5),
+            bytes.to_vec()
+        ]
+        .concat()),
         any::<[u8; 3]>().prop_map(|it| it.to_vec()),
     ];
     leaf.prop_recursive(6, 24, 4, |inner| {
-        (1..12u64, vec(inner, 0..4)).prop_map(|(number, parts)| bytes_field(number, &parts.concat()))
+        (1..12u64, vec(inner, 0..4)).prop_map(|(number, parts)| encode_bytes_field(number, &parts.concat()))
     })
 }
 
-fn bytes_field(number: u64, bytes: &[u8]) -> Vec<u8> {
-    [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+fn encode_bytes_field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    [encode_varint(number << 3 | 2), encode_varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
 
-fn varint(mut value: u64) -> Vec<u8> {
+fn encode_varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while 0x80 <= value {
         bytes.push(value as u8 | 0x80);

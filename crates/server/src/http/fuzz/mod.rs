@@ -24,7 +24,7 @@ use crate::request::User;
 use crate::unstructured::str_at;
 
 /// Number of requests of each kind in `make test`.
-const REQUESTS_PER_SORT: u32 = 500;
+const REQUESTS_PER_KIND: u32 = 500;
 
 /// Number of requests of one case: enough that one may depend on another. A long run has fewer servers, because
 /// creating one costs as much as a hundred requests.
@@ -69,32 +69,40 @@ const CHECKED_LISTS: &[&str] = &[
 
 #[test]
 fn any_request() {
-    check(inputs::request(inputs::path(), inputs::query(), inputs::body()));
+    check_no_leak(inputs::arbitrary_request(
+        inputs::arbitrary_path(),
+        inputs::arbitrary_query(),
+        inputs::arbitrary_body(),
+    ));
 }
 
 #[test]
 fn any_patch() {
-    check(inputs::patch());
+    check_no_leak(inputs::arbitrary_patch_request());
 }
 
 #[test]
 fn any_selector() {
-    check(inputs::choice(inputs::selectors()));
+    check_no_leak(inputs::arbitrary_collection_request(inputs::selector_queries()));
 }
 
 #[test]
 fn any_continue_token() {
-    check(inputs::choice(inputs::pages()));
+    check_no_leak(inputs::arbitrary_collection_request(inputs::paging_queries()));
 }
 
 #[test]
 fn any_protobuf() {
-    check(inputs::request(inputs::path(), inputs::query(), inputs::protobuf()));
+    check_no_leak(inputs::arbitrary_request(
+        inputs::arbitrary_path(),
+        inputs::arbitrary_query(),
+        inputs::protobuf_body(),
+    ));
 }
 
 #[test]
 fn any_headers() {
-    check(inputs::with_headers());
+    check_no_leak(inputs::requests_with_arbitrary_headers());
 }
 
 /// With permissions in all namespaces, the checks must notice the leak.
@@ -102,36 +110,47 @@ fn any_headers() {
 fn a_leak_is_noticed() {
     let noticed = |said: Result<(), TestError<_>>| match said {
         Ok(()) => "nothing",
-        Err(why) if why.to_string().contains("what is closed was changed") => "a change",
-        Err(why) if why.to_string().contains(LEAK_MARKER) => "the mark",
+        Err(why) if why.to_string().contains("an object in a closed namespace was changed") => "a change",
+        Err(why) if why.to_string().contains(LEAK_MARKER) => "the marker",
         Err(_) => "something else",
     };
     assert_eq!(
-        noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::choice(inputs::selectors()))),
-        "the mark"
+        noticed(run_cases(
+            FuzzRights::Leaking,
+            REQUESTS_PER_KIND,
+            inputs::arbitrary_collection_request(inputs::selector_queries())
+        )),
+        "the marker"
     );
     assert_eq!(
-        noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::choice(inputs::pages()))),
-        "the mark"
+        noticed(run_cases(
+            FuzzRights::Leaking,
+            REQUESTS_PER_KIND,
+            inputs::arbitrary_collection_request(inputs::paging_queries())
+        )),
+        "the marker"
     );
-    assert_eq!(noticed(run(FuzzRights::Leaking, REQUESTS_PER_SORT, inputs::patch())), "the mark");
+    assert_eq!(
+        noticed(run_cases(FuzzRights::Leaking, REQUESTS_PER_KIND, inputs::arbitrary_patch_request())),
+        "the marker"
+    );
 }
 
-fn check(input: impl Strategy<Value = FuzzRequest>) {
-    run(FuzzRights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
+fn check_no_leak(input: impl Strategy<Value = FuzzRequest>) {
+    run_cases(FuzzRights::Proper, requests_per_kind(), input).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Number of requests of each kind, from `MUSTER_FUZZ` or the default.
-fn inputs_wanted() -> u32 {
-    std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_SORT, |it| it.parse().expect("MUSTER_FUZZ is a number"))
+fn requests_per_kind() -> u32 {
+    std::env::var("MUSTER_FUZZ").map_or(REQUESTS_PER_KIND, |it| it.parse().expect("MUSTER_FUZZ is a number"))
 }
 
 /// Creates a proptest runner of this many cases, which persists the seeds of failing cases.
-fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(config(cases))
+fn test_runner(cases: u32) -> TestRunner {
+    TestRunner::new(proptest_config(cases))
 }
 
-fn config(cases: u32) -> Config {
+fn proptest_config(cases: u32) -> Config {
     Config {
         cases,
         failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
@@ -149,13 +168,13 @@ enum FuzzRights {
     Leaking,
 }
 
-fn run<S: Strategy<Value = FuzzRequest>>(
+fn run_cases<S: Strategy<Value = FuzzRequest>>(
     rights: FuzzRights,
     inputs: u32,
     input: S,
 ) -> Result<(), TestError<(bool, Vec<FuzzRequest>)>> {
-    let per_case = if inputs <= REQUESTS_PER_SORT { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
-    let config = config(inputs.div_ceil(per_case / 2));
+    let per_case = if inputs <= REQUESTS_PER_KIND { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
+    let config = proptest_config(inputs.div_ceil(per_case / 2));
     let mut runner = match rights {
         FuzzRights::Proper => TestRunner::new(config),
         // Deterministic, since the leak must be found; the first failure is enough.
@@ -167,14 +186,18 @@ fn run<S: Strategy<Value = FuzzRequest>>(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let case = (prop::bool::ANY, prop::collection::vec(input, 1..=per_case as usize));
-    runner.run(&case, |(is_guest, inputs)| {
+    runner.run(&case, |(is_restricted, inputs)| {
         runtime.block_on(async {
             let world = FuzzServer::new(rights).await;
-            let before = world.closed().await;
+            let before = world.closed_objects().await;
             for input in &inputs {
-                world.ask(is_guest, input).await?;
+                world.send_as(is_restricted, input).await?;
             }
-            prop_assert_eq!(before, world.closed().await, "what is closed was changed");
+            prop_assert_eq!(
+                before,
+                world.closed_objects().await,
+                "an object in a closed namespace was changed"
+            );
             Ok(())
         })
     })
@@ -265,13 +288,13 @@ impl FuzzServer {
 
     /// Sends a request as the restricted user or as an administrator. The requests of the administrator, who has
     /// all permissions, are changed to the open namespace.
-    async fn ask(&self, is_guest: bool, input: &FuzzRequest) -> Result<(), TestCaseError> {
-        let user = if is_guest {
+    async fn send_as(&self, is_restricted: bool, input: &FuzzRequest) -> Result<(), TestCaseError> {
+        let user = if is_restricted {
             User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
         } else {
             User::server()
         };
-        let Some(request) = input.request(!is_guest) else { return Ok(()) };
+        let Some(request) = input.to_http_request(!is_restricted) else { return Ok(()) };
         let is_of_many = *request.method() == hyper::Method::DELETE;
         let revision = self.server.api.registry.storage.revision();
         let answered = pin!(async {
@@ -299,7 +322,7 @@ impl FuzzServer {
     }
 
     /// Returns all objects outside the open namespace, with their resourceVersions.
-    async fn closed(&self) -> Vec<Value> {
+    async fn closed_objects(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for list in CHECKED_LISTS {
             let (code, mut list) = self.server.json("GET", list, Value::Null).await;

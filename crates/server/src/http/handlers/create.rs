@@ -16,10 +16,10 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let context = &asked.context;
+        let context = &api_request.context;
         if kind.namespaced && namespace.is_none() {
             return Err(ApiError::method_not_allowed());
         }
@@ -28,10 +28,10 @@ impl Api {
             let target =
                 RequestTarget { kind, namespace, name: String::new(), subresource: Subresource::Whole };
             let created =
-                self.virtual_create(create, context, &target, asked.decode_body(kind.gvk())?).await?;
+                self.virtual_create(create, context, &target, api_request.decode_body(kind.gvk())?).await?;
             return Ok(json_response(StatusCode::CREATED, &created));
         }
-        let object = kind.to_storage_version(asked.decode_body(kind.gvk())?);
+        let object = kind.to_storage_version(api_request.decode_body(kind.gvk())?);
         let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
         Ok(object_response(context, StatusCode::CREATED, view, kind, created))
     }
@@ -39,7 +39,7 @@ impl Api {
     pub(super) async fn create_subresource(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
@@ -50,14 +50,16 @@ impl Api {
             return Err(ApiError::method_not_allowed());
         };
         view.require_whole_object()?;
-        let body =
-            match (asked.decode_body(GroupVersionKind { group, version, kind }), sub.older_body_version) {
-                (Err(_), Some(version)) => asked.decode_body(GroupVersionKind { group, version, kind })?,
-                (body, _) => body?,
-            };
+        let body = match (
+            api_request.decode_body(GroupVersionKind { group, version, kind }),
+            sub.older_body_version,
+        ) {
+            (Err(_), Some(version)) => api_request.decode_body(GroupVersionKind { group, version, kind })?,
+            (body, _) => body?,
+        };
         Ok(json_response(
             StatusCode::CREATED,
-            &self.virtual_create(create, &asked.context, target, body).await?,
+            &self.virtual_create(create, &api_request.context, target, body).await?,
         ))
     }
 }

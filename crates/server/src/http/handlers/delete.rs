@@ -18,12 +18,12 @@ impl Api {
     pub(super) async fn delete(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let (options, context) = asked.delete_options()?;
-        let show = |code, object| object_response(&asked.context, code, view, kind, object);
+        let (options, context) = api_request.delete_options()?;
+        let show = |code, object| object_response(&api_request.context, code, view, kind, object);
         match self.registry.delete(&context, target, &options).await? {
             DeleteOutcome::Pending { now } if options.requests_cascade => Ok(show(StatusCode::ACCEPTED, now)),
             DeleteOutcome::Pending { now } => Ok(show(StatusCode::OK, now)),
@@ -46,11 +46,11 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<&str>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let list_options = asked.query.list_options(kind)?;
-        let (options, context) = asked.delete_options()?;
+        let list_options = api_request.query.list_options(kind)?;
+        let (options, context) = api_request.delete_options()?;
         let listed = self.registry.storage.list_page(kind, namespace, &list_options)?;
         let target = |object: &Bytes| {
             let object = unstructured::parse_stored(object);
@@ -77,6 +77,6 @@ impl Api {
                 Err(it) => return Err(it),
             }
         }
-        Ok(list_response(&context, asked.list_format(view), kind, listed))
+        Ok(list_response(&context, api_request.list_format(view), kind, listed))
     }
 }

@@ -14,12 +14,12 @@ impl Api {
     pub(super) async fn get(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        self.wait_for_revision(asked.query.resource_version()?).await?;
+        self.wait_for_revision(api_request.query.resource_version()?).await?;
         let object = self.registry.storage.get(target)?;
-        Ok(object_response(&asked.context, StatusCode::OK, view, target.kind, object))
+        Ok(object_response(&api_request.context, StatusCode::OK, view, target.kind, object))
     }
 
     /// Returns the resource metrics of one node or pod (`metrics.k8s.io`).
@@ -27,13 +27,13 @@ impl Api {
         &self,
         target: &RequestTarget,
         of: MeteredResource,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
         let selector = ObjectSelector::parse(kind, "", &format!("metadata.name={}", target.name))?;
         let measured = self.resource_metrics(kind, of, target.namespace.as_deref(), &selector).await?;
         let object = measured.objects.into_iter().next_back().ok_or_else(|| target.not_found())?;
-        Ok(object_response(&asked.context, StatusCode::OK, view, kind, object))
+        Ok(object_response(&api_request.context, StatusCode::OK, view, kind, object))
     }
 }

@@ -13,15 +13,15 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<&str>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let query = &asked.query;
+        let query = &api_request.query;
         watch_timeout(query)?;
         let options = query.list_options(kind)?;
         self.wait_for_revision(query.resource_version()?).await?;
         let listed = self.registry.storage.list_page(kind, namespace, &options)?;
-        Ok(list_response(&asked.context, asked.list_format(view), kind, listed))
+        Ok(list_response(&api_request.context, api_request.list_format(view), kind, listed))
     }
 
     /// Lists the resource metrics of nodes or pods (`metrics.k8s.io`).
@@ -30,10 +30,10 @@ impl Api {
         kind: &'static Kind,
         of: MeteredResource,
         namespace: Option<&str>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let measured = self.resource_metrics(kind, of, namespace, &asked.query.selector(kind)?).await?;
-        Ok(list_response(&asked.context, asked.list_format(view), kind, measured))
+        let measured = self.resource_metrics(kind, of, namespace, &api_request.query.selector(kind)?).await?;
+        Ok(list_response(&api_request.context, api_request.list_format(view), kind, measured))
     }
 }

@@ -27,17 +27,23 @@ use crate::unstructured::{self, str_at};
 const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Api {
-    pub(super) async fn dispatch(&self, route: Route, asked: &ApiRequest) -> Result<ApiResponse, ApiError> {
+    pub(super) async fn dispatch(
+        &self,
+        route: Route,
+        api_request: &ApiRequest,
+    ) -> Result<ApiResponse, ApiError> {
         if let Some(text) = route.kind().and_then(|it| it.deprecated) {
-            asked.context.warn(text);
+            api_request.context.warn(text);
         }
         match route {
-            Route::Collection { kind, namespace } => self.handle_collection(kind, namespace, asked).await,
-            Route::Watch { kind, namespace, name } => {
-                self.watch(kind, namespace, name.as_deref(), asked).await
+            Route::Collection { kind, namespace } => {
+                self.handle_collection(kind, namespace, api_request).await
             }
-            Route::Object(target) => self.handle_object(&target, asked).await,
-            other => self.handle_nonresource(other, asked).await,
+            Route::Watch { kind, namespace, name } => {
+                self.watch(kind, namespace, name.as_deref(), api_request).await
+            }
+            Route::Object(target) => self.handle_object(&target, api_request).await,
+            other => self.handle_nonresource(other, api_request).await,
         }
     }
 
@@ -46,23 +52,23 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
         // The authorized verb decides, not the HTTP method.
-        if asked.context.verb == "watch" {
-            return self.watch(kind, namespace, None, asked).await;
+        if api_request.context.verb == "watch" {
+            return self.watch(kind, namespace, None, api_request).await;
         }
-        let view = asked.representation()?;
-        if !kind.verbs.contains(&asked.context.verb.as_ref()) {
+        let view = api_request.representation()?;
+        if !kind.verbs.contains(&api_request.context.verb.as_ref()) {
             return Err(ApiError::method_not_allowed_on(kind));
         }
         if let Some(of) = kind.metered_resource {
-            return self.list_resource_metrics(kind, of, namespace.as_deref(), asked, view).await;
+            return self.list_resource_metrics(kind, of, namespace.as_deref(), api_request, view).await;
         }
-        match asked.method {
-            Method::GET => self.list(kind, namespace.as_deref(), asked, view).await,
-            Method::POST => self.create(kind, namespace, asked, view).await,
-            Method::DELETE => self.delete_collection(kind, namespace.as_deref(), asked, view).await,
+        match api_request.method {
+            Method::GET => self.list(kind, namespace.as_deref(), api_request, view).await,
+            Method::POST => self.create(kind, namespace, api_request, view).await,
+            Method::DELETE => self.delete_collection(kind, namespace.as_deref(), api_request, view).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }
@@ -71,33 +77,38 @@ impl Api {
     async fn handle_object(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let is_allowed = kind.subresource_verbs(target.subresource).contains(&asked.context.verb.as_ref());
+        let is_allowed =
+            kind.subresource_verbs(target.subresource).contains(&api_request.context.verb.as_ref());
         if let Subresource::Agent(what) = target.subresource {
             return match what {
                 // An OPTIONS request is passed on to the backend of a proxy.
-                "proxy" if is_allowed || asked.method == Method::OPTIONS => self.proxy(target, asked).await,
-                what if is_allowed => self.serve_from_agent(target, what, asked).await,
+                "proxy" if is_allowed || api_request.method == Method::OPTIONS => {
+                    self.proxy(target, api_request).await
+                }
+                what if is_allowed => self.serve_from_agent(target, what, api_request).await,
                 _ => Err(ApiError::method_not_allowed()),
             };
         }
-        let view = asked.representation()?;
+        let view = api_request.representation()?;
         if !is_allowed {
             return Err(ApiError::method_not_allowed_on(kind));
         }
         if let Some(of) = kind.metered_resource {
-            return self.get_resource_metrics(target, of, asked, view).await;
+            return self.get_resource_metrics(target, of, api_request, view).await;
         }
-        match (&asked.method, target.subresource) {
-            (&Method::GET, it) if it.supports_get_and_update() => self.get(target, asked, view).await,
+        match (&api_request.method, target.subresource) {
+            (&Method::GET, it) if it.supports_get_and_update() => self.get(target, api_request, view).await,
             (&Method::PUT, it) if it.supports_get_and_update() || it == Subresource::Finalize => {
-                self.update(target, asked, view).await
+                self.update(target, api_request, view).await
             }
-            (&Method::PATCH, it) if it.supports_get_and_update() => self.patch(target, asked, view).await,
-            (&Method::DELETE, Subresource::Whole) => self.delete(target, asked, view).await,
-            (&Method::POST, _) => self.create_subresource(target, asked, view).await,
+            (&Method::PATCH, it) if it.supports_get_and_update() => {
+                self.patch(target, api_request, view).await
+            }
+            (&Method::DELETE, Subresource::Whole) => self.delete(target, api_request, view).await,
+            (&Method::POST, _) => self.create_subresource(target, api_request, view).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }

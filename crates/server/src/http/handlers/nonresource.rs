@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use muster_api::metrics_exposition::ExpositionFormat;
 use serde_json::Value;
 
-use crate::decode::JSON;
+use crate::decode::JSON_MEDIA_TYPE;
 use crate::error::ApiError;
 use crate::health::HealthState;
 use crate::http::reply::{TEXT_PLAIN, full_response, json_response, not_found_page};
@@ -22,9 +22,9 @@ impl Api {
     pub(super) async fn handle_nonresource(
         &self,
         route: Route,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
-        if asked.method != Method::GET && asked.method != Method::HEAD {
+        if api_request.method != Method::GET && api_request.method != Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
         let found = |document: Option<Value>| {
@@ -36,22 +36,22 @@ impl Api {
             }
             Route::Root => Ok(json_response(StatusCode::OK, &discovery::root_paths())),
             Route::Health(health) => {
-                let excluded: Vec<_> = asked.query.values("exclude").collect();
+                let excluded: Vec<_> = api_request.query.values("exclude").collect();
                 let (code, text) = health::health_response(
                     &health,
                     self.health_state(),
-                    asked.query.contains("verbose"),
+                    api_request.query.contains("verbose"),
                     &excluded,
                 );
                 Ok(full_response(code, TEXT_PLAIN, text.into()))
             }
             Route::Metrics => {
                 let text = self.metrics_text();
-                let format = ExpositionFormat::negotiate(&asked.accept);
+                let format = ExpositionFormat::negotiate(&api_request.accept);
                 Ok(full_response(StatusCode::OK, format.media_type(), format.encode(text).into()))
             }
             Route::HealthMetrics => {
-                let format = ExpositionFormat::negotiate(&asked.accept);
+                let format = ExpositionFormat::negotiate(&api_request.accept);
                 Ok(full_response(
                     StatusCode::OK,
                     format.media_type(),
@@ -60,9 +60,9 @@ impl Api {
             }
             Route::Explain => match &self.explain_provider {
                 Some(explain_provider) => {
-                    let (query, of) = (&asked.query, |it: &str| it.to_owned());
+                    let (query, of) = (&api_request.query, |it: &str| it.to_owned());
                     match explain_provider.explain(of(query.get("namespace")), of(query.get("name"))).await {
-                        Ok(json) => Ok(full_response(StatusCode::OK, JSON, json.into())),
+                        Ok(json) => Ok(full_response(StatusCode::OK, JSON_MEDIA_TYPE, json.into())),
                         Err(why) => {
                             Ok(full_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_PLAIN, why.into()))
                         }
@@ -76,8 +76,12 @@ impl Api {
                 Ok(full_response(StatusCode::OK, "application/jwk-set+json", keys.into()))
             }
             Route::Version => Ok(json_response(StatusCode::OK, &discovery::version_info())),
-            Route::CoreVersions => Ok(asked.document_response(discovery::core_discovery(&asked.accept))),
-            Route::Groups => Ok(asked.document_response(discovery::groups_discovery(&asked.accept))),
+            Route::CoreVersions => {
+                Ok(api_request.document_response(discovery::core_discovery(&api_request.accept)))
+            }
+            Route::Groups => {
+                Ok(api_request.document_response(discovery::groups_discovery(&api_request.accept)))
+            }
             Route::Group(group) => Ok(found(discovery::api_group(&group))),
             Route::Resources { group, version } => match discovery::api_resource_list(&group, &version) {
                 Some(document) => Ok(json_response(StatusCode::OK, &document)),
@@ -86,10 +90,10 @@ impl Api {
                 }
                 None => Ok(not_found_page()),
             },
-            Route::OpenApiV2 => Ok(asked.document_response(openapi::v2_document(&asked.accept))),
-            Route::OpenApiV3Index => Ok(asked.document_response(openapi::v3_index_document())),
+            Route::OpenApiV2 => Ok(api_request.document_response(openapi::v2_document(&api_request.accept))),
+            Route::OpenApiV3Index => Ok(api_request.document_response(openapi::v3_index_document())),
             Route::OpenApiV3 { group, version } => Ok(openapi::v3_document(&group, &version)
-                .map_or_else(not_found_page, |it| asked.document_response(it))),
+                .map_or_else(not_found_page, |it| api_request.document_response(it))),
         }
     }
 
@@ -97,13 +101,13 @@ impl Api {
     pub(crate) fn metrics_text(&self) -> String {
         let Registry { storage, metrics, .. } = &*self.registry;
         self.limits.flow_control.update_metrics(metrics);
-        metrics.set_store(
+        metrics.set_store_metrics(
             storage.revision(),
             storage.used_bytes_and_capacity(),
             storage.largest_namespaces(METRIC_NAMESPACES_MAX),
         );
         for kind in storage.kinds.writable() {
-            metrics.set_objects(kind, storage.count_objects(kind));
+            metrics.set_object_count(kind, storage.count_objects(kind));
         }
         metrics.encode()
     }

@@ -17,18 +17,18 @@ impl Api {
     pub(super) async fn patch(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let (context, kind) = (&asked.context, target.kind);
-        let patch_type = PatchType::from_content_type(&asked.media_type)?;
-        patch_type.validate_options(&context.field_manager, asked.query.contains("force"))?;
+        let (context, kind) = (&api_request.context, target.kind);
+        let patch_type = PatchType::from_content_type(&api_request.media_type)?;
+        patch_type.validate_options(&context.field_manager, api_request.query.contains("force"))?;
         if patch_type == PatchType::Apply {
-            return self.apply(target, asked, view).await;
+            return self.apply(target, api_request, view).await;
         }
         let change = |old: &Value| {
             let old = kind.to_served_version(old.clone());
-            let (object, complaints) = patch_type.apply(kind.gvk(), &old, &asked.body)?;
+            let (object, complaints) = patch_type.apply(kind.gvk(), &old, &api_request.body)?;
             let mut object = decode::decode_patch_result(context, kind.gvk(), object, complaints)?;
             match_object_to_url(target, &mut object)?;
             Ok(kind.to_storage_version(object))
@@ -41,17 +41,17 @@ impl Api {
     async fn apply(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
-        let context = &asked.context;
-        let (applied, complaints) = decode::decode_apply(&asked.body)?;
+        let context = &api_request.context;
+        let (applied, complaints) = decode::decode_apply(&api_request.body)?;
         let check = |object: &mut Value| {
             decode::report_duplicate_fields(context, &complaints)?;
             match_object_to_url(target, object)
         };
         let written =
-            self.registry.apply(context, target, &applied, asked.query.is_true("force"), check).await?;
+            self.registry.apply(context, target, &applied, api_request.query.is_true("force"), check).await?;
         Ok(write_response(context, view, target.kind, written))
     }
 }

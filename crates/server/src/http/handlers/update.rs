@@ -12,14 +12,14 @@ impl Api {
     pub(super) async fn update(
         &self,
         target: &RequestTarget,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let kind = target.kind;
-        let mut object = asked.decode_body(kind.gvk())?;
+        let mut object = api_request.decode_body(kind.gvk())?;
         match_object_to_url(target, &mut object)?;
         let object = kind.to_storage_version(object);
-        let written = self.registry.replace(&asked.context, target, object).await?;
-        Ok(write_response(&asked.context, view, kind, written))
+        let written = self.registry.replace(&api_request.context, target, object).await?;
+        Ok(write_response(&api_request.context, view, kind, written))
     }
 }

@@ -7,7 +7,7 @@ use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
 use hyper::{Method, StatusCode};
 
-use crate::decode::JSON;
+use crate::decode::JSON_MEDIA_TYPE;
 use crate::error::ApiError;
 use crate::http::negotiation::prefers_yaml;
 use crate::http::query::RequestQuery;
@@ -28,14 +28,14 @@ impl Api {
         kind: &'static Kind,
         namespace: Option<String>,
         name: Option<&str>,
-        asked: &ApiRequest,
+        api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
-        let query = &asked.query;
-        let view = asked.representation()?;
-        if !kind.verbs.contains(&"watch") || asked.method != Method::GET {
+        let query = &api_request.query;
+        let view = api_request.representation()?;
+        if !kind.verbs.contains(&"watch") || api_request.method != Method::GET {
             return Err(ApiError::method_not_allowed_on(kind));
         }
-        if prefers_yaml(&asked.accept) {
+        if prefers_yaml(&api_request.accept) {
             return Err(ApiError::representation_not_acceptable());
         }
         let mut selector = query.selector(kind)?;
@@ -51,13 +51,13 @@ impl Api {
             selector,
             bookmarks: query.is_true("allowWatchBookmarks"),
             timeout: watch_timeout(query)?,
-            reauthorization: asked.reauthorization.clone(),
+            reauthorization: api_request.reauthorization.clone(),
             kind,
             namespace,
             view,
         };
-        let Some(permit) = self.limits.acquire_watch(asked.charged_user()) else {
-            self.registry.metrics.count_refused("watch");
+        let Some(permit) = self.limits.acquire_watch(api_request.charged_user()) else {
+            self.registry.metrics.count_refused_request("watch");
             return Err(ApiError::too_many_requests(1));
         };
         let held = (permit, GaugeGuard::new(&self.registry.metrics.watches));
@@ -66,15 +66,15 @@ impl Api {
             let _held = &held;
             it
         });
-        if let Some(upgrade) = asked.upgrade.as_ref().filter(|it| it.is_to_web_socket()) {
+        if let Some(upgrade) = api_request.upgrade.as_ref().filter(|it| it.is_to_web_socket()) {
             return web_socket::serve_watch(
                 upgrade,
                 frames.boxed(),
-                self.response_meter(asked.charged_user()),
+                self.response_meter(api_request.charged_user()),
             );
         }
         let body = StreamBody::new(frames.map(|it| Ok(Frame::data(it))).boxed());
-        Ok(response_with_body(StatusCode::OK, JSON, Either::Right(body)))
+        Ok(response_with_body(StatusCode::OK, JSON_MEDIA_TYPE, Either::Right(body)))
     }
 }
 

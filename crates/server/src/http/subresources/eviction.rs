@@ -52,38 +52,43 @@ struct Eviction<'a> {
 }
 
 impl Eviction<'_> {
-    async fn run(&self, asked: &DeleteOptions) -> Result<(), ApiError> {
+    async fn run(&self, requested_options: &DeleteOptions) -> Result<(), ApiError> {
         // Authorization, node restriction, admission and preconditions come before the budget is charged and
         // the pod's condition is set.
-        self.registry.check_delete(self.context, self.target, asked).await?;
+        self.registry.check_delete(self.context, self.target, requested_options).await?;
         for _ in 0..ATTEMPTS_MAX {
             let pod = unstructured::parse_stored(&self.registry.storage.get(self.target)?);
             let phase = str_at(&pod, "status.phase");
             let is_over =
                 matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
             if is_over {
-                return self.delete(&pod, asked, None).await;
+                return self.delete_pod(&pod, requested_options, None).await;
             }
             // A pending pod is not disrupted, but it must not have started in the meantime.
             if phase == "Pending" {
-                match self.delete(&pod, asked, Some(resource_version(&pod))).await {
+                match self.delete_pod(&pod, requested_options, Some(resource_version(&pod))).await {
                     Err(conflict)
-                        if conflict.code == StatusCode::CONFLICT && asked.resource_version.is_none() =>
+                        if conflict.code == StatusCode::CONFLICT
+                            && requested_options.resource_version.is_none() =>
                     {
                         continue;
                     }
                     done => return done,
                 }
             }
-            return self.evict_within_budget(&pod, asked).await;
+            return self.evict_within_budget(&pod, requested_options).await;
         }
         Err(ApiError::timeout())
     }
 
-    async fn evict_within_budget(&self, pod: &Value, asked: &DeleteOptions) -> Result<(), ApiError> {
+    async fn evict_within_budget(
+        &self,
+        pod: &Value,
+        requested_options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
         let budgets = self.matching_budgets(pod);
         let budget = match &budgets[..] {
-            [] => return self.delete(pod, asked, None).await,
+            [] => return self.delete_pod(pod, requested_options, None).await,
             [one] => one,
             _ => {
                 return Err(ApiError::internal_without_reason(
@@ -95,9 +100,10 @@ impl Eviction<'_> {
         if !is_ready(pod) && allows_unready_eviction(budget) {
             // The budget does not count an unready pod as healthy, so it may be deleted unless it has become
             // ready.
-            return match self.delete(pod, asked, Some(resource_version(pod))).await {
+            return match self.delete_pod(pod, requested_options, Some(resource_version(pod))).await {
                 Err(conflict)
-                    if conflict.code == StatusCode::CONFLICT && asked.resource_version.is_none() =>
+                    if conflict.code == StatusCode::CONFLICT
+                        && requested_options.resource_version.is_none() =>
                 {
                     Err(budget_not_observed_error(&name))
                 }
@@ -120,15 +126,20 @@ impl Eviction<'_> {
             charge_budget(budget, str_at(pod, "metadata.name"), &unstructured::format_time(self.context.now))
         };
         self.registry.update(&server, &target, charge).await?;
-        self.delete(pod, asked, None).await
+        self.delete_pod(pod, requested_options, None).await
     }
 
     /// Sets the condition `DisruptionTarget` and deletes the pod.
-    async fn delete(&self, pod: &Value, asked: &DeleteOptions, at: Option<String>) -> Result<(), ApiError> {
-        let mut at = asked.resource_version.clone().or(at);
+    async fn delete_pod(
+        &self,
+        pod: &Value,
+        requested_options: &DeleteOptions,
+        at: Option<String>,
+    ) -> Result<(), ApiError> {
+        let mut at = requested_options.resource_version.clone().or(at);
         if !self.context.dry_run {
             let target = RequestTarget { subresource: Subresource::Status, ..self.target.clone() };
-            let uid = asked.uid.clone().unwrap_or_else(|| str_at(pod, "metadata.uid").to_owned());
+            let uid = requested_options.uid.clone().unwrap_or_else(|| str_at(pod, "metadata.uid").to_owned());
             let now = unstructured::format_time(self.context.now);
             let update = |pod: &Value| self.with_disruption_condition(pod, &uid, at.as_deref(), &now);
             let server = RequestContext::for_server("update", self.context.now);
@@ -137,9 +148,9 @@ impl Eviction<'_> {
             at = at.map(|_| resource_version(&unstructured::parse_stored(&marked)));
         }
         let options = DeleteOptions {
-            grace_s: asked.grace_s,
-            propagation: asked.propagation,
-            uid: asked.uid.clone(),
+            grace_s: requested_options.grace_s,
+            propagation: requested_options.propagation,
+            uid: requested_options.uid.clone(),
             resource_version: at,
             ..DeleteOptions::default()
         };

@@ -46,7 +46,7 @@ impl Bed {
         self.tls.accept(stream).await.unwrap()
     }
 
-    /// What the agent is asked, and what the client gets if the agent says this.
+    /// The request that the agent gets, and the response that the client gets if the agent answers with this one.
     async fn asked(&self, path: &str, said: &[u8]) -> String {
         let agent = async {
             let mut stream = self.accept().await;
@@ -255,7 +255,7 @@ async fn a_connection_that_becomes_something_else_is_spliced() {
 }
 
 #[tokio::test]
-async fn a_log_comes_in_messages_to_whoever_wants_it_so() {
+async fn a_log_is_sent_as_web_socket_messages_on_request() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
     let mut said = String::new();
     for (upgrade, answer) in [
@@ -329,7 +329,7 @@ async fn a_request_goes_through_to_a_pod() {
 }
 
 #[tokio::test]
-async fn what_an_agent_does_not_reach() {
+async fn proxy_requests_that_never_reach_an_agent() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
     let mut said = String::new();
     for answer in [
@@ -453,7 +453,7 @@ async fn a_service_leads_to_a_ready_pod_of_its_namespace() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_create_it_gets_into_no_pod() {
+async fn exec_requires_permission_to_create() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
     crate::controllers::cluster_roles::ensure_default_roles(&bed.server.api.registry, Timestamp::now())
         .await

@@ -10,8 +10,8 @@ impl Server {
     }
 }
 
-/// The answer: its code, and who owns what, or else what was wrong. Whoever wrote in a later second comes later in an answer; here they
-/// come by name, since no test knows when a second begins.
+/// The response code, and the owners of the fields or the error message. In a response, entries are sorted by
+/// time; here they are sorted by name, because a test does not know when a second begins.
 fn owners((code, object): (u16, Value)) -> String {
     let mut said = format!("{code} {}\n", str_at(&object, "message"));
     let mut entries: Vec<_> = object["metadata"]["managedFields"].as_array().into_iter().flatten().collect();
@@ -82,7 +82,7 @@ async fn an_apply_creates_shares_conflicts_and_insists() {
 }
 
 #[tokio::test]
-async fn whoever_writes_a_set_owns_what_the_server_counts_in_it() {
+async fn the_writer_of_a_set_owns_the_generation_that_the_server_sets() {
     let server = Server::new().await;
     let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "image": "i:1", "ports": [{"containerPort": 80}]}]}}});
@@ -133,7 +133,7 @@ async fn a_binding_changes_no_owners() {
 }
 
 #[tokio::test]
-async fn no_room_is_held_for_a_pod_that_is_bound() {
+async fn binding_a_pod_clears_its_nominated_node() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("p", "")).await;
     let held = r#"{"status": {"nominatedNodeName": "m"}}"#;
@@ -147,7 +147,7 @@ async fn no_room_is_held_for_a_pod_that_is_bound() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_applied_says_where() {
+async fn apply_errors_name_the_field() {
     let server = Server::new().await;
     let set = format!("{SETS}/s?fieldManager=a");
     for (body, golden) in [

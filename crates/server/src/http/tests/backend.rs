@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::task::Poll;
 
 use muster_store::{
-    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, NotFresh, OnCommitted,
-    OnFresh, PublishedStore, Revision, Store, Window,
+    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, HistoryWindow, OnCommitted,
+    OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store,
 };
 
 use super::*;
@@ -19,7 +19,7 @@ const GAP: Revision = 128;
 struct Remote {
     published: Arc<PublishedStore>,
     /// Requests that wait for a fresh state, while the state is behind.
-    waiting: Arc<Mutex<Option<Vec<OnFresh>>>>,
+    waiting: Arc<Mutex<Option<Vec<OnReadBarrier>>>>,
 }
 
 impl Remote {
@@ -28,7 +28,7 @@ impl Remote {
     }
 
     /// Ends all waits, and returns how many there were.
-    fn catch_up(&self, outcome: &Result<(), NotFresh>) -> usize {
+    fn catch_up(&self, outcome: &Result<(), ReadBarrierError>) -> usize {
         let waiting = self.waiting.lock().unwrap().take().unwrap_or_default();
         let count = waiting.len();
         waiting.into_iter().for_each(|it| it(outcome.clone()));
@@ -38,11 +38,11 @@ impl Remote {
     fn event(&self, commit: Commit) -> Result<Arc<CommitEvent>, CommitError> {
         let store = self.published.read();
         let before = store.get(&commit.key).cloned();
-        use muster_store::Expect;
+        use muster_store::Precondition;
         match (commit.expect, &before) {
-            (Expect::Absent, Some(it)) => return Err(CommitConflict::Exists { at: it.modified }.into()),
-            (Expect::At(_), None) => return Err(CommitConflict::Missing.into()),
-            (Expect::At(at), Some(it)) if at != it.modified => {
+            (Precondition::Absent, Some(it)) => return Err(CommitConflict::Exists { at: it.modified }.into()),
+            (Precondition::At(_), None) => return Err(CommitConflict::Missing.into()),
+            (Precondition::At(at), Some(it)) if at != it.modified => {
                 return Err(CommitConflict::Modified { at: it.modified }.into());
             }
             _ => {}
@@ -71,7 +71,7 @@ impl Backend for Remote {
         done(event);
     }
 
-    fn fresh(&self, done: OnFresh) {
+    fn read_barrier(&self, done: OnReadBarrier) {
         match &mut *self.waiting.lock().unwrap() {
             Some(waiting) => waiting.push(done),
             None => done(Ok(())),
@@ -86,7 +86,7 @@ impl Backend for Remote {
 }
 
 async fn server(events_max: usize) -> (Server, Remote) {
-    let window = Window { events_max, bytes_max: usize::MAX };
+    let window = HistoryWindow { events_max, bytes_max: usize::MAX };
     let mut remote = None;
     let open = |options: muster_store::DbOptions| {
         let published =
@@ -169,7 +169,7 @@ async fn requests_wait_for_a_fresh_state() {
     ] {
         remote.fall_behind();
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON };
+        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON_MEDIA_TYPE };
         let mut request = pin!(server.answer(method, path, media_type, &body));
         let response = futures::poll!(&mut request);
         let waits = remote.catch_up(&Ok(()));
@@ -196,6 +196,6 @@ async fn requests_wait_for_a_fresh_state() {
     remote.fall_behind();
     let mut request = pin!(server.get(MAPS));
     assert!(futures::poll!(&mut request).is_pending());
-    remote.catch_up(&Err(NotFresh { why: "no quorum".into() }));
+    remote.catch_up(&Err(ReadBarrierError { why: "no quorum".into() }));
     check(request.await, &expect!["503 the store cannot confirm that its state is current: no quorum"]);
 }

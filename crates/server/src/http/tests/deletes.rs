@@ -1,4 +1,4 @@
-//! What goes at once, what is marked, and what waits.
+//! Deletes: immediate, with a deletion timestamp, and waiting for finalizers.
 
 use super::*;
 
@@ -258,7 +258,7 @@ async fn preconditions_name_the_object_that_is_meant() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_is_neither_held_anew_nor_made_twice() {
+async fn a_terminating_object_gets_no_new_finalizer_and_no_twin() {
     let server = Server::new().await;
     let mut object = map("a", "x");
     object["metadata"]["finalizers"] = json!(["example.com/a"]);

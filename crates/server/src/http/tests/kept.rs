@@ -36,7 +36,7 @@ fn bytes(seed: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn every_kind_and_subresource_keeps_what_a_write_may_not_change() {
+async fn every_kind_and_subresource_keeps_its_reset_fields() {
     let server = samples::server().await;
     let mut written = 0;
     for (kind, sample) in samples::all() {
@@ -112,7 +112,7 @@ async fn every_kind_and_subresource_keeps_what_a_write_may_not_change() {
                         set(&mut body, at, Some(&value));
                     }
                     let (method, media_type, body) = match way {
-                        "PUT" => ("PUT", JSON, body),
+                        "PUT" => ("PUT", JSON_MEDIA_TYPE, body),
                         "json" => ("PATCH", "application/json-patch+json", Value::Array(operations)),
                         "merge" => ("PATCH", "application/merge-patch+json", body),
                         "strategic" => ("PATCH", "application/strategic-merge-patch+json", body),

@@ -394,7 +394,7 @@ async fn a_service_that_changes_its_type_keeps_nothing_of_the_last() {
 }
 
 #[tokio::test]
-async fn what_needs_a_node_says_so() {
+async fn requests_that_need_a_node_fail_with_a_reason() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("p", "n1")).await;
     server.json("POST", PODS, pod("q", "")).await;
@@ -417,7 +417,7 @@ async fn what_needs_a_node_says_so() {
 }
 
 #[tokio::test]
-async fn a_pod_costs_and_needs_what_its_runtime_class_says() {
+async fn a_pod_gets_overhead_and_scheduling_of_its_runtime_class() {
     let server = Server::new().await;
     let classes = "/apis/node.k8s.io/v1/runtimeclasses";
     let class = json!({

@@ -1,4 +1,4 @@
-//! What is too much, and who may come in.
+//! Limits on requests, and access of anonymous users.
 
 use expect_test::expect;
 use futures::FutureExt as _;
@@ -280,7 +280,7 @@ async fn a_watch_has_its_place_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_stranger_who_is_given_rights_has_none() {
+async fn an_anonymous_user_with_a_role_has_no_permissions() {
     let api = Server::new().await.api;
     crate::controllers::cluster_roles::ensure_default_roles(&api.registry, Timestamp::UNIX_EPOCH)
         .await

@@ -1,4 +1,4 @@
-//! Connections on which nothing moves. The clock stands still but when everybody waits, and then goes to what is next.
+//! Idle connections. The clock is paused; it advances to the next timer when all tasks wait.
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -70,7 +70,7 @@ async fn silent(offers: Option<&[u8]>) -> String {
     let serving = tokio::spawn(crate::serve_tls(
         IdleTimeout::new(line, Duration::from_secs(60)),
         [127, 0, 0, 1].into(),
-        Arc::new(api.limits.connections.connect([127, 0, 0, 1].into()).unwrap()),
+        Arc::new(api.limits.connections.admit_connection([127, 0, 0, 1].into()).unwrap()),
         tls,
         api,
         graceful.watcher(),
@@ -101,7 +101,7 @@ async fn connect(line: DuplexStream, pki: &Pki, protocol: &[u8]) -> impl Sized +
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_says_nothing_is_cut_off() {
+async fn a_silent_connection_is_closed() {
     expect![[r#"Err("deadline has elapsed") after 10 s"#]].assert_eq(&silent(None).await);
     expect![[r#"Err("read header from client timeout") after 90 s"#]]
         .assert_eq(&silent(Some(b"http/1.1")).await);

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::bootstrap;
-use crate::decode::JSON;
+use crate::decode::JSON_MEDIA_TYPE;
 use crate::kinds::Kind;
 use crate::limits::{LimitsConfig, ServerLimits};
 use crate::registry::{DeleteOptions, Registry};
@@ -83,7 +83,7 @@ impl Server {
     }
 
     pub(super) async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
-        self.send(method, path, JSON, &body.to_string()).await
+        self.send(method, path, JSON_MEDIA_TYPE, &body.to_string()).await
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {

@@ -19,17 +19,17 @@ impl Server {
     }
 }
 
-const YAML: &str = "application/yaml";
+const YAML_MEDIA_TYPE: &str = "application/yaml";
 
 #[tokio::test]
 async fn objects_lists_and_refusals_come_in_yaml() {
     let server = Server::new().await;
     let made =
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  k: 'yes'\n  n: '012'\n";
-    let (code, answer) = server.send("POST", MAPS, YAML, made).await;
+    let (code, answer) = server.send("POST", MAPS, YAML_MEDIA_TYPE, made).await;
     assert_eq!(code, 201, "{answer}");
-    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/settings"), YAML).await;
-    assert_eq!((code, &*media_type), (200, YAML));
+    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/settings"), YAML_MEDIA_TYPE).await;
+    assert_eq!((code, &*media_type), (200, YAML_MEDIA_TYPE));
     let read: Value = serde_saphyr::from_str(&body).unwrap();
     assert_eq!(read, server.get(&format!("{MAPS}/settings")).await.1);
 
@@ -40,17 +40,17 @@ async fn objects_lists_and_refusals_come_in_yaml() {
         "/api",
         "/apis/apps/v1",
     ] {
-        let (code, media_type, _, body) = server.raw("GET", path, YAML).await;
-        assert_eq!((code, &*media_type), (200, YAML), "{path}");
+        let (code, media_type, _, body) = server.raw("GET", path, YAML_MEDIA_TYPE).await;
+        assert_eq!((code, &*media_type), (200, YAML_MEDIA_TYPE), "{path}");
         let read: Value = serde_saphyr::from_str(&body).unwrap();
         assert_eq!(read, server.get(path).await.1, "{path}");
     }
-    let table = format!("{YAML};as=Table;v=v1;g=meta.k8s.io");
+    let table = format!("{YAML_MEDIA_TYPE};as=Table;v=v1;g=meta.k8s.io");
     let (_, media_type, _, body) = server.raw("GET", MAPS, &table).await;
     let read: Value = serde_saphyr::from_str(&body).unwrap();
-    assert_eq!((&*media_type, &read["kind"]), (YAML, &json!("Table")));
-    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/none"), YAML).await;
-    assert_eq!((code, &*media_type), (404, YAML));
+    assert_eq!((&*media_type, &read["kind"]), (YAML_MEDIA_TYPE, &json!("Table")));
+    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/none"), YAML_MEDIA_TYPE).await;
+    assert_eq!((code, &*media_type), (404, YAML_MEDIA_TYPE));
     expect![[r#"
         apiVersion: v1
         code: 404
@@ -65,9 +65,10 @@ async fn objects_lists_and_refusals_come_in_yaml() {
     "#]]
     .assert_eq(&body);
     // What is no API object, and what comes in events, does not.
-    let (_, media_type, ..) = server.raw("GET", "/version", YAML).await;
-    assert_eq!(media_type, JSON);
-    let (code, _, _, body) = server.raw("GET", &format!("{MAPS}?watch=true&timeoutSeconds=1"), YAML).await;
+    let (_, media_type, ..) = server.raw("GET", "/version", YAML_MEDIA_TYPE).await;
+    assert_eq!(media_type, JSON_MEDIA_TYPE);
+    let (code, _, _, body) =
+        server.raw("GET", &format!("{MAPS}?watch=true&timeoutSeconds=1"), YAML_MEDIA_TYPE).await;
     assert_eq!(code, 406, "{body}");
     let (code, _, _, body) = server.raw("GET", MAPS, "text/html").await;
     assert_eq!(code, 406, "{body}");
@@ -230,7 +231,7 @@ async fn a_template_with_an_app_armor_annotation_is_warned_of() {
         let request = Request::builder()
             .method("POST")
             .uri("/apis/apps/v1/namespaces/default/daemonsets?dryRun=All")
-            .header(CONTENT_TYPE, JSON)
+            .header(CONTENT_TYPE, JSON_MEDIA_TYPE)
             .body(Full::new(Bytes::from(set(profile).to_string())))
             .unwrap();
         let response = server.api.handle(Some(&User::server()), request).await;

@@ -10,7 +10,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// Code, message, and the warnings.
 async fn ask(server: &Server, user: &User, method: &str, path: &str, body: &Value) -> String {
-    let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON };
+    let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON_MEDIA_TYPE };
     let request = Request::builder()
         .method(method)
         .uri(path)

@@ -68,7 +68,7 @@ fn page(answer: &(u16, Value)) -> String {
 }
 
 #[tokio::test]
-async fn pages_tell_one_state_however_much_is_written_meanwhile() {
+async fn pages_show_one_state_despite_concurrent_writes() {
     let server = Server::new().await;
     for name in ["a", "b", "c", "d", "e"] {
         server.json("POST", MAPS, map(name, if name == "c" { "y" } else { "x" })).await;
@@ -103,7 +103,7 @@ async fn pages_tell_one_state_however_much_is_written_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_page_whose_state_is_gone_leads_to_what_is_left_of_it() {
+async fn a_page_of_compacted_state_gets_a_token_for_the_rest() {
     let server = Server::with_history(3).await;
     for name in ["a", "b", "c"] {
         server.json("POST", MAPS, map(name, "x")).await;
@@ -236,7 +236,7 @@ async fn a_long_list_comes_in_pieces_and_is_whole() {
 }
 
 #[tokio::test]
-async fn a_client_gets_what_it_likes_best_of_what_there_is() {
+async fn a_client_gets_the_representation_it_prefers() {
     let server = Server::new().await;
     server.json("POST", MAPS, map("a", "x")).await;
     let seen = async |accept: &str| {
@@ -265,7 +265,7 @@ async fn a_client_gets_what_it_likes_best_of_what_there_is() {
     let request = Request::builder()
         .method("POST")
         .uri("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
-        .header(CONTENT_TYPE, JSON)
+        .header(CONTENT_TYPE, JSON_MEDIA_TYPE)
         .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Full::new(Bytes::from(review.to_string())))
         .unwrap();

@@ -9,7 +9,7 @@ use super::*;
 
 const SECRETS: &str = "/api/v1/namespaces/samples/secrets";
 
-/// The spellings of a boolean parameter: what is absent, what upstream reads as false, and as true.
+/// Spellings of a boolean parameter: absent, those that upstream reads as false, and those it reads as true.
 const SPELLINGS: &[(&str, bool)] = &[
     ("", false),
     ("watch", true),
@@ -286,11 +286,16 @@ async fn a_request_that_is_refused_changes_nothing() {
             let is_mighty = user
                 .as_ref()
                 .is_some_and(|it| it.is_in_group("system:masters") || it.name.starts_with("all"));
-            let mut requests = vec![("POST", collection.clone(), JSON, sample.to_string())];
+            let mut requests = vec![("POST", collection.clone(), JSON_MEDIA_TYPE, sample.to_string())];
             for body in bad {
-                requests.push(("POST", collection.clone(), JSON, body.to_owned()));
+                requests.push(("POST", collection.clone(), JSON_MEDIA_TYPE, body.to_owned()));
                 for subresource in parts.iter().filter(|it| it.is_empty() || body.starts_with(['[', '{'])) {
-                    requests.push(("PUT", format!("{object}{subresource}"), JSON, body.to_owned()));
+                    requests.push((
+                        "PUT",
+                        format!("{object}{subresource}"),
+                        JSON_MEDIA_TYPE,
+                        body.to_owned(),
+                    ));
                     for media_type in [
                         "application/merge-patch+json",
                         "application/json-patch+json",
@@ -307,7 +312,7 @@ async fn a_request_that_is_refused_changes_nothing() {
             }
             for body in [&eviction, &other_uid] {
                 if !is_mighty || body == &other_uid {
-                    requests.push(("POST", format!("{object}/eviction"), JSON, body.to_string()));
+                    requests.push(("POST", format!("{object}/eviction"), JSON_MEDIA_TYPE, body.to_string()));
                 }
             }
             if !is_mighty {
@@ -319,18 +324,28 @@ async fn a_request_that_is_refused_changes_nothing() {
                         "application/merge-patch+json",
                         labels.to_owned(),
                     ));
-                    requests.push(("PUT", format!("{object}{subresource}"), JSON, sample.to_string()));
+                    requests.push((
+                        "PUT",
+                        format!("{object}{subresource}"),
+                        JSON_MEDIA_TYPE,
+                        sample.to_string(),
+                    ));
                 }
-                requests.push(("DELETE", object.clone(), JSON, String::new()));
-                requests.push(("DELETE", collection.clone(), JSON, String::new()));
+                requests.push(("DELETE", object.clone(), JSON_MEDIA_TYPE, String::new()));
+                requests.push(("DELETE", collection.clone(), JSON_MEDIA_TYPE, String::new()));
             }
             requests.push((
                 "DELETE",
                 object.clone(),
-                JSON,
+                JSON_MEDIA_TYPE,
                 "{\"preconditions\": {\"uid\": \"another\"}}".to_owned(),
             ));
-            requests.push(("DELETE", format!("{object}?propagationPolicy=Other"), JSON, String::new()));
+            requests.push((
+                "DELETE",
+                format!("{object}?propagationPolicy=Other"),
+                JSON_MEDIA_TYPE,
+                String::new(),
+            ));
             for (method, uri, media_type, body) in requests {
                 let before = registry.storage.revision();
                 let request = Request::builder()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_each_change_once() {
+async fn a_watch_sends_each_change_once() {
     let server = Server::new().await;
     server.json("POST", MAPS, map("a", "x")).await;
     server.json("POST", MAPS, map("b", "y")).await;
@@ -49,7 +49,7 @@ async fn a_watch_tells_each_change_once() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_history_is_told_to_list_again() {
+async fn a_watch_from_before_the_history_must_list_again() {
     let server = Server::with_history(2).await;
     for name in ["a", "b", "c"] {
         server.json("POST", MAPS, map(name, "x")).await;
@@ -61,7 +61,7 @@ async fn a_watch_from_before_the_history_is_told_to_list_again() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_with_what_comes_and_ends_when_the_server_stops() {
+async fn a_watch_sends_later_changes_and_ends_when_the_server_stops() {
     let server = Server::new().await;
     let path = format!("{MAPS}?watch=true&resourceVersion=5");
     let watching = server.watch(&path);
@@ -101,7 +101,7 @@ async fn a_watch_of_many_objects_begins_with_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_one_object_tells_of_no_other() {
+async fn a_watch_of_one_object_sends_no_other() {
     let server = Server::new().await;
     for name in ["a", "ab"] {
         server.json("POST", MAPS, map(name, "x")).await;
@@ -151,7 +151,7 @@ async fn a_watch_of_the_future_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_as_a_table_tells_its_columns_once() {
+async fn a_watch_as_a_table_sends_its_columns_once() {
     let server = Server::new().await;
     server.json("POST", MAPS, map("a", "x")).await;
     server.json("POST", MAPS, map("b", "x")).await;

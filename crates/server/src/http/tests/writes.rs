@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_server_says_what_the_client_may_not() {
+async fn server_owned_fields_ignore_the_client() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("p", "")).await;
     let (_, made) = server
@@ -78,7 +78,7 @@ async fn refusals_are_upstreams() {
         ]],
     );
     check(
-        server.send("POST", PODS, JSON, "{").await,
+        server.send("POST", PODS, JSON_MEDIA_TYPE, "{").await,
         &expect![[
             r#"400 the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input ({)"#
         ]],
@@ -94,7 +94,9 @@ async fn refusals_are_upstreams() {
         &expect!["415 415: Unsupported Media Type"],
     );
     check(
-        server.send("POST", PODS, JSON, &" ".repeat(crate::flow_control::body::BODY_BYTES_MAX + 1)).await,
+        server
+            .send("POST", PODS, JSON_MEDIA_TYPE, &" ".repeat(crate::flow_control::body::BODY_BYTES_MAX + 1))
+            .await,
         &expect![[r#"413 Request entity too large: limit is 3145728"#]],
     );
     check(
@@ -218,7 +220,7 @@ async fn patches_of_one_object_do_not_get_in_each_others_way() {
 }
 
 #[tokio::test]
-async fn a_put_says_what_it_replaces_or_is_told() {
+async fn a_put_checks_resource_version_uid_and_name() {
     let server = Server::new().await;
     let (_, made) = server.json("POST", MAPS, map("a", "x")).await;
     let put = async |path: &str, object: Value| {

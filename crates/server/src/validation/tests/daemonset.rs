@@ -66,7 +66,7 @@ fn a_selector_stays() {
 }
 
 #[test]
-fn what_the_template_may_not_say() {
+fn forbidden_fields_of_a_template() {
     let template = json!({
         "metadata": {"labels": {"a": "b"}},
         "spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 5, "containers": [{"name": "c", "image": "i"}],

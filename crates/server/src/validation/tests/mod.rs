@@ -1,4 +1,4 @@
-//! A manifest in, what is wrong with it out.
+//! Validates manifests and compares the errors.
 
 mod daemonset;
 mod others;

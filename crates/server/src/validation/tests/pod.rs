@@ -499,7 +499,7 @@ fn the_rest_of_a_spec() {
 }
 
 #[test]
-fn what_of_a_pod_may_change() {
+fn mutable_fields_of_a_pod() {
     let old =
         pod_with(json!({"tolerations": [{"key": "a", "operator": "Exists"}], "activeDeadlineSeconds": 10}));
     let with = |change: &dyn Fn(&mut Value)| {

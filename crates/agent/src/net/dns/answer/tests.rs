@@ -77,7 +77,7 @@ fn check(name: &str, kind: RecordType, expected: Expect) {
 }
 
 #[test]
-fn a_service_and_what_is_not_there() {
+fn a_service_and_missing_names() {
     check(
         "WEB.shop.svc.cluster.local.",
         RecordType::A,
@@ -190,7 +190,7 @@ fn others_are_asked_about_the_rest() {
 }
 
 #[test]
-fn nothing_is_said_not_to_exist_before_all_was_seen() {
+fn no_name_is_denied_before_the_cache_is_synced() {
     let ask = |name| told(reply(None, &question(name, RecordType::A), true));
     expect!["ServFail ra"].assert_eq(&ask("web.shop.svc.cluster.local."));
     expect!["Forward"].assert_eq(&ask("example.org."));
@@ -228,7 +228,7 @@ fn answers_take_turns() {
 }
 
 #[test]
-fn what_is_no_question() {
+fn messages_that_are_no_query() {
     let known = ZoneData { picture: None, domain: "cluster.local" };
     assert_eq!(answer_query(&known, &[], true, 0), DnsReply::Ignore);
     assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsReply::Ignore);
