@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::config::{Config, ReclaimConfig};
-use muster_agent::endpoint::{Endpoint, Identity};
+use muster_agent::endpoint::{Endpoint, ServingIdentity};
 use muster_agent::event_recorder::NodeEventRecorder;
 use muster_agent::image;
 use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, Member};
@@ -292,7 +292,7 @@ async fn run_node(
         );
     }
     let sandbox_image = ensure_sandbox_image_periodically(runtime.clone(), stop.clone());
-    let identity = Arc::new(Identity::new(member.ca_pem().as_bytes())?);
+    let identity = Arc::new(ServingIdentity::new(member.ca_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set_certificate(pem.as_bytes(), pem.as_bytes()) {
             tracing::warn!(%error, "load the serving certificate of the node");

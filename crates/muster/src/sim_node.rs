@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use muster_agent::sim::{self, FAIL_ANNOTATION, FLEET_LABEL, NewNode, NodeFault};
+use muster_agent::sim::{self, FAULTS_ANNOTATION, FLEET_LABEL, NewNode, NodeFault};
 use serde_json::{Value, json};
 
 use crate::duration_flag;
@@ -132,7 +132,7 @@ pub(crate) async fn run(args: SimNodeArgs) -> anyhow::Result<()> {
             let how = fail.how.iter().map(|it| it.name()).collect::<Vec<_>>().join(",");
             for name in fail.nodes {
                 ensure_simulated(&client, &name).await?;
-                patch_node(&client, &name, json!({"metadata": {"annotations": {FAIL_ANNOTATION: how}}}))
+                patch_node(&client, &name, json!({"metadata": {"annotations": {FAULTS_ANNOTATION: how}}}))
                     .await?;
                 print_to_stdout(format_args!("{name}: {how}"));
             }
@@ -141,7 +141,7 @@ pub(crate) async fn run(args: SimNodeArgs) -> anyhow::Result<()> {
         SimNodeCommand::Recover { nodes } => {
             for name in nodes {
                 ensure_simulated(&client, &name).await?;
-                let recovered = json!({"metadata": {"annotations": {FAIL_ANNOTATION: null}}, "spec": {"unschedulable": null}});
+                let recovered = json!({"metadata": {"annotations": {FAULTS_ANNOTATION: null}}, "spec": {"unschedulable": null}});
                 patch_node(&client, &name, recovered).await?;
                 print_to_stdout(format_args!("{name}: recovered"));
             }
@@ -159,7 +159,7 @@ async fn list_sim_nodes(client: &Client) -> anyhow::Result<()> {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|it| it.type_ == "Ready").map_or("Unknown", |it| &it.status);
         let fleet = node.labels().get(FLEET_LABEL).map_or("", |it| it);
-        let mut failures = node.annotations().get(FAIL_ANNOTATION).cloned().unwrap_or_default();
+        let mut failures = node.annotations().get(FAULTS_ANNOTATION).cloned().unwrap_or_default();
         if node.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or_default() {
             failures = if failures.is_empty() { "cordoned".into() } else { format!("{failures}, cordoned") };
         }

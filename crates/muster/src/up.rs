@@ -276,7 +276,7 @@ async fn wait_until_nodes_ready(
         if !names.contains(&name) {
             continue;
         }
-        if node.annotations().contains_key(sim::FAIL_ANNOTATION) {
+        if node.annotations().contains_key(sim::FAULTS_ANNOTATION) {
             waiting.remove(&name);
             troubled.insert(name);
         } else if is_node_ready(&node) {

@@ -151,18 +151,18 @@ impl AgentClient {
         let stream = socket.connect((agent.address, agent.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(agent.address.into());
         let stream = self.tls.connect(name, IdleTimeout::new(stream, AGENT_IDLE_TIMEOUT)).await;
-        let stranger = |why: String| AgentError::WrongIdentity {
+        let wrong_identity = |why: String| AgentError::WrongIdentity {
             node: agent.node.clone(),
             address: agent.host_and_port(),
             why,
         };
-        let stream = stream.map_err(|it| stranger(it.to_string()))?;
+        let stream = stream.map_err(|it| wrong_identity(it.to_string()))?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
         let user = certificate.and_then(|it| pki::certificate_user(it));
         match user {
             Some(user) if is_agent_of(&user, &agent.node) => Ok(stream),
-            Some(user) => Err(stranger(format!("its certificate is issued to {:?}", user.name))),
-            None => Err(stranger("its certificate has no subject".to_owned())),
+            Some(user) => Err(wrong_identity(format!("its certificate is issued to {:?}", user.name))),
+            None => Err(wrong_identity("its certificate has no subject".to_owned())),
         }
     }
 }

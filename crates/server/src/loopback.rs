@@ -17,7 +17,7 @@ use crate::request::User;
 
 /// Maximum number of concurrent requests of all loopback clients: those with a seat, as many that wait for one,
 /// and watches that are starting.
-const IN_FLIGHT_MAX: u32 = 4_000;
+const REQUESTS_IN_FLIGHT_MAX: u32 = 4_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoopbackError {
@@ -75,7 +75,7 @@ impl SharedLoopbackState {
             peer: None,
             is_in_process: true,
         };
-        Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize)), client: Arc::new(client) }
+        Self { permits: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX as usize)), client: Arc::new(client) }
     }
 
     pub(crate) fn client(&self, api: Api, user: User) -> LoopbackClient {
@@ -85,7 +85,7 @@ impl SharedLoopbackState {
     /// Refuses new requests and waits for those in flight.
     pub(crate) async fn close(&self) {
         // The semaphore is fair: this acquires before requests that come later.
-        drop(self.permits.acquire_many(IN_FLIGHT_MAX).await);
+        drop(self.permits.acquire_many(REQUESTS_IN_FLIGHT_MAX).await);
         self.permits.close();
     }
 }
@@ -181,9 +181,9 @@ mod tests {
             assert!(futures::poll!(&mut asking).is_pending());
             tokio::task::yield_now().await;
         }
-        assert_eq!(client.shared.permits.available_permits(), IN_FLIGHT_MAX as usize - 1);
+        assert_eq!(client.shared.permits.available_permits(), REQUESTS_IN_FLIGHT_MAX as usize - 1);
         drop(asking);
         server.loopback_clients.close().await;
-        assert_eq!(client.shared.permits.available_permits(), IN_FLIGHT_MAX as usize);
+        assert_eq!(client.shared.permits.available_permits(), REQUESTS_IN_FLIGHT_MAX as usize);
     }
 }

@@ -230,7 +230,7 @@ impl Sqlite {
 
     /// Rule: a database with encrypted Secrets can be opened only with their keys. With keys, new Secrets are
     /// encrypted.
-    fn apply_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
+    fn apply_encryption_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
         let id = self.encryption_key_id()?;
         let Some(keys) = keys else {
             return match id {
@@ -536,7 +536,7 @@ pub fn restore(
     };
     let mut log = Sqlite::open_existing(partial.clone()).map_err(at_source)?;
     if log.encryption_key_id()?.is_some() {
-        log.apply_keys(keys).map_err(at_source)?;
+        log.apply_encryption_keys(keys).map_err(at_source)?;
     }
     let backed_up = local_backend::verify_log(&mut log).map_err(at_source)?;
     // A cleanly closed database has no write-ahead log, so that one rename is enough. A database that cannot be opened

@@ -87,17 +87,17 @@ struct LogSender {
 }
 
 impl LogSender {
-    async fn send_lines<F>(&mut self, wanted: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
+    async fn send_lines<F>(&mut self, options: &LogOptions, is_running: impl Fn() -> F) -> io::Result<()>
     where
         F: Future<Output = bool>,
     {
         let mut file = self.open().await?;
-        if let Some(lines) = wanted.tail_lines {
+        if let Some(lines) = options.tail_lines {
             let start = tail_offset(&mut file, lines).await?;
             file.seek(io::SeekFrom::Start(start)).await?;
         }
         self.read_available(&mut file).await?;
-        if !wanted.follow {
+        if !options.follow {
             return self.finish().await;
         }
         let mut ask_at = Instant::now();
@@ -188,9 +188,9 @@ struct LogLineFilter {
 }
 
 impl LogLineFilter {
-    fn new(wanted: LogOptions) -> Self {
-        let left = wanted.bytes_max.unwrap_or(u64::MAX);
-        Self { options: wanted, bytes_left: left, unfinished_line: Vec::new(), is_continued: false }
+    fn new(options: LogOptions) -> Self {
+        let left = options.bytes_max.unwrap_or(u64::MAX);
+        Self { options, bytes_left: left, unfinished_line: Vec::new(), is_continued: false }
     }
 
     /// Whether `bytes_max` is reached.

@@ -75,14 +75,14 @@ async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
     let (host, name) = connect_target(server)?;
     let reaching = async {
         let stream = TcpStream::connect(host).await.map_err(|it| unreachable(it.to_string()))?;
-        let stranger = |why: String| JoinError::CaMismatch { server: server.to_string(), why };
+        let ca_mismatch = |why: String| JoinError::CaMismatch { server: server.to_string(), why };
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let stream = stream.map_err(|it| stranger(it.to_string()))?;
+        let stream = stream.map_err(|it| ca_mismatch(it.to_string()))?;
         let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let found = presented.iter().find(|it| fingerprint(it) == expected);
         found
             .map(|it| encode_pem(it))
-            .ok_or_else(|| stranger("its certificate chain lacks that CA".to_owned()))
+            .ok_or_else(|| ca_mismatch("its certificate chain lacks that CA".to_owned()))
     };
     tokio::time::timeout(CONNECT_TIMEOUT, reaching)
         .await

@@ -36,16 +36,16 @@ pub(super) fn delete_flows(is_stale: impl Fn(Flow) -> bool) -> io::Result<usize>
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
-    let mut astray = Vec::new();
+    let mut stale_flows = Vec::new();
     send_request(&socket, CT_GET, NLM_F_REQUEST | NLM_F_DUMP, &[])?;
     for_each_message(&socket, |attributes| {
         if let Some((flow, sent)) = parse_flow(attributes)
             && is_stale(flow)
         {
-            astray.push(sent.to_vec());
+            stale_flows.push(sent.to_vec());
         }
     })?;
-    for sent in &astray {
+    for sent in &stale_flows {
         send_request(
             &socket,
             CT_DELETE,
@@ -58,7 +58,7 @@ pub(super) fn delete_flows(is_stale: impl Fn(Flow) -> bool) -> io::Result<usize>
             done => done?,
         }
     }
-    Ok(astray.len())
+    Ok(stale_flows.len())
 }
 
 fn send_request(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use muster_engine::kubelet::pod::Role;
 
-pub const FAIL_ANNOTATION: &str = "sim.muster.dev/fail";
+pub const FAULTS_ANNOTATION: &str = "sim.muster.dev/fail";
 const START_DELAY_ANNOTATION: &str = "sim.muster.dev/start-delay";
 const STOP_DELAY_ANNOTATION: &str = "sim.muster.dev/stop-delay";
 const EXIT_AFTER_ANNOTATION: &str = "sim.muster.dev/exit-after";
@@ -138,12 +138,12 @@ impl NodeBehaviour {
     /// which is ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
         let mut reader = AnnotationReader { annotations, complain };
-        let fail = reader.annotations.get(FAIL_ANNOTATION).map(String::as_str).unwrap_or_default();
+        let fail = reader.annotations.get(FAULTS_ANNOTATION).map(String::as_str).unwrap_or_default();
         let mut troubles = Vec::new();
         for name in fail.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             match NodeFault::parse(name) {
-                Ok(trouble) => troubles.push(trouble),
-                Err(error) => (reader.complain)(format!("{FAIL_ANNOTATION}: {error}")),
+                Ok(fault) => troubles.push(fault),
+                Err(error) => (reader.complain)(format!("{FAULTS_ANNOTATION}: {error}")),
             }
         }
         Self {
@@ -153,8 +153,8 @@ impl NodeBehaviour {
         }
     }
 
-    pub(super) fn has_fault(&self, trouble: NodeFault) -> bool {
-        self.faults.contains(&trouble)
+    pub(super) fn has_fault(&self, fault: NodeFault) -> bool {
+        self.faults.contains(&fault)
     }
 
     /// Rule: a node that is NotReady, silent or deleted starts and stops no containers; with any other fault it

@@ -645,7 +645,7 @@ impl FleetRunner {
             });
             let Some(mut pod) = pod else { return };
             if !pod.on_host {
-                pod.address = Some(node.addresses.allocate(pod.address));
+                pod.address = Some(node.addresses.allocate_address(pod.address));
             }
             node.pods.insert(uid.clone());
             self.pods.insert(uid.clone(), SimulatedPodEntry { pod, is_call_in_flight: false, timer: None });
@@ -678,7 +678,7 @@ impl FleetRunner {
         let Some(entry) = self.remove_pod_entry(uid) else { return };
         if let Some(node) = self.nodes.get_mut(&entry.pod.node) {
             node.pods.remove(uid);
-            node.addresses.release(entry.pod.address);
+            node.addresses.release_address(entry.pod.address);
         }
     }
 

@@ -19,6 +19,8 @@ mod fleet_tests;
 #[cfg(test)]
 mod tests;
 
-pub use behaviour::{ContainerTimings, FAIL_ANNOTATION, FLEET_LABEL, IMAGE_WORDS, NodeFault, parse_duration};
+pub use behaviour::{
+    ContainerTimings, FAULTS_ANNOTATION, FLEET_LABEL, IMAGE_WORDS, NodeFault, parse_duration,
+};
 pub use fleet::{Fleet, FleetOptions, add_node, free_numbers, remove_fleet};
 pub use node::{NODES_MAX, NewNode};

@@ -75,7 +75,7 @@ impl PodAddressPool {
 
     /// Allocates the requested address if it is free, otherwise the lowest free one. When all are allocated, the
     /// last one is shared.
-    pub(super) fn allocate(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
+    pub(super) fn allocate_address(&mut self, requested: Option<Ipv4Addr>) -> Ipv4Addr {
         let last = match (requested, self.allocated) {
             (Some(requested), _) => u32::from(requested.octets()[3]),
             (None, [u128::MAX, high]) => 128 + high.trailing_ones().min(126),
@@ -86,7 +86,7 @@ impl PodAddressPool {
         requested.unwrap_or_else(|| pod_address(self.number, last))
     }
 
-    pub(super) fn release(&mut self, address: Option<Ipv4Addr>) {
+    pub(super) fn release_address(&mut self, address: Option<Ipv4Addr>) {
         if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
             self.allocated[usize::from(last >> 7)] &= !(1 << (last & 127));
         }
@@ -179,8 +179,8 @@ impl SimulatedCondition {
 fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) -> Vec<SimulatedCondition> {
     let condition =
         |kind, holds, reason, message| SimulatedCondition { kind, is_true: holds, reason, message };
-    let pressure = |trouble, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
-        let holds = behaviour.has_fault(trouble);
+    let pressure = |fault, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
+        let holds = behaviour.has_fault(fault);
         let [reason, message] = if holds { if_so } else { if_not };
         condition(kind, holds, reason, message)
     };

@@ -654,17 +654,12 @@ fn a_node_reports_its_faults_as_conditions() {
 #[test]
 fn which_faults_stop_containers_and_calls() {
     let mut said = String::new();
-    for trouble in NodeFault::ALL {
-        let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), trouble.to_string())]);
+    for fault in NodeFault::ALL {
+        let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), fault.to_string())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
         let pace = told.timings(PACE);
-        writeln!(
-            said,
-            "{trouble}: speaks {}, works {}, {pace:?}",
-            told.is_connected(),
-            told.runs_containers()
-        )
-        .unwrap();
+        writeln!(said, "{fault}: speaks {}, works {}, {pace:?}", told.is_connected(), told.runs_containers())
+            .unwrap();
     }
     expect![[r#"
         not-ready: speaks true, works false, ContainerTimings { start: 1s, stop: 2s }
@@ -697,12 +692,12 @@ fn addresses_say_the_number() {
 fn no_two_pods_of_a_node_have_one_address() {
     let mut addresses = node::PodAddressPool::new(3);
     let kept = "10.0.3.2".parse().unwrap();
-    assert_eq!(addresses.allocate(Some(kept)), kept);
+    assert_eq!(addresses.allocate_address(Some(kept)), kept);
     let mut lent = vec![kept];
-    lent.extend((0..253).map(|_| addresses.allocate(None)));
+    lent.extend((0..253).map(|_| addresses.allocate_address(None)));
     lent.sort();
     let all: Vec<_> = (1..=254).map(|it| super::node::pod_address(3, it)).collect();
     assert_eq!(lent, all);
-    addresses.release(Some(all[200]));
-    assert_eq!([(); 3].map(|()| addresses.allocate(None)), [all[200], all[253], all[253]]);
+    addresses.release_address(Some(all[200]));
+    assert_eq!([(); 3].map(|()| addresses.allocate_address(None)), [all[200], all[253], all[253]]);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_agent::sim::{self, FAIL_ANNOTATION};
+use muster_agent::sim::{self, FAULTS_ANNOTATION};
 use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::facts::Kind;
 use muster_sim::invariants::Checks;
@@ -242,14 +242,14 @@ impl Soak {
             (0, Some(node), _) => {
                 let how = ["not-ready", "memory-pressure", "disk-pressure", "network-unavailable", "silent"];
                 let how = *self.rng.pick(&how).expect("there are some");
-                self.change_node(&node, how, json!({"metadata": {"annotations": {FAIL_ANNOTATION: how}}}))
+                self.change_node(&node, how, json!({"metadata": {"annotations": {FAULTS_ANNOTATION: how}}}))
                     .await;
             }
             (1, Some(node), _) => {
                 self.change_node(
                     &node,
                     "recover",
-                    json!({"metadata": {"annotations": {FAIL_ANNOTATION: null}}}),
+                    json!({"metadata": {"annotations": {FAULTS_ANNOTATION: null}}}),
                 )
                 .await;
             }
@@ -353,10 +353,10 @@ impl Soak {
             let taints: Vec<_> =
                 node["spec"]["taints"].as_array().into_iter().flatten().filter(is_ours).collect();
             let all = node["spec"]["taints"].as_array().map_or(0, Vec::len);
-            let fails = !node["metadata"]["annotations"][FAIL_ANNOTATION].is_null();
+            let fails = !node["metadata"]["annotations"][FAULTS_ANNOTATION].is_null();
             if fails || taints.len() < all || node["spec"]["unschedulable"] == true {
                 let patch = json!({
-                    "metadata": {"annotations": {FAIL_ANNOTATION: null}, "resourceVersion": node["metadata"]["resourceVersion"]},
+                    "metadata": {"annotations": {FAULTS_ANNOTATION: null}, "resourceVersion": node["metadata"]["resourceVersion"]},
                     "spec": {"unschedulable": null, "taints": taints},
                 });
                 // Somebody else may write its taints at the same time: then it is read again.

@@ -16,7 +16,7 @@ use crate::validation::FieldError;
 
 pub(crate) const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Name of the built-in signer that issues client certificates for the API server.
+/// Name of the built-in signer of client certificates, with which users authenticate to the API server.
 pub(crate) const CLIENT_CERTIFICATE_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Rule: approving a CertificateSigningRequest requires the verb `approve` on its signer, and setting its certificate

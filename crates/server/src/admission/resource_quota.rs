@@ -455,7 +455,7 @@ pub(crate) async fn recalculate_quotas(
 fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Value, now: Timestamp) -> Value {
     let hard = parse_resource_list(&quota["spec"]["hard"]);
     let mut used: ResourceList = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
-    let stored = admission.storage.kinds.writable().filter(|it| it.namespaced && it.is_stored());
+    let stored = admission.storage.kinds.writable_kinds().filter(|it| it.namespaced && it.is_stored());
     for kind in stored.filter(|kind| hard.keys().any(|it| counts_kind(kind, it))) {
         let (objects, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
         for object in objects

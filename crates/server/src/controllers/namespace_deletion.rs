@@ -89,7 +89,7 @@ async fn delete_all_content(registry: &Registry, namespace: &str) -> Result<(), 
     let (pods, others): (Vec<&Kind>, Vec<&Kind>) = registry
         .storage
         .kinds
-        .writable()
+        .writable_kinds()
         .filter(|it| it.namespaced && it.is_stored())
         .partition(|it| it.resource() == "pods");
     // No objects can be created in the namespace, so a kind that is empty stays empty.

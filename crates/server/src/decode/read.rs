@@ -306,7 +306,7 @@ impl TypedSeed<'_> {
         }
         self.reader.go_struct = outer;
         self.reader.charge_memory(ENTRY_BYTES * object.len())?;
-        add_always_serialized(of, &mut object);
+        add_always_serialized_fields(of, &mut object);
         Ok(Value::Object(object))
     }
 
@@ -512,7 +512,7 @@ fn is_serialized(field: &Field, value: &Value) -> bool {
 }
 
 /// Adds the fields that Go serializes even if they are unset.
-fn add_always_serialized(of: &'static Type, object: &mut Map<String, Value>) {
+fn add_always_serialized_fields(of: &'static Type, object: &mut Map<String, Value>) {
     for field in of.fields {
         let value = match field.presence {
             Presence::NotEmpty | Presence::Set => continue,
@@ -535,7 +535,7 @@ fn go_zero_value(shape: Shape) -> Value {
         Shape::List(..) | Shape::Map(..) => Value::Null,
         Shape::Object(of) => {
             let mut object = Map::new();
-            add_always_serialized(of, &mut object);
+            add_always_serialized_fields(of, &mut object);
             Value::Object(object)
         }
     }

@@ -109,12 +109,12 @@ impl<B> SendingBody<B> {
             stream.is_sending.store(true, Ordering::Relaxed);
             stream.is_small.store(holds.is_small, Ordering::Relaxed);
         }
-        let pace = patience.map(|patience| SendRate {
+        let send_rate_check = patience.map(|patience| SendRate {
             began: Instant::now(),
             initial_timeout: patience,
             sent_bytes: 0,
         });
-        Self { body, rest: Bytes::new(), charges: holds, stream, is_chunked, send_rate: pace }
+        Self { body, rest: Bytes::new(), charges: holds, stream, is_chunked, send_rate: send_rate_check }
     }
 
     fn next_chunk(&mut self) -> Bytes {
@@ -147,10 +147,11 @@ where
         if let Some(stream) = &response.stream {
             stream.frames.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(pace) = &response.send_rate
-            && 0 < pace.sent_bytes
-            && pace.initial_timeout + Duration::from_millis(pace.sent_bytes * 1000 / MIN_BYTES_PER_SECOND)
-                < pace.began.elapsed()
+        if let Some(send_rate_check) = &response.send_rate
+            && 0 < send_rate_check.sent_bytes
+            && send_rate_check.initial_timeout
+                + Duration::from_millis(send_rate_check.sent_bytes * 1000 / MIN_BYTES_PER_SECOND)
+                < send_rate_check.began.elapsed()
         {
             return Poll::Ready(Some(Err("the client reads the response too slowly".into())));
         }
@@ -184,8 +185,8 @@ where
                     response.rest = data;
                 }
                 Ok(data) => {
-                    if let Some(pace) = &mut response.send_rate {
-                        pace.sent_bytes += data.len() as u64;
+                    if let Some(send_rate_check) = &mut response.send_rate {
+                        send_rate_check.sent_bytes += data.len() as u64;
                     }
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
@@ -196,8 +197,8 @@ where
         if response.rest.is_empty() && response.charges.meter.is_some() {
             response.charges.charge = None;
         }
-        if let Some(pace) = &mut response.send_rate {
-            pace.sent_bytes += chunk.len() as u64;
+        if let Some(send_rate_check) = &mut response.send_rate {
+            send_rate_check.sent_bytes += chunk.len() as u64;
         }
         Poll::Ready(Some(Ok(Frame::data(chunk))))
     }

@@ -68,7 +68,7 @@ impl ClientUpgrade {
         Some(Self { headers, upgraded: hyper::upgrade::on(request), connection_guard: held })
     }
 
-    pub(super) fn is_to_web_socket(&self) -> bool {
+    pub(super) fn is_web_socket_upgrade(&self) -> bool {
         headers::header_text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
 
@@ -128,7 +128,7 @@ impl Api {
         let (agents, place) = self.agent_of_node(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
         // A log may be upgraded to a WebSocket only.
-        let upgrade = api_request.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
+        let upgrade = api_request.upgrade.as_ref().filter(|it| is_stream || it.is_web_socket_upgrade());
         if is_stream && upgrade.is_none() {
             return Err(ApiError::bad_request("Upgrade request required"));
         }

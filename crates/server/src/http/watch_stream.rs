@@ -105,29 +105,29 @@ enum WatchProgress {
 }
 
 impl WatchStream {
-    fn new(registry: Arc<Registry>, wanted: WatchOptions, stop: CancellationToken) -> Self {
+    fn new(registry: Arc<Registry>, options: WatchOptions, stop: CancellationToken) -> Self {
         let now = Instant::now();
-        let deadline = now + wanted.timeout;
+        let deadline = now + options.timeout;
         // A watch of one object reads the commits of no other object.
-        let kind = wanted.kind;
+        let kind = options.kind;
         let namespace =
-            wanted.namespace.as_deref().or_else(|| wanted.selector.required_value("metadata.namespace"));
-        let key = match wanted.selector.required_value("metadata.name") {
+            options.namespace.as_deref().or_else(|| options.selector.required_value("metadata.namespace"));
+        let key = match options.selector.required_value("metadata.name") {
             Some(name) if !kind.namespaced || namespace.is_some() => Some(kind.key(namespace, name)),
             _ => None,
         };
         Self {
-            subscription: registry.storage.subscribe(kind, key.as_deref(), &wanted.selector),
+            subscription: registry.storage.subscribe(kind, key.as_deref(), &options.selector),
             prefix: key.unwrap_or_else(|| kind.key_prefix(namespace)),
             deadline,
-            bookmark_at: wanted.bookmarks.then_some(now + BOOKMARK_INTERVAL),
-            final_bookmark_at: wanted
+            bookmark_at: options.bookmarks.then_some(now + BOOKMARK_INTERVAL),
+            final_bookmark_at: options
                 .bookmarks
                 .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
-            reauthorize_at: wanted.reauthorization.as_ref().map(|it| it.first_check(now)),
+            reauthorize_at: options.reauthorization.as_ref().map(|it| it.first_check(now)),
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             registry,
-            options: wanted,
+            options,
             stop: Box::pin(stop.cancelled_owned()),
             is_bookmark_due: false,
             is_stopping: false,

@@ -30,12 +30,12 @@ impl KindRegistry {
     }
 
     /// Kinds that can be written.
-    pub(crate) fn writable(&self) -> impl Iterator<Item = &'static Kind> {
+    pub(crate) fn writable_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.writable.iter().copied()
     }
 
     /// Kinds that can be read, in the order of discovery.
-    pub(crate) fn served(&self) -> impl Iterator<Item = &'static Kind> {
+    pub(crate) fn served_kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.served.iter().copied()
     }
 }

@@ -14,7 +14,7 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 
 /// Maximum nesting that `move` and `copy` operations may create: each can nest its value as deep as its path. No
 /// real object is a tenth as deep, and code that walks an object is recursive.
-const DEPTH_MAX: usize = 1_000;
+const NESTING_DEPTH_MAX: usize = 1_000;
 
 /// The error for a patch that cannot be applied to the object. Upstream gives its clients no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct PatchLimits {
 impl PatchLimits {
     fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
-        if self.depth <= DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
+        if self.depth <= NESTING_DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 
     fn charge_copy(&mut self, value: &Value) -> Result<(), PatchDoesNotApply> {

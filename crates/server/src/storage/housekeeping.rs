@@ -84,7 +84,7 @@ impl ObjectStorage {
 fn record_target(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
-    let kind = kinds.writable().find(|it| it.resource() == resource)?;
+    let kind = kinds.writable_kinds().find(|it| it.resource() == resource)?;
     let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
     let name = str_at(&object, "metadata.name").to_owned();
     Some(RequestTarget { kind, namespace, name, subresource: Subresource::Whole })

@@ -66,7 +66,7 @@ impl WatchNotifier {
         let sender = || watch::Sender::new(0);
         Self {
             last_revision: sender(),
-            kinds: kinds.served().map(|it| (it.resource(), sender())).collect(),
+            kinds: kinds.served_kinds().map(|it| (it.resource(), sender())).collect(),
             topics: Mutex::default(),
         }
     }

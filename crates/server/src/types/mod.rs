@@ -55,7 +55,7 @@ pub(crate) struct Field {
     pub(crate) presence: Presence,
     /// Default of an absent field, as JSON (`"TCP"` with quotes). It matters if the field is a key of a list.
     pub(crate) default: Option<&'static str>,
-    /// Merge strategy of strategic merge patch.
+    /// Merge strategy of the field in a strategic merge patch.
     pub(crate) patch: PatchStrategy,
     /// The protobuf field numbers that lead to the field: several if Go embeds a struct, none if protobuf does
     /// not have the field.

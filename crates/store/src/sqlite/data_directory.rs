@@ -88,7 +88,7 @@ impl Sqlite {
                 move_unusable_aside(&path, directory)?;
             }
             let (mut log, is_adopted) = Self::open_checked(&path, directory)?;
-            log.apply_keys(keys)?;
+            log.apply_encryption_keys(keys)?;
             let clear_secrets = if keys.is_some() { log.count_unencrypted_secrets()? } else { 0 };
             Ok(OpenedLog { log, is_adopted, clear_secrets })
         };

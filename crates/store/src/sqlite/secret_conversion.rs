@@ -27,7 +27,7 @@ pub fn convert_secrets(
 ) -> Result<usize, LogError> {
     let path = &std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
     let (mut from, _) = Sqlite::open_checked(path, directory)?;
-    from.apply_keys(read)?;
+    from.apply_encryption_keys(read)?;
     let revision = local_backend::verify_log(&mut from)?;
     let partial = with_suffix(path, ".partial");
     create_empty_database(&partial).map_err(|it| log_error_from_io(&partial, &it))?;

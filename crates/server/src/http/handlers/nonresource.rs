@@ -106,7 +106,7 @@ impl Api {
             storage.used_bytes_and_capacity(),
             storage.largest_namespaces(METRIC_NAMESPACES_MAX),
         );
-        for kind in storage.kinds.writable() {
+        for kind in storage.kinds.writable_kinds() {
             metrics.set_object_count(kind, storage.count_objects(kind));
         }
         metrics.encode()

@@ -66,7 +66,7 @@ impl Api {
             let _held = &held;
             it
         });
-        if let Some(upgrade) = api_request.upgrade.as_ref().filter(|it| it.is_to_web_socket()) {
+        if let Some(upgrade) = api_request.upgrade.as_ref().filter(|it| it.is_web_socket_upgrade()) {
             return web_socket::serve_watch(
                 upgrade,
                 frames.boxed(),
