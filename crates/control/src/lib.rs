@@ -60,7 +60,7 @@ pub use muster_engine::daemonset::explain::Explanation;
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
 pub use muster_engine::daemonset::preview::Forecast;
-pub use muster_engine::node_lifecycle::Settings as NodeLifecycleSettings;
+pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
 pub use test_hooks::{Observation, PlanObserver};
 
 /// User agent, field manager and event source of the controllers.

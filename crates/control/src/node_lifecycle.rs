@@ -2,7 +2,7 @@
 
 use futures::FutureExt as _;
 use kube::Client;
-use muster_engine::node_lifecycle::{Lifecycle, Settings};
+use muster_engine::node_lifecycle::{Config, NodeLifecycle};
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::{Terms, run};
@@ -11,8 +11,8 @@ use crate::loops::{Terms, run};
 const CALLS_MAX: usize = 32;
 
 /// Watches over the nodes, until `stop`.
-pub async fn node_lifecycle(client: Client, settings: Settings, stop: CancellationToken) {
+pub async fn node_lifecycle(client: Client, config: Config, stop: CancellationToken) {
     let terms = Terms { component: "node-lifecycle", calls_max: CALLS_MAX };
-    let begin = move || std::future::ready(Lifecycle::new(settings.clone())).boxed();
+    let begin = move || std::future::ready(NodeLifecycle::new(config.clone())).boxed();
     run(client, terms, begin, stop).await;
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
-use muster_control::NodeLifecycleSettings;
+use muster_control::NodeLifecycleConfig;
 use muster_server::{ApiServer, BuiltinUser};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -41,11 +41,11 @@ pub(crate) struct NodeLifecycleFlags {
 }
 
 impl NodeLifecycleFlags {
-    fn node_lifecycle_settings(self) -> NodeLifecycleSettings {
-        NodeLifecycleSettings {
-            grace: self.node_monitor_grace_period,
-            startup_grace: self.node_startup_grace_period,
-            ..NodeLifecycleSettings::default()
+    fn node_lifecycle_config(self) -> NodeLifecycleConfig {
+        NodeLifecycleConfig {
+            node_monitor_grace_period: self.node_monitor_grace_period,
+            node_startup_grace_period: self.node_startup_grace_period,
+            ..NodeLifecycleConfig::default()
         }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
         name: "node-lifecycle",
         who: BuiltinUser::NodeLifecycle,
         run: |client, it, stop| {
-            Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle_settings(), stop))
+            Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle_config(), stop))
         },
     },
     BuiltInController {

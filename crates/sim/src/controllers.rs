@@ -14,7 +14,7 @@ use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::Verb;
 use muster_engine::garbage_collector::Graph;
-use muster_engine::node_lifecycle::{self, Lifecycle};
+use muster_engine::node_lifecycle::{self, NodeLifecycle};
 use muster_engine::scheduler::Scheduler;
 use muster_store::KeyChange;
 use serde_json::{Value, json};
@@ -71,13 +71,13 @@ fn garbage_collector() -> Graph {
 }
 
 /// The node lifecycle controller with short grace periods, so that a short run covers node failures and evictions.
-fn fast_node_lifecycle() -> Lifecycle {
-    Lifecycle::new(node_lifecycle::Settings {
-        grace: HEARTBEAT_INTERVAL * 4,
-        startup_grace: HEARTBEAT_INTERVAL * 4,
-        heartbeat: HEARTBEAT_INTERVAL,
-        send_off_every: Duration::from_secs(2),
-        ..node_lifecycle::Settings::default()
+fn fast_node_lifecycle() -> NodeLifecycle {
+    NodeLifecycle::new(node_lifecycle::Config {
+        node_monitor_grace_period: HEARTBEAT_INTERVAL * 4,
+        node_startup_grace_period: HEARTBEAT_INTERVAL * 4,
+        heartbeat_interval: HEARTBEAT_INTERVAL,
+        eviction_interval: Duration::from_secs(2),
+        ..node_lifecycle::Config::default()
     })
 }
 

@@ -1,4 +1,4 @@
-//! The calls about nodes and their pods, and what goes over the wire for each.
+//! The calls of the node lifecycle controller and their API requests.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,44 +11,43 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use super::decode::{Condition, LEASE_NAMESPACE, Node, Pod, Taint};
+use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
 use super::{leases, nodes, pods};
 use crate::controller::Request;
 use crate::daemonset::manifest::{Patch, Verb};
 
-/// The reason that a pod gives for going.
-pub(super) const ANNOUNCED: &str = "DeletionByTaintManager";
+/// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
+pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Whether a node that seems to be silent is: a watch may be late.
+    /// Reads the Lease of a node before it is marked Unknown: the watch may be delayed.
     ReadLease {
         node: Text,
-        /// When it was last heard of.
-        heard: Time,
+        last_heartbeat: Time,
     },
-    /// Nobody knows how the node is.
-    Doubt {
+    /// Sets conditions of a node to Unknown.
+    MarkUnknown {
         node: Arc<Node>,
-        conditions: Vec<Condition>,
+        conditions: Vec<ConditionType>,
         at: Time,
     },
-    /// Its taints and labels follow from what is known of it.
-    Amend {
+    /// Sets the taints of a node, and the deprecated aliases of its labels.
+    PatchNode {
         node: Arc<Node>,
         taints: Option<Vec<Taint>>,
     },
-    /// The pod is not ready, for nobody knows how its node is.
-    Unready {
+    /// Sets the condition `Ready` of a pod on an Unknown node to False.
+    MarkPodNotReady {
         pod: Arc<Pod>,
         at: Time,
     },
-    /// The pod says why it goes.
-    Announce {
+    /// Sets the condition `DisruptionTarget` of a pod; its deletion follows.
+    MarkDisruptionTarget {
         pod: Arc<Pod>,
         at: Time,
     },
-    Delete {
+    DeletePod {
         pod: Arc<Pod>,
     },
 }
@@ -63,25 +62,26 @@ pub(super) fn request(call: &Call) -> Request {
             body: None,
             metadata_only: false,
         },
-        // Every write about a node is made on the version that was looked at: the node itself may have spoken since.
-        Call::Doubt { node, conditions, at } => {
-            let conditions: Vec<Value> = conditions.iter().map(|it| doubted(node, *it, *at)).collect();
+        // Each patch of a Node has the `resourceVersion` as precondition: the node may have sent a heartbeat since.
+        Call::MarkUnknown { node, conditions, at } => {
+            let conditions: Vec<Value> =
+                conditions.iter().map(|it| unknown_condition(node, *it, *at)).collect();
             let body = json!({"metadata": version(node), "status": {"conditions": conditions}});
             patch(Patch::Strategic, on_node(node) + "/status", body)
         }
-        Call::Amend { node, taints } => {
+        Call::PatchNode { node, taints } => {
             let mut metadata = version(node);
-            if !node.labels.is_empty() {
-                let labels = node.labels.iter().map(|(key, value)| (key.to_string(), json!(value)));
+            if !node.alias_labels.is_empty() {
+                let labels = node.alias_labels.iter().map(|(key, value)| (key.to_string(), json!(value)));
                 metadata["labels"] = Value::Object(labels.collect());
             }
             let mut body = json!({"metadata": metadata});
             if let Some(taints) = taints {
-                body["spec"] = json!({"taints": taints.iter().map(written).collect::<Vec<_>>()});
+                body["spec"] = json!({"taints": taints.iter().map(taint_json).collect::<Vec<_>>()});
             }
             patch(Patch::Merge, on_node(node), body)
         }
-        Call::Unready { pod, at } => {
+        Call::MarkPodNotReady { pod, at } => {
             let condition = json!({
                 "type": "Ready",
                 "status": "False",
@@ -91,11 +91,11 @@ pub(super) fn request(call: &Call) -> Request {
             let body = json!({"metadata": metadata, "status": {"conditions": [condition]}});
             patch(Patch::Strategic, on_pod(pod) + "/status", body)
         }
-        Call::Announce { pod, at } => {
+        Call::MarkDisruptionTarget { pod, at } => {
             let mut condition = json!({
                 "type": "DisruptionTarget",
                 "status": "True",
-                "reason": ANNOUNCED,
+                "reason": DELETION_BY_TAINT_MANAGER,
                 "message": "Taint manager: deleting due to NoExecute taint",
                 "lastTransitionTime": at.to_rfc3339(),
             });
@@ -105,7 +105,7 @@ pub(super) fn request(call: &Call) -> Request {
             let body = json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}});
             patch(Patch::Strategic, on_pod(pod) + "/status", body)
         }
-        Call::Delete { pod } => Request {
+        Call::DeletePod { pod } => Request {
             verb: Verb::Delete,
             path: on_pod(pod),
             body: Some(json!({
@@ -126,8 +126,8 @@ fn version(node: &Node) -> Value {
     json!({"uid": node.uid, "resourceVersion": node.resource_version.to_string()})
 }
 
-/// A condition that nobody vouches for any more.
-fn doubted(node: &Node, condition: Condition, at: Time) -> Value {
+/// The condition with status Unknown. Upstream: `tryUpdateNodeHealth`.
+fn unknown_condition(node: &Node, condition: ConditionType, at: Time) -> Value {
     let (reason, message) = match node.conditions.get(condition) {
         Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
         None => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
@@ -145,8 +145,8 @@ fn doubted(node: &Node, condition: Condition, at: Time) -> Value {
     body
 }
 
-/// As it was read, but for what is ours.
-fn written(taint: &Taint) -> Value {
+/// The taint as JSON, with every field that was read: a merge patch replaces all taints of the Node.
+fn taint_json(taint: &Taint) -> Value {
     let mut body = Map::new();
     body.insert("key".to_string(), json!(taint.key));
     if !taint.value.is_empty() {
@@ -159,26 +159,26 @@ fn written(taint: &Taint) -> Value {
     Value::Object(body)
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReadLease { node, .. } => write!(f, "read the lease of node {node}"),
-            Self::Doubt { node, conditions, .. } => {
+            Self::MarkUnknown { node, conditions, .. } => {
                 let conditions: Vec<&str> = conditions.iter().map(|it| it.as_str()).collect();
-                write!(f, "node {} has unknown {}", node.name, conditions.join(" "))
+                write!(f, "set conditions of node {} to Unknown: {}", node.name, conditions.join(" "))
             }
-            Self::Amend { node, taints } => {
-                write!(f, "node {}", node.name)?;
+            Self::PatchNode { node, taints } => {
+                write!(f, "patch node {}", node.name)?;
                 if let Some(taints) = taints {
                     let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
-                    write!(f, " has taints [{}]", taints.join(" "))?;
+                    write!(f, " taints [{}]", taints.join(" "))?;
                 }
-                node.labels.iter().try_for_each(|(key, value)| write!(f, " has label {key}={value}"))
+                node.alias_labels.iter().try_for_each(|(key, value)| write!(f, " label {key}={value}"))
             }
-            Self::Unready { pod, .. } => write!(f, "pod {} is not ready", pod.key),
-            Self::Announce { pod, .. } => write!(f, "pod {} says why it leaves", pod.key),
-            Self::Delete { pod } => write!(f, "delete pod {}", pod.key),
+            Self::MarkPodNotReady { pod, .. } => write!(f, "mark pod {} as not ready", pod.key),
+            Self::MarkDisruptionTarget { pod, .. } => write!(f, "mark pod {} as DisruptionTarget", pod.key),
+            Self::DeletePod { pod } => write!(f, "delete pod {}", pod.key),
         }
     }
 }

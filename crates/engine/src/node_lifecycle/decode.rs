@@ -40,30 +40,30 @@ pub struct Node {
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
-    /// What the node says when it last spoke: by its own clock, so all that counts is that it changes.
-    pub beat: Option<Text>,
-    /// Labels that have another name as well, and do not say the same there.
-    pub labels: Vec<(&'static str, Text)>,
+    /// `lastHeartbeatTime` of the condition `Ready`, by the node's own clock: only its changes matter.
+    pub heartbeat: Option<Text>,
+    /// Deprecated label aliases (`beta.kubernetes.io/os` …) whose value differs from the stable label.
+    pub alias_labels: Vec<(&'static str, Text)>,
 }
 
 impl Node {
     pub fn ready(&self) -> Option<Truth> {
-        self.conditions.get(Condition::Ready)
+        self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether a rule could tell the two apart: a heartbeat changes neither.
-    pub(super) fn looks_like(&self, other: &Self) -> bool {
-        let Self { resource_version: _, beat: _, name: _, created: _, .. } = self;
+    /// Whether the two differ in nothing that rules depend on. A heartbeat makes no such difference.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+        let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
             && self.zone == other.zone
             && self.excluded == other.excluded
             && self.unschedulable == other.unschedulable
             && self.taints == other.taints
             && self.conditions == other.conditions
-            && self.labels == other.labels
+            && self.alias_labels == other.alias_labels
     }
 
-    pub(super) fn sending_off(&self) -> impl Iterator<Item = &Taint> {
+    pub(super) fn no_execute_taints(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|it| *it.effect == *NO_EXECUTE)
     }
 }
@@ -77,9 +77,9 @@ pub struct Taint {
     pub added: Option<Text>,
 }
 
-/// The conditions that rules read.
+/// The types of the conditions that rules depend on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Condition {
+pub enum ConditionType {
     Ready,
     MemoryPressure,
     DiskPressure,
@@ -87,7 +87,7 @@ pub enum Condition {
     NetworkUnavailable,
 }
 
-impl Condition {
+impl ConditionType {
     pub(super) const ALL: [Self; 5] =
         [Self::Ready, Self::MemoryPressure, Self::DiskPressure, Self::PidPressure, Self::NetworkUnavailable];
 
@@ -107,11 +107,11 @@ impl Condition {
 pub struct Conditions([Option<Truth>; 5]);
 
 impl Conditions {
-    pub(super) fn get(self, condition: Condition) -> Option<Truth> {
+    pub(super) fn get(self, condition: ConditionType) -> Option<Truth> {
         self.0[condition as usize]
     }
 
-    pub(super) fn set(&mut self, condition: Condition, says: Truth) {
+    pub(super) fn set(&mut self, condition: ConditionType, says: Truth) {
         self.0[condition as usize] = Some(says);
     }
 }
@@ -133,21 +133,21 @@ pub struct Pod {
     pub generation: i64,
     /// Empty until it is bound.
     pub node: Text,
-    /// When that was, as far as it says.
-    pub bound: Time,
+    /// When the pod was bound: its creation, or the transition of `PodScheduled`.
+    pub bound_at: Time,
     pub deleting: bool,
     pub ready: bool,
-    /// It says that it leaves because of a taint.
-    pub announced: bool,
+    /// Its condition `DisruptionTarget` shows that it is evicted because of a taint.
+    pub is_disruption_target: bool,
     /// Those that may fit a taint that sends pods off.
-    pub tolerations: Vec<Tolerates>,
+    pub tolerations: Vec<TimedToleration>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tolerates {
-    pub what: Toleration,
+pub struct TimedToleration {
+    pub toleration: Toleration,
     /// `None`: for ever.
-    pub for_s: Option<i64>,
+    pub seconds: Option<i64>,
 }
 
 impl controller::Fact for Fact {
@@ -273,13 +273,13 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
     let Raw { metadata, spec, status } =
         serde_json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
     let mut conditions = Conditions::default();
-    let mut beat = None;
+    let mut heartbeat = None;
     for raw in status.conditions.iter().flatten() {
-        let condition = Condition::ALL.into_iter().find(|it| it.as_str() == raw.kind);
+        let condition = ConditionType::ALL.into_iter().find(|it| it.as_str() == raw.kind);
         if let Some(condition) = condition.filter(|it| conditions.get(*it).is_none()) {
             conditions.set(condition, Truth::parse(&raw.status));
-            if condition == Condition::Ready {
-                beat = raw.last_heartbeat_time.as_deref().map(Text::from);
+            if condition == ConditionType::Ready {
+                heartbeat = raw.last_heartbeat_time.as_deref().map(Text::from);
             }
         }
     }
@@ -294,7 +294,8 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         ["", ""] => shared.intern_text(""),
         [region, zone] => shared.intern_text(&[region, zone].join("/")),
     };
-    let labels = metadata.labels_to_copy().map(|(copy, value)| (copy, shared.intern_text(value))).collect();
+    let alias_labels =
+        metadata.labels_to_copy().map(|(copy, value)| (copy, shared.intern_text(value))).collect();
     Ok(Node {
         name: shared.intern_text(&metadata.name),
         uid: metadata.uid.as_ref().into(),
@@ -305,8 +306,8 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         unschedulable: spec.unschedulable == Some(true),
         taints,
         conditions,
-        beat,
-        labels,
+        heartbeat,
+        alias_labels,
     })
 }
 
@@ -387,7 +388,7 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         let key = shared.intern_text(raw.key.as_deref().unwrap_or_default());
         let value = || shared.intern_text(raw.value.as_deref().unwrap_or_default());
         let what = Toleration::new(key, raw.operator.as_deref().unwrap_or_default(), value, effect);
-        tolerations.push(Tolerates { what, for_s: raw.toleration_seconds });
+        tolerations.push(TimedToleration { toleration: what, seconds: raw.toleration_seconds });
     }
     let says = |kind: &str| {
         let mut conditions = status.conditions.iter().flatten();
@@ -404,11 +405,11 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         resource_version: metadata.version(),
         generation: metadata.generation.unwrap_or_default(),
         node: shared.intern_text(spec.node_name.as_deref().unwrap_or_default()),
-        bound: time(metadata.creation_timestamp.as_deref()).max(time(scheduled)),
+        bound_at: time(metadata.creation_timestamp.as_deref()).max(time(scheduled)),
         deleting: metadata.deletion_timestamp.is_some(),
         ready: says("Ready").is_some(),
-        announced: says("DisruptionTarget")
-            .is_some_and(|it| it.reason.as_deref() == Some(super::call::ANNOUNCED)),
+        is_disruption_target: says("DisruptionTarget")
+            .is_some_and(|it| it.reason.as_deref() == Some(super::call::DELETION_BY_TAINT_MANAGER)),
         tolerations,
     })
 }

@@ -1,18 +1,19 @@
-//! What becomes of a node that is not well, and of the pods on it.
+//! The node lifecycle controller: heartbeats to conditions, conditions to taints, taints to evictions.
 //!
-//! A [`Lifecycle`] holds the nodes, when each was last heard of, and the pods on them. A node that is silent for too long
-//! is said to be in an unknown state; what is known of a node becomes taints; and a taint that sends pods off makes those
-//! leave that do not tolerate it, or no longer.
+//! [`NodeLifecycle`] has the nodes, the time of each one's last heartbeat, and the pods on them. The conditions of a node
+//! without heartbeats become Unknown ([`heartbeat_observation`]); conditions become taints ([`taints`]), at a rate per zone
+//! ([`zones`]); and `NoExecute` taints evict the pods that do not tolerate them ([`taint_eviction`]).
 //!
-//! A heartbeat is whatever changes in a node's lease, or in the time that its status carries. When it was is told by our
-//! own clock: what a node's clock says is compared with nothing but what it said before. And nobody is called lost on the
-//! word of a watch that may be late: the lease is read before, and the node is written on the version that was seen.
+//! A heartbeat is any change of the renew time of a node's Lease, or of the heartbeat time in its status. The time of a
+//! heartbeat is read from this process's clock; timestamps of a node are only compared with earlier ones of the same node.
+//! A delayed watch must not make a node Unknown: its Lease is read from the API server before, and the Node is patched with
+//! its `resourceVersion` as precondition.
 //! Upstream: `pkg/controller/nodelifecycle`, `pkg/controller/tainteviction`.
 
 mod call;
 mod decode;
-mod evict;
-mod listening;
+mod heartbeat_observation;
+mod taint_eviction;
 mod taints;
 mod zones;
 
@@ -23,7 +24,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{Condition, Conditions, Fact, Lease, Node, Pod, Taint, Tolerates};
+pub use decode::{ConditionType, Conditions, Fact, Lease, Node, Pod, Taint, TimedToleration};
 
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
@@ -32,8 +33,8 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use self::decode::LEASE_NAMESPACE;
-use self::evict::SendsOff;
-use self::listening::Listening;
+use self::heartbeat_observation::HeartbeatObservation;
+use self::taint_eviction::NoExecuteTaint;
 use self::zones::Zones;
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
@@ -43,91 +44,90 @@ use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::{Malformed, Truth};
 use crate::daemonset::plan;
 
-/// What may be chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// A node that is not heard of for so long is lost. Upstream: `node-monitor-grace-period`.
-    pub grace: Duration,
-    /// The same for one that has never said how it is. Upstream: `node-startup-grace-period`.
-    pub startup_grace: Duration,
-    /// How often a node that is well is heard of.
-    pub heartbeat: Duration,
-    /// The time between two nodes of a zone whose pods are sent off. Upstream: `node-eviction-rate`.
-    pub send_off_every: Duration,
-    /// Upstream: `secondary-node-eviction-rate`.
-    pub send_off_every_if_partly_down: Duration,
-    /// Upstream: `unhealthy-zone-threshold`.
+pub struct Config {
+    /// Time without a heartbeat after which a node becomes Unknown. Upstream: `node-monitor-grace-period`.
+    pub node_monitor_grace_period: Duration,
+    /// The same for a node that has no condition `Ready` yet. Upstream: `node-startup-grace-period`.
+    pub node_startup_grace_period: Duration,
+    /// How often a healthy node sends a heartbeat.
+    pub heartbeat_interval: Duration,
+    /// Time between the evictions from two nodes of a zone. Upstream: `node-eviction-rate`.
+    pub eviction_interval: Duration,
+    /// The same in a large zone that is partly down. Upstream: `secondary-node-eviction-rate`.
+    pub secondary_eviction_interval: Duration,
+    /// Percentage of nodes that are not ready, from which on a zone is partly down. Upstream: `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
-    /// A larger one goes on when it is partly down. Upstream: `large-cluster-size-threshold`.
-    pub large_zone: usize,
+    /// Evictions continue in a zone with more nodes even if it is partly down. Upstream: `large-cluster-size-threshold`.
+    pub large_zone_size: usize,
 }
 
-impl Default for Settings {
+impl Default for Config {
     fn default() -> Self {
         Self {
-            grace: Duration::from_secs(50),
-            startup_grace: Duration::from_secs(60),
-            heartbeat: Duration::from_secs(10),
-            send_off_every: Duration::from_secs(10),
-            send_off_every_if_partly_down: Duration::from_secs(100),
+            node_monitor_grace_period: Duration::from_secs(50),
+            node_startup_grace_period: Duration::from_secs(60),
+            heartbeat_interval: Duration::from_secs(10),
+            eviction_interval: Duration::from_secs(10),
+            secondary_eviction_interval: Duration::from_secs(100),
             unhealthy_zone_percent: 55,
-            large_zone: 50,
+            large_zone_size: 50,
         }
     }
 }
 
-/// What is looked at.
+/// What is reconciled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// Ourselves: whether we listen.
-    Pulse,
+    /// The controller itself: notices when it did not run for a while.
+    GapCheck,
     Zone(Text),
     Node(Text),
     Pod(ObjectKey),
 }
 
-/// Nodes, when each was last heard of, and the pods on them.
+/// The nodes, their heartbeats, and the pods on them.
 #[derive(Debug, Default)]
-pub struct Lifecycle {
-    settings: Settings,
-    nodes: BTreeMap<Text, Member>,
-    /// What the leases say, by node; the node may not be there yet.
-    renewals: BTreeMap<Text, Option<Text>>,
-    pods: BTreeMap<ObjectKey, Resident>,
-    on_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
+pub struct NodeLifecycle {
+    config: Config,
+    nodes: BTreeMap<Text, NodeState>,
+    /// Renew times of the Leases, by node; the Node may not exist yet.
+    renew_times: BTreeMap<Text, Option<Text>>,
+    pods: BTreeMap<ObjectKey, PodState>,
+    pods_by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
-    listening: Listening,
-    /// The clock was set back: whatever was to be looked at later is looked at now.
-    rearm: bool,
+    observation: HeartbeatObservation,
+    /// Every key that waits is reconciled now.
+    clock_was_set_back: bool,
 }
 
 #[derive(Debug)]
-struct Member {
+struct NodeState {
     node: Arc<Node>,
-    heard: Time,
-    /// It was last heard of then, and the API server itself has said so.
-    confirmed: Option<Time>,
-    /// The server was asked whether it is silent, and did not answer.
-    unanswered: bool,
-    /// Since when we know its taints that send pods off, by key and value.
-    noticed: BTreeMap<(Text, Text), Time>,
-    /// Pods that were said not to be ready since nobody knows how the node is: once is enough, for the node may be able to
-    /// say otherwise.
-    unreadied: BTreeSet<Text>,
+    last_heartbeat: Time,
+    /// The Lease was read from the API server, and this is still the last heartbeat.
+    silence_confirmed_for: Option<Time>,
+    /// The last attempt to read the Lease failed.
+    lease_read_failed: bool,
+    /// When each of its `NoExecute` taints was first seen, by key and value.
+    no_execute_since: BTreeMap<(Text, Text), Time>,
+    /// UIDs of the pods that were marked not ready since the node became Unknown. Each is marked once only: the node may
+    /// still be able to report it as ready.
+    marked_not_ready: BTreeSet<Text>,
     attempt: Attempt,
 }
 
 #[derive(Debug)]
-struct Resident {
+struct PodState {
     pod: Arc<Pod>,
-    /// It was told to leave later.
-    leaves_later: bool,
-    /// It was told to leave now.
-    leaves: bool,
+    /// The pod will be evicted later.
+    eviction_scheduled: bool,
+    /// The event about its eviction was recorded.
+    eviction_started: bool,
     attempt: Attempt,
 }
 
-/// The places of the kinds among those that are watched.
+/// Indexes into [`Controller::watches`].
 const NODES: usize = 0;
 const LEASES: usize = 1;
 const PODS: usize = 2;
@@ -144,7 +144,7 @@ fn pods() -> Watch {
     Watch::whole("", "v1", "Pod", "pods", true)
 }
 
-impl Controller for Lifecycle {
+impl Controller for NodeLifecycle {
     type Fact = Fact;
     type Key = Key;
     type Call = Call;
@@ -162,48 +162,49 @@ impl Controller for Lifecycle {
     }
 
     fn apply(&mut self, event: Event<Fact>, now: Time) -> Vec<Key> {
-        self.awake(now);
+        self.check_gap(now);
         let mut keys = Vec::new();
         let were_all_down = self.zones.are_all_down();
         match event {
             Event::Applied { fact, .. } => self.put(fact, now, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, now, &mut keys),
             Event::Listed { kind, facts } => {
-                // Whether a node spoke since the last list, nobody knows.
+                // Heartbeats since the last list may have been missed.
                 if kind != PODS {
-                    self.listening.anew(now);
+                    self.observation.restart(now);
                 }
-                self.forget_others(kind, &facts, now, &mut keys);
+                self.remove_unlisted(kind, &facts, now, &mut keys);
                 facts.into_iter().for_each(|it| self.put(it, now, &mut keys));
-                keys.push(Key::Pulse);
+                keys.push(Key::GapCheck);
             }
         }
         let are_all_down = self.zones.are_all_down();
         if were_all_down && !are_all_down {
-            self.listening.anew(now);
+            self.observation.restart(now);
         }
         if !were_all_down && are_all_down {
-            self.zones.recall();
+            self.zones.requeue_all();
         }
-        if were_all_down != are_all_down || core::mem::take(&mut self.rearm) {
+        if were_all_down != are_all_down || core::mem::take(&mut self.clock_was_set_back) {
             keys.extend(self.nodes.keys().cloned().map(Key::Node));
             keys.extend(self.nodes.values().map(|it| Key::Zone(it.node.zone.clone())));
-            let later = self.pods.iter().filter(|(_, it)| it.leaves_later);
+            let later = self.pods.iter().filter(|(_, it)| it.eviction_scheduled);
             keys.extend(later.map(|(key, _)| Key::Pod(key.clone())));
         }
         keys
     }
 
     fn reconcile(&mut self, key: &Key, now: Time) -> Reconcile<Call> {
-        self.awake(now);
+        self.check_gap(now);
         match key {
-            Key::Pulse => {
-                let wake_at = Some(now + Listening::pulse(self.settings.grace));
+            Key::GapCheck => {
+                let wake_at =
+                    Some(now + HeartbeatObservation::check_interval(self.config.node_monitor_grace_period));
                 Reconcile { wake_at, ..Reconcile::default() }
             }
-            Key::Zone(zone) => self.look_at_zone(zone, now),
-            Key::Node(name) => self.look_at_node(name, now),
-            Key::Pod(key) => self.look_at_pod(key, now),
+            Key::Zone(zone) => self.reconcile_zone(zone, now),
+            Key::Node(name) => self.reconcile_node(name, now),
+            Key::Pod(key) => self.reconcile_pod(key, now),
         }
     }
 
@@ -212,55 +213,58 @@ impl Controller for Lifecycle {
     }
 
     fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Key> {
-        self.awake(now);
+        self.check_gap(now);
         match call {
-            Call::ReadLease { node, heard } => self.answered(node, *heard, &outcome, now),
-            Call::Doubt { node, .. } | Call::Amend { node, .. } => {
-                if matches!(call, Call::Doubt { .. }) {
-                    self.doubted(&node.name, &outcome, now);
+            Call::ReadLease { node, last_heartbeat } => {
+                self.lease_was_read(node, *last_heartbeat, &outcome, now)
+            }
+            Call::MarkUnknown { node, .. } | Call::PatchNode { node, .. } => {
+                if matches!(call, Call::MarkUnknown { .. }) {
+                    self.node_was_marked_unknown(&node.name, &outcome, now);
                 }
-                let Some(member) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
+                let Some(state) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
                     return Requeue::default();
                 };
-                member.attempt.wrote(node.resource_version, &outcome, now);
-                let is_news = matches!(call, Call::Doubt { .. }) && node.ready() == Some(Truth::True);
-                let tell = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
-                Requeue { keys: [Key::Node(node.name.clone())].into(), events: tell.into_iter().collect() }
+                state.attempt.wrote(node.resource_version, &outcome, now);
+                let is_news = matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(Truth::True);
+                let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
+                Requeue { keys: [Key::Node(node.name.clone())].into(), events: event.into_iter().collect() }
             }
-            Call::Unready { pod, .. } | Call::Announce { pod, .. } | Call::Delete { pod } => {
-                self.written(call, pod, &outcome, now)
-            }
+            Call::MarkPodNotReady { pod, .. }
+            | Call::MarkDisruptionTarget { pod, .. }
+            | Call::DeletePod { pod } => self.pod_was_written(call, pod, &outcome, now),
         }
     }
 }
 
-impl Lifecycle {
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+impl NodeLifecycle {
+    pub fn new(config: Config) -> Self {
+        Self { config, ..Self::default() }
     }
 
-    /// Rule: when the clock was set back, what lies in its future happened now: no grace and no toleration becomes longer.
-    fn awake(&mut self, now: Time) {
-        if !self.listening.awake(self.settings.grace, now) {
+    /// Rule: when the clock was set back, times in the future are replaced by now: no grace period and no toleration becomes
+    /// longer.
+    fn check_gap(&mut self, now: Time) {
+        if !self.observation.check_gap(self.config.node_monitor_grace_period, now) {
             return;
         }
-        self.rearm = true;
-        for member in self.nodes.values_mut() {
-            member.heard = member.heard.min(now);
-            member.noticed.values_mut().for_each(|it| *it = (*it).min(now));
+        self.clock_was_set_back = true;
+        for state in self.nodes.values_mut() {
+            state.last_heartbeat = state.last_heartbeat.min(now);
+            state.no_execute_since.values_mut().for_each(|it| *it = (*it).min(now));
         }
     }
 
-    /// A node was marked as lost, or the write was refused.
-    fn doubted(&mut self, node: &Text, outcome: &Outcome, now: Time) {
+    /// The outcome of the write that marks a node Unknown.
+    fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
-            Outcome::Done(_) => self.listening.written(now),
+            Outcome::Done(_) => self.observation.write_succeeded(now),
             Outcome::Refused(Refusal::Server(_)) => {
-                self.listening.refused(now);
-                // Before the next time the leases are read again.
-                self.nodes.values_mut().for_each(|it| it.confirmed = None);
+                self.observation.write_failed(now);
+                // Leases are read again before the next attempt.
+                self.nodes.values_mut().for_each(|it| it.silence_confirmed_for = None);
             }
-            Outcome::Refused(_) => self.listening.not_written(node),
+            Outcome::Refused(_) => self.observation.write_rejected(node),
         }
     }
 
@@ -268,9 +272,9 @@ impl Lifecycle {
         match fact {
             Fact::Node(node) => self.put_node(node, now, keys),
             Fact::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
-                let said = self.renewals.insert(lease.key.name.clone(), lease.renewed.clone());
-                if said.is_none_or(|it| it != lease.renewed) {
-                    self.hear(&lease.key.name, now);
+                let before = self.renew_times.insert(lease.key.name.clone(), lease.renewed.clone());
+                if before.is_none_or(|it| it != lease.renewed) {
+                    self.heartbeat(&lease.key.name, now);
                 }
             }
             Fact::Lease(_) => {}
@@ -281,17 +285,17 @@ impl Lifecycle {
     fn remove(&mut self, fact: &Fact, now: Time, keys: &mut Vec<Key>) {
         match fact {
             Fact::Node(node) => self.remove_node(&node.name, now, keys),
-            // A lease that goes says nothing of its node.
+            // A deleted Lease says nothing about its node.
             Fact::Lease(lease) if *lease.key.namespace == *LEASE_NAMESPACE => {
-                self.renewals.remove(&lease.key.name);
+                self.renew_times.remove(&lease.key.name);
             }
             Fact::Lease(_) => {}
             Fact::Pod(pod) => self.remove_pod(&pod.key),
         }
     }
 
-    /// What a new list does not have is gone.
-    fn forget_others(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
+    /// Removes every object that a list does not contain.
+    fn remove_unlisted(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
         let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
         let is_gone = |key: &ObjectKey| !listed.contains(key);
         let of_nodes = |name: &Text| ObjectKey::new("", name.clone());
@@ -302,7 +306,7 @@ impl Lifecycle {
                 names.iter().for_each(|it| self.remove_node(it, now, keys));
             }
             LEASES => {
-                self.renewals.retain(|name, _| !is_gone(&ObjectKey::new(LEASE_NAMESPACE, name.clone())))
+                self.renew_times.retain(|name, _| !is_gone(&ObjectKey::new(LEASE_NAMESPACE, name.clone())))
             }
             _ => {
                 let gone: Vec<ObjectKey> = self.pods.keys().filter(|it| is_gone(it)).cloned().collect();
@@ -311,10 +315,14 @@ impl Lifecycle {
         }
     }
 
-    fn hear(&mut self, name: &Text, now: Time) {
-        if let Some(member) = self.nodes.get_mut(name) {
-            member.heard = now;
-            self.listening.hear(self.settings.grace, self.settings.heartbeat, now);
+    fn heartbeat(&mut self, name: &Text, now: Time) {
+        if let Some(state) = self.nodes.get_mut(name) {
+            state.last_heartbeat = now;
+            self.observation.heartbeat(
+                self.config.node_monitor_grace_period,
+                self.config.heartbeat_interval,
+                now,
+            );
         }
     }
 
@@ -324,57 +332,60 @@ impl Lifecycle {
             self.remove_node(&name, now, keys);
         }
         let node = Arc::new(node);
-        let Some(member) = self.nodes.get_mut(&name) else {
-            self.zones.change(None, Some(&node), now);
-            let noticed = node.sending_off().map(|it| ((it.key.clone(), it.value.clone()), now)).collect();
+        let Some(state) = self.nodes.get_mut(&name) else {
+            self.zones.update_node(None, Some(&node), now);
+            let no_execute_since =
+                node.no_execute_taints().map(|it| ((it.key.clone(), it.value.clone()), now)).collect();
             keys.extend([Key::Node(name.clone()), Key::Zone(node.zone.clone())]);
-            keys.extend(self.on_node.get(&name).into_iter().flatten().cloned().map(Key::Pod));
-            let member = Member {
+            keys.extend(self.pods_by_node.get(&name).into_iter().flatten().cloned().map(Key::Pod));
+            let state = NodeState {
                 node,
-                heard: now,
-                confirmed: None,
-                unanswered: false,
-                noticed,
-                unreadied: BTreeSet::new(),
+                last_heartbeat: now,
+                silence_confirmed_for: None,
+                lease_read_failed: false,
+                no_execute_since,
+                marked_not_ready: BTreeSet::new(),
                 attempt: Attempt::None,
             };
-            self.nodes.insert(name, member);
+            self.nodes.insert(name, state);
             return;
         };
-        let before = core::mem::replace(&mut member.node, node.clone());
-        if member.attempt != Attempt::None {
+        let before = core::mem::replace(&mut state.node, node.clone());
+        if state.attempt != Attempt::None {
             keys.push(Key::Node(name.clone()));
         }
-        if !before.looks_like(&node) {
+        if !before.is_equivalent(&node) {
             keys.extend([
                 Key::Node(name.clone()),
                 Key::Zone(before.zone.clone()),
                 Key::Zone(node.zone.clone()),
             ]);
-            if before.ready() != node.ready() || !before.sending_off().eq(node.sending_off()) {
-                keys.extend(self.on_node.get(&name).into_iter().flatten().cloned().map(Key::Pod));
+            if before.ready() != node.ready() || !before.no_execute_taints().eq(node.no_execute_taints()) {
+                keys.extend(self.pods_by_node.get(&name).into_iter().flatten().cloned().map(Key::Pod));
             }
-            let known = core::mem::take(&mut member.noticed);
-            let noticed = node.sending_off().map(|it| (it.key.clone(), it.value.clone()));
-            member.noticed = noticed.map(|it| (it.clone(), known.get(&it).copied().unwrap_or(now))).collect();
+            let before_taints = core::mem::take(&mut state.no_execute_since);
+            let names = node.no_execute_taints().map(|it| (it.key.clone(), it.value.clone()));
+            let first_seen = |it: &(Text, Text)| before_taints.get(it).copied().unwrap_or(now);
+            state.no_execute_since = names.map(|it| (it.clone(), first_seen(&it))).collect();
             if node.ready() != Some(Truth::Unknown) {
-                member.unreadied.clear();
+                state.marked_not_ready.clear();
             }
-            self.zones.change(Some(&before), Some(&node), now);
+            self.zones.update_node(Some(&before), Some(&node), now);
         }
-        // That nobody knows how a node is, is what we say, not the node.
-        let is_said_by_node = node.ready() != Some(Truth::Unknown);
-        if is_said_by_node && (before.beat != node.beat || before.ready().is_some() != node.ready().is_some())
+        // Ready=Unknown was written by this controller, not by the node.
+        let is_written_by_node = node.ready() != Some(Truth::Unknown);
+        if is_written_by_node
+            && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
         {
-            self.hear(&name, now);
+            self.heartbeat(&name, now);
         }
     }
 
     fn remove_node(&mut self, name: &Text, now: Time, keys: &mut Vec<Key>) {
-        let Some(member) = self.nodes.remove(name) else { return };
-        self.zones.change(Some(&member.node), None, now);
-        keys.push(Key::Zone(member.node.zone.clone()));
-        keys.extend(self.on_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
+        let Some(state) = self.nodes.remove(name) else { return };
+        self.zones.update_node(Some(&state.node), None, now);
+        keys.push(Key::Zone(state.node.zone.clone()));
+        keys.extend(self.pods_by_node.get(name).into_iter().flatten().cloned().map(Key::Pod));
     }
 
     fn put_pod(&mut self, pod: Pod, keys: &mut Vec<Key>) {
@@ -382,86 +393,95 @@ impl Lifecycle {
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
             self.remove_pod(&key);
         }
-        let is_in_doubt =
-            |it: &Member| it.node.ready() == Some(Truth::Unknown) || it.node.sending_off().next().is_some();
+        let may_evict = |it: &NodeState| {
+            it.node.ready() == Some(Truth::Unknown) || it.node.no_execute_taints().next().is_some()
+        };
         let pod = Arc::new(pod);
-        let resident = self.pods.entry(key.clone()).or_insert_with(|| Resident {
+        let state = self.pods.entry(key.clone()).or_insert_with(|| PodState {
             pod: pod.clone(),
-            leaves_later: false,
-            leaves: false,
+            eviction_scheduled: false,
+            eviction_started: false,
             attempt: Attempt::None,
         });
-        resident.pod = pod.clone();
-        if resident.leaves_later
-            || resident.attempt != Attempt::None
-            || self.nodes.get(&pod.node).is_some_and(is_in_doubt)
+        state.pod = pod.clone();
+        if state.eviction_scheduled
+            || state.attempt != Attempt::None
+            || self.nodes.get(&pod.node).is_some_and(may_evict)
         {
             keys.push(Key::Pod(key.clone()));
         }
         if !pod.node.is_empty() {
-            self.on_node.entry(pod.node.clone()).or_default().insert(key);
+            self.pods_by_node.entry(pod.node.clone()).or_default().insert(key);
         }
     }
 
     fn remove_pod(&mut self, key: &ObjectKey) {
-        let Some(Resident { pod, .. }) = self.pods.remove(key) else { return };
-        if let Some(others) = self.on_node.get_mut(&pod.node) {
+        let Some(PodState { pod, .. }) = self.pods.remove(key) else { return };
+        if let Some(others) = self.pods_by_node.get_mut(&pod.node) {
             others.remove(key);
             if others.is_empty() {
-                self.on_node.remove(&pod.node);
+                self.pods_by_node.remove(&pod.node);
             }
         }
-        if let Some(member) = self.nodes.get_mut(&pod.node) {
-            member.unreadied.remove(&pod.uid);
+        if let Some(state) = self.nodes.get_mut(&pod.node) {
+            state.marked_not_ready.remove(&pod.uid);
         }
     }
 
-    fn look_at_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
-        let (node, wake_at) = self.zones.turn(zone, &self.settings, self.listening.since(), now);
-        let reconcile = node.map(|it| self.look_at_node(&it, now)).unwrap_or_default();
+    fn reconcile_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
+        let (node, wake_at) = self.zones.next_turn(zone, &self.config, self.observation.since(), now);
+        let reconcile = node.map(|it| self.reconcile_node(&it, now)).unwrap_or_default();
         Reconcile { wake_at, ..reconcile }
     }
 
-    fn look_at_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
-        let Some(member) = self.nodes.get_mut(name) else { return Reconcile::default() };
-        match member.attempt.next(member.node.resource_version, now) {
+    fn reconcile_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
+        let Some(state) = self.nodes.get_mut(name) else { return Reconcile::default() };
+        match state.attempt.next(state.node.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
-        let node = member.node.clone();
-        let conditions = doubtful(&node);
-        let lost_at = member.heard.min(now).max(self.listening.since()) + grace(&node, &self.settings);
+        let node = state.node.clone();
+        let conditions = conditions_to_mark_unknown(&node);
+        let lost_at =
+            state.last_heartbeat.min(now).max(self.observation.since()) + grace(&node, &self.config);
         let call = if !conditions.is_empty() && lost_at <= now {
-            if member.confirmed != Some(member.heard) {
-                Some(Call::ReadLease { node: name.clone(), heard: member.heard })
-            } else if self.listening.may_doubt(name) {
-                Some(Call::Doubt { node, conditions, at: now })
+            if state.silence_confirmed_for != Some(state.last_heartbeat) {
+                Some(Call::ReadLease { node: name.clone(), last_heartbeat: state.last_heartbeat })
+            } else if self.observation.may_mark_unknown(name) {
+                Some(Call::MarkUnknown { node, conditions, at: now })
             } else {
-                let wake_at = Some(now + Listening::pulse(self.settings.grace));
+                let wake_at =
+                    Some(now + HeartbeatObservation::check_interval(self.config.node_monitor_grace_period));
                 return Reconcile { wake_at, ..Reconcile::default() };
             }
         } else {
-            let taints = taints::wanted(&node, self.zones.send_off(&node), now);
-            let is_due = taints.is_some() || !node.labels.is_empty();
-            is_due.then_some(Call::Amend { node, taints })
+            let taints = taints::desired_taints(&node, self.zones.eviction_turn(&node), now);
+            let is_due = taints.is_some() || !node.alias_labels.is_empty();
+            is_due.then_some(Call::PatchNode { node, taints })
         };
         match call {
             Some(call) => {
-                member.attempt.begin();
+                state.attempt.begin();
                 Reconcile { calls: [call].into(), ..Reconcile::default() }
             }
             None => {
-                member.attempt = Attempt::None;
-                let wake_at = (!doubtful(&member.node).is_empty()).then_some(lost_at);
+                state.attempt = Attempt::None;
+                let wake_at = (!conditions_to_mark_unknown(&state.node).is_empty()).then_some(lost_at);
                 Reconcile { wake_at, ..Reconcile::default() }
             }
         }
     }
 
-    /// What the API server says of a node's lease.
-    fn answered(&mut self, name: &Text, heard: Time, outcome: &Outcome, now: Time) -> Requeue<Key> {
-        let Some(member) = self.nodes.get_mut(name) else { return Requeue::default() };
+    /// The outcome of reading a node's Lease.
+    fn lease_was_read(
+        &mut self,
+        name: &Text,
+        last_heartbeat: Time,
+        outcome: &Outcome,
+        now: Time,
+    ) -> Requeue<Key> {
+        let Some(state) = self.nodes.get_mut(name) else { return Requeue::default() };
         let read = |answer: &Vec<u8>| decode::lease(answer, &mut Interner::default()).ok();
         let renewed = match outcome {
             Outcome::Done(answer) => match read(answer) {
@@ -472,88 +492,97 @@ impl Lifecycle {
             Outcome::Refused(refusal) => Err(refusal),
         };
         match renewed {
-            // If we could not be answered, then the node could not either.
-            Ok(_) if core::mem::take(&mut member.unanswered) => member.heard = now,
-            // The watch is late.
-            Ok(Some(ref renewed)) if self.renewals.get(name) != Some(&Some(renewed.clone())) => {
-                member.heard = now
+            // While the API server did not answer us, it could not answer the node either.
+            Ok(_) if core::mem::take(&mut state.lease_read_failed) => state.last_heartbeat = now,
+            // The watch is delayed.
+            Ok(Some(ref renewed)) if self.renew_times.get(name) != Some(&Some(renewed.clone())) => {
+                state.last_heartbeat = now
             }
-            Ok(_) => member.confirmed = Some(heard),
-            Err(_) => member.unanswered = true,
+            Ok(_) => state.silence_confirmed_for = Some(last_heartbeat),
+            Err(_) => state.lease_read_failed = true,
         }
         match renewed {
-            Ok(_) => member.attempt = Attempt::None,
-            Err(refusal) => member.attempt.fail(refusal, now),
+            Ok(_) => state.attempt = Attempt::None,
+            Err(refusal) => state.attempt.fail(refusal, now),
         }
         Vec::from([Key::Node(name.clone())]).into()
     }
 
-    fn look_at_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
-        let Some(resident) = self.pods.get_mut(key) else { return Reconcile::default() };
-        let member = self.nodes.get(&resident.pod.node);
-        let taints: Vec<SendsOff> = member
-            .map(|it| sends_off(it, self.listening.since(), self.settings.grace).collect())
+    fn reconcile_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(state) = self.pods.get_mut(key) else { return Reconcile::default() };
+        let node_state = self.nodes.get(&state.pod.node);
+        let taints: Vec<NoExecuteTaint> = node_state
+            .map(|it| {
+                no_execute_taints(it, self.observation.since(), self.config.node_monitor_grace_period)
+                    .collect()
+            })
             .unwrap_or_default();
-        let pod = resident.pod.clone();
+        let pod = state.pod.clone();
         let mut reconcile = Reconcile::default();
-        let leaves_at = if pod.deleting { None } else { evict::leaves_at(&pod, &taints) };
-        let leaves_later = leaves_at.is_some_and(|it| now < it);
-        if resident.leaves_later && leaves_at.is_none() && !pod.deleting && member.is_some() {
-            reconcile
-                .events
-                .push(tell(&pod, plan::Event::normal(EVICTION, format!("Cancelling deletion of Pod {key}"))));
+        let eviction_time = if pod.deleting { None } else { taint_eviction::eviction_time(&pod, &taints) };
+        let eviction_scheduled = eviction_time.is_some_and(|it| now < it);
+        if state.eviction_scheduled && eviction_time.is_none() && !pod.deleting && node_state.is_some() {
+            reconcile.events.push(pod_event(
+                &pod,
+                plan::Event::normal(EVICTION, format!("Cancelling deletion of Pod {key}")),
+            ));
         }
-        resident.leaves_later = leaves_later;
-        reconcile.wake_at = leaves_at.filter(|_| leaves_later);
-        match resident.attempt.next(pod.resource_version, now) {
+        state.eviction_scheduled = eviction_scheduled;
+        reconcile.wake_at = eviction_time.filter(|_| eviction_scheduled);
+        match state.attempt.next(pod.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
         }
-        let is_unready =
-            |it: &Member| it.node.ready() == Some(Truth::Unknown) && !it.unreadied.contains(&pod.uid);
-        let call = if leaves_at.is_some() && !leaves_later {
-            if !core::mem::replace(&mut resident.leaves, true) {
+        let is_unready = |it: &NodeState| {
+            it.node.ready() == Some(Truth::Unknown) && !it.marked_not_ready.contains(&pod.uid)
+        };
+        let call = if eviction_time.is_some() && !eviction_scheduled {
+            if !core::mem::replace(&mut state.eviction_started, true) {
                 let message = format!("Marking for deletion Pod {key}");
-                reconcile.events.push(tell(&pod, plan::Event::normal(EVICTION, message)));
+                reconcile.events.push(pod_event(&pod, plan::Event::normal(EVICTION, message)));
             }
-            Some(if pod.announced { Call::Delete { pod } } else { Call::Announce { pod, at: now } })
-        } else if pod.ready && member.is_some_and(is_unready) {
-            Some(Call::Unready { pod, at: now })
+            Some(if pod.is_disruption_target {
+                Call::DeletePod { pod }
+            } else {
+                Call::MarkDisruptionTarget { pod, at: now }
+            })
+        } else if pod.ready && node_state.is_some_and(is_unready) {
+            Some(Call::MarkPodNotReady { pod, at: now })
         } else {
             None
         };
         match call {
             Some(call) => {
-                resident.attempt.begin();
+                state.attempt.begin();
                 reconcile.calls.push(call);
                 reconcile.wake_at = None;
             }
-            None => resident.attempt = Attempt::None,
+            None => state.attempt = Attempt::None,
         }
         reconcile
     }
 
-    /// What came of a write about a pod.
-    fn written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
-        let Some(resident) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
+    /// The outcome of a write about a pod.
+    fn pod_was_written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
+        let Some(state) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
             return Requeue::default();
         };
         let mut next = Requeue { keys: [Key::Pod(pod.key.clone())].into(), events: Vec::new() };
-        resident.attempt.wrote(pod.resource_version, outcome, now);
+        state.attempt.wrote(pod.resource_version, outcome, now);
         let is_done = matches!(outcome, Outcome::Done(_));
         match call {
-            // It need not be seen to have said so before it goes.
-            Call::Announce { .. } if is_done => {
-                resident.pod = Arc::new(Pod { announced: true, ..(*resident.pod).clone() });
-                resident.attempt = Attempt::None;
+            // The deletion does not wait for the watch to show the condition.
+            Call::MarkDisruptionTarget { .. } if is_done => {
+                state.pod = Arc::new(Pod { is_disruption_target: true, ..(*state.pod).clone() });
+                state.attempt = Attempt::None;
             }
-            Call::Unready { .. } if is_done => {
-                if let Some(member) = self.nodes.get_mut(&pod.node) {
-                    member.unreadied.insert(pod.uid.clone());
+            Call::MarkPodNotReady { .. } if is_done => {
+                if let Some(node_state) = self.nodes.get_mut(&pod.node) {
+                    node_state.marked_not_ready.insert(pod.uid.clone());
                 }
                 let event = plan::Event::warning(NOT_READY, "Node is not ready".into());
-                next.events.push(tell(pod, event));
+                next.events.push(pod_event(pod, event));
             }
             _ => {}
         }
@@ -561,34 +590,39 @@ impl Lifecycle {
     }
 }
 
-/// The words that events carry. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
+/// Reasons of events. Upstream: `emitPodDeletionEvent`, `RecordNodeStatusChange`.
 const EVICTION: &str = "TaintManagerEviction";
 const NOT_READY: &str = "NodeNotReady";
 
-/// Rule: a node that is not heard of for 50 seconds, or that in its first 60 has never said how it is, is lost: all
-/// that the node itself says becomes unknown. What is said of its network stays, for that is not the node's to say.
+/// Rule: a node without a heartbeat for 50 seconds, or without a condition `Ready` in its first 60, becomes Unknown: all
+/// conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because the network plugin reports it.
 /// Upstream: `tryUpdateNodeHealth`.
-fn doubtful(node: &Node) -> Vec<Condition> {
-    let by_node = Condition::ALL.into_iter().filter(|it| *it != Condition::NetworkUnavailable);
-    by_node.filter(|it| node.conditions.get(*it) != Some(Truth::Unknown)).collect()
+fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
+    let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
+    by_kubelet.filter(|it| node.conditions.get(*it) != Some(Truth::Unknown)).collect()
 }
 
-fn grace(node: &Node, settings: &Settings) -> Duration {
-    if node.ready().is_some() { settings.grace } else { settings.startup_grace }
+fn grace(node: &Node, config: &Config) -> Duration {
+    if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// Since when each taint of a node sends pods off. A node's trouble from before we listened has its grace to pass.
-fn sends_off(member: &Member, listening: Time, grace: Duration) -> impl Iterator<Item = SendsOff> + '_ {
-    member.node.sending_off().map(move |it| {
+/// The `NoExecute` taints of a node. A health taint from before `observed_since` evicts no pod before the grace period is
+/// over: the node may send a heartbeat.
+fn no_execute_taints(
+    state: &NodeState,
+    observed_since: Time,
+    grace: Duration,
+) -> impl Iterator<Item = NoExecuteTaint> + '_ {
+    state.node.no_execute_taints().map(move |it| {
         let name = (it.key.clone(), it.value.clone());
-        let noticed = member.noticed.get(&name).copied().unwrap_or_default();
+        let first_seen = state.no_execute_since.get(&name).copied().unwrap_or_default();
         let added = it.added.as_deref().and_then(Time::parse);
-        // Of a time in whole seconds the rest is lost, and nobody is to leave too early.
-        let since = added.filter(|it| *it + Duration::from_secs(1) <= noticed).unwrap_or(noticed);
+        // `timeAdded` is truncated to seconds, and no pod may be evicted too early.
+        let since = added.filter(|it| *it + Duration::from_secs(1) <= first_seen).unwrap_or(first_seen);
         let (key, value) = name;
-        let is_old_trouble = taints::is_trouble(&key) && since <= listening;
-        SendsOff {
-            not_before: if is_old_trouble { listening + grace } else { since },
+        let predates_observation = taints::is_health_taint(&key) && since <= observed_since;
+        NoExecuteTaint {
+            not_before: if predates_observation { observed_since + grace } else { since },
             taint: muster_api::taints::Taint { key, value, effect: TaintEffect::NoExecute },
             since,
         }
@@ -607,7 +641,7 @@ fn not_ready(node: &Node) -> EventRecord {
     EventRecord { about, event: plan::Event::normal(NOT_READY, message) }
 }
 
-fn tell(pod: &Pod, event: plan::Event) -> EventRecord {
+fn pod_event(pod: &Pod, event: plan::Event) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),

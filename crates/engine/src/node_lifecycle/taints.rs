@@ -1,11 +1,11 @@
-//! What a node's conditions say, as taints: those who place pods and those who send them off read nothing else.
+//! The taints that follow from a node's conditions.
 
 use alloc::vec::Vec;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::decode::{Condition, Node, Taint};
+use super::decode::{ConditionType, Node, Taint};
 use crate::daemonset::facts::Truth;
 
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
@@ -15,96 +15,96 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// The conditions that keep pods away, by what they say.
-const BY_CONDITION: [(Condition, Truth, &str); 6] = [
-    (Condition::Ready, Truth::False, NOT_READY),
-    (Condition::Ready, Truth::Unknown, UNREACHABLE),
-    (Condition::MemoryPressure, Truth::True, "node.kubernetes.io/memory-pressure"),
-    (Condition::DiskPressure, Truth::True, "node.kubernetes.io/disk-pressure"),
-    (Condition::PidPressure, Truth::True, "node.kubernetes.io/pid-pressure"),
-    (Condition::NetworkUnavailable, Truth::True, "node.kubernetes.io/network-unavailable"),
+/// Conditions, and the taint that each status of them adds. Upstream: `nodeConditionToTaintKeyStatusMap`.
+const BY_CONDITION: [(ConditionType, Truth, &str); 6] = [
+    (ConditionType::Ready, Truth::False, NOT_READY),
+    (ConditionType::Ready, Truth::Unknown, UNREACHABLE),
+    (ConditionType::MemoryPressure, Truth::True, "node.kubernetes.io/memory-pressure"),
+    (ConditionType::DiskPressure, Truth::True, "node.kubernetes.io/disk-pressure"),
+    (ConditionType::PidPressure, Truth::True, "node.kubernetes.io/pid-pressure"),
+    (ConditionType::NetworkUnavailable, Truth::True, "node.kubernetes.io/network-unavailable"),
 ];
 
-/// Whether pods are sent off a node that is not ready.
+/// Whether an unhealthy node may be tainted `NoExecute`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SendOff {
-    /// Its turn has come.
+pub(super) enum EvictionTurn {
     Now,
-    /// It has not: only a node whose pods are being sent off already is told the right reason.
-    Later,
-    /// From no node: there is none that they could go to.
-    Never,
+    /// Not yet. A node that already has a `NoExecute` taint may still change from not-ready to unreachable, or back.
+    Waiting,
+    /// No node may be tainted: no node is ready.
+    Suspended,
 }
 
-/// Rule: each condition that is not as it should be, and a cordon, keep pods away by a taint of its own (`NoSchedule`),
-/// which goes when the cause does. A node that is not ready, or not heard of, also sends off the pods that do not
-/// tolerate it (`NoExecute`), when its turn has come. The taints of others stay as they are.
-/// `None`: they are as they should be. Upstream: `doNoScheduleTaintingPass`, `processTaintBaseEviction`.
-pub(super) fn wanted(node: &Node, send_off: SendOff, now: Time) -> Option<Vec<Taint>> {
-    let mut wanted: Vec<Taint> = Vec::new();
+/// Rule: each condition that is not as it should be, and a cordon, adds its own `NoSchedule` taint, which is removed with
+/// its cause. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints of others
+/// stay. `None`: the taints are as they should be. Upstream: `doNoScheduleTaintingPass`, `processTaintBaseEviction`.
+pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Option<Vec<Taint>> {
+    let mut desired: Vec<Taint> = Vec::new();
     for taint in &node.taints {
-        if keeps(node, taint, send_off) {
-            wanted.push(taint.clone());
+        if is_retained(node, taint, turn) {
+            desired.push(taint.clone());
         }
     }
-    let has = |wanted: &[Taint], key: &str, effect: &str| {
-        wanted.iter().any(|it| *it.key == *key && *it.effect == *effect)
+    let has = |desired: &[Taint], key: &str, effect: &str| {
+        desired.iter().any(|it| *it.key == *key && *it.effect == *effect)
     };
     let added = Some(Text::from(now.to_rfc3339()));
-    for key in keeping_away(node) {
-        if !has(&wanted, key, NO_SCHEDULE) {
-            wanted.push(taint(key, NO_SCHEDULE, added.clone()));
+    for key in no_schedule_taint_keys(node) {
+        if !has(&desired, key, NO_SCHEDULE) {
+            desired.push(taint(key, NO_SCHEDULE, added.clone()));
         }
     }
-    if let Some(key) = trouble(node).filter(|it| !has(&wanted, it, NO_EXECUTE)) {
-        // Its pods have been on their way since the first trouble: another reason gives them no more time.
-        let before = node.sending_off().find(|it| is_trouble(&it.key));
-        let is_due = match send_off {
-            SendOff::Now => true,
-            SendOff::Later => before.is_some(),
-            SendOff::Never => false,
+    if let Some(key) = health_taint_key(node).filter(|it| !has(&desired, it, NO_EXECUTE)) {
+        // `tolerationSeconds` count from the first health taint: another one does not extend them.
+        let before = node.no_execute_taints().find(|it| is_health_taint(&it.key));
+        let is_due = match turn {
+            EvictionTurn::Now => true,
+            EvictionTurn::Waiting => before.is_some(),
+            EvictionTurn::Suspended => false,
         };
         if is_due {
-            wanted.push(taint(key, NO_EXECUTE, before.and_then(|it| it.added.clone()).or(added)));
+            desired.push(taint(key, NO_EXECUTE, before.and_then(|it| it.added.clone()).or(added)));
         }
     }
-    (wanted != node.taints).then_some(wanted)
+    (desired != node.taints).then_some(desired)
 }
 
-/// Whether a node that is not ready still waits for its turn.
-pub(super) fn waits(node: &Node) -> bool {
-    trouble(node).is_some() && !node.sending_off().any(|it| is_trouble(&it.key))
+/// Whether the node is unhealthy and has no `NoExecute` taint for that yet.
+pub(super) fn waits_for_eviction(node: &Node) -> bool {
+    health_taint_key(node).is_some() && !node.no_execute_taints().any(|it| is_health_taint(&it.key))
 }
 
-/// Whether a taint is one that the trouble of the node itself puts there.
-pub(super) fn is_trouble(key: &str) -> bool {
+/// Whether the condition `Ready` causes the taint.
+pub(super) fn is_health_taint(key: &str) -> bool {
     matches!(key, NOT_READY | UNREACHABLE)
 }
 
-fn keeps(node: &Node, taint: &Taint, send_off: SendOff) -> bool {
+fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     match &*taint.effect {
-        NO_SCHEDULE => !is_ours(&taint.key) || keeping_away(node).any(|it| *it == *taint.key),
-        NO_EXECUTE if is_trouble(&taint.key) => match (node.ready(), trouble(node)) {
-            _ if send_off == SendOff::Never => false,
-            // Nobody has said anything yet.
+        NO_SCHEDULE => !is_managed(&taint.key) || no_schedule_taint_keys(node).any(|it| *it == *taint.key),
+        NO_EXECUTE if is_health_taint(&taint.key) => match (node.ready(), health_taint_key(node)) {
+            _ if turn == EvictionTurn::Suspended => false,
+            // The node has no condition `Ready` yet.
             (None, _) => true,
-            (_, trouble) => trouble == Some(&*taint.key),
+            (_, key) => key == Some(&*taint.key),
         },
         _ => true,
     }
 }
 
-fn keeping_away(node: &Node) -> impl Iterator<Item = &'static str> {
-    let said = BY_CONDITION.iter().filter(|(it, says, _)| node.conditions.get(*it) == Some(*says));
-    said.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(UNSCHEDULABLE))
+/// The keys of the `NoSchedule` taints that follow from conditions and cordon.
+fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
+    let matching = BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
+    matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(UNSCHEDULABLE))
 }
 
-fn is_ours(key: &str) -> bool {
+/// Whether this controller adds and removes the taint.
+fn is_managed(key: &str) -> bool {
     key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
-/// Why pods would be sent off.
-fn trouble(node: &Node) -> Option<&'static str> {
+/// The key of the `NoExecute` taint that follows from the condition `Ready`.
+fn health_taint_key(node: &Node) -> Option<&'static str> {
     match node.ready()? {
         Truth::True => None,
         Truth::False => Some(NOT_READY),

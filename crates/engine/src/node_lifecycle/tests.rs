@@ -1,19 +1,20 @@
-//! A story in, what is done out, as text. A small API server carries the calls out, and nodes renew their leases every ten
-//! seconds unless they are silent.
+//! A scenario in, the calls and events and the final state out, as text. A small API server executes the calls, and nodes
+//! renew their Leases every ten seconds unless they are silent.
 //!
-//! A line of the world is an object:
-//! - `node NAME`, and then `ready`, `not-ready`, `unknown`, or `new` if it has never said how it is; `memory`, `disk`, `pid`,
-//!   `network`: it says True of that; `cordoned`, `excluded`, `zone=NAME`, `silent`, `taint=KEY:EFFECT[@SECOND]`, `os`: it
-//!   has that label under its new name only;
+//! A line of the scenario is an object:
+//! - `node NAME`, and then `ready`, `not-ready`, `unknown`, or `new` if it has no conditions yet; `memory`, `disk`, `pid`,
+//!   `network`: that condition is True; `cordoned`, `excluded`, `zone=NAME`, `silent`, `taint=KEY:EFFECT[@SECOND]`, `os`: its
+//!   `kubernetes.io/os` label lacks the deprecated alias;
 //! - `pod NAME on=NODE`, and then `tolerates=KEY[:SECONDS]` (`*`: any key), `bound=SECOND`, `not-ready`.
 //!
-//! Then come lines that begin with a second: what happens then, with the rest of such a line. `gone` deletes, `silent` and
-//! `speaks` end and begin the heartbeats, `tells` is a heartbeat by status; `asleep` leaves us without a chance to look until
-//! then, `deaf` shows us no watch, `hears` shows all that was missed; `mute` leaves our calls unanswered until `answers`;
-//! `full` has the API server refuse every write, heartbeats among them, until `room`.
+//! The lines after them begin with the second of an action. `deleted` deletes an object, `silent` stops the heartbeats of a
+//! node and `heartbeats` starts them again, `status-heartbeat` is one heartbeat in the Node status. `suspended until SECOND`
+//! suspends the controller. `watch-stalled` delays all watch events until `relisted`. `no-response` leaves our calls without
+//! a response until `responses`. `disk-full` makes the API server refuse every write, heartbeats among them, until
+//! `disk-freed`.
 
-mod kept;
-mod stories;
+mod incremental;
+mod scenarios;
 mod wire;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -29,19 +30,19 @@ use muster_api::taints::{Toleration, TolerationOperator};
 use super::*;
 use crate::controller::WorkQueue;
 
-/// Plays a story until a second, and shows what was done and how the nodes and pods ended.
-fn play(until_s: i64, story: &str, told: Expect) {
-    play_with(Settings::default(), until_s, story, told);
+/// Runs a scenario until a second, and compares the calls, the events, and the final nodes and pods.
+fn check(until_s: i64, scenario: &str, expected: Expect) {
+    check_with_config(Config::default(), until_s, scenario, expected);
 }
 
-fn play_with(settings: Settings, until_s: i64, story: &str, told: Expect) {
-    let mut scene = Scene::with(settings, story);
-    scene.run(until_s);
-    told.assert_eq(&scene.told());
+fn check_with_config(config: Config, until_s: i64, scenario: &str, expected: Expect) {
+    let mut cluster = TestCluster::with(config, scenario);
+    cluster.run(until_s);
+    expected.assert_eq(&cluster.report());
 }
 
-struct Scene {
-    queue: WorkQueue<Lifecycle>,
+struct TestCluster {
+    queue: WorkQueue<NodeLifecycle>,
     nodes: BTreeMap<Text, Node>,
     leases: BTreeMap<Text, Lease>,
     pods: BTreeMap<ObjectKey, Pod>,
@@ -49,20 +50,20 @@ struct Scene {
     actions: Vec<(i64, String)>,
     version: u64,
     now: Time,
-    deaf: bool,
-    mute: bool,
-    full: bool,
-    story: String,
+    watch_stalled: bool,
+    no_response: bool,
+    disk_full: bool,
+    log: String,
 }
 
-impl Scene {
-    fn of(story: &str) -> Self {
-        Self::with(Settings::default(), story)
+impl TestCluster {
+    fn of(scenario: &str) -> Self {
+        Self::with(Config::default(), scenario)
     }
 
-    fn with(settings: Settings, story: &str) -> Self {
-        let mut scene = Self {
-            queue: WorkQueue::new(Lifecycle::new(settings), 4),
+    fn with(config: Config, scenario: &str) -> Self {
+        let mut cluster = Self {
+            queue: WorkQueue::new(NodeLifecycle::new(config), 4),
             nodes: BTreeMap::new(),
             leases: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -70,21 +71,21 @@ impl Scene {
             actions: Vec::new(),
             version: 0,
             now: Time::from_secs(0),
-            deaf: true,
-            mute: false,
-            full: false,
-            story: String::new(),
+            watch_stalled: true,
+            no_response: false,
+            disk_full: false,
+            log: String::new(),
         };
-        for line in story.lines().map(str::trim).filter(|it| !it.is_empty()) {
+        for line in scenario.lines().map(str::trim).filter(|it| !it.is_empty()) {
             match line.split_once(' ').map(|(at, rest)| (at.parse(), rest)) {
-                Some((Ok(at_s), rest)) => scene.actions.push((at_s, rest.to_string())),
-                _ => scene.happens(line),
+                Some((Ok(at_s), rest)) => cluster.actions.push((at_s, rest.to_string())),
+                _ => cluster.apply_line(line),
             }
         }
-        scene.actions.reverse();
-        scene.deaf = false;
-        scene.list();
-        scene
+        cluster.actions.reverse();
+        cluster.watch_stalled = false;
+        cluster.list();
+        cluster
     }
 
     fn lists(&self) -> [(usize, Vec<Fact>); 3] {
@@ -101,7 +102,7 @@ impl Scene {
     }
 
     fn show(&mut self, kind: usize, fact: Fact) {
-        if !self.deaf {
+        if !self.watch_stalled {
             self.queue.apply(Event::Applied { kind, fact }, self.now);
         }
     }
@@ -109,7 +110,7 @@ impl Scene {
     fn show_node(&mut self, name: &str) {
         self.version += 1;
         let version = self.version;
-        let node = self.nodes.get_mut(name).expect("it is there");
+        let node = self.nodes.get_mut(name).expect("the object exists");
         node.resource_version = version;
         let fact = Fact::Node(node.clone());
         self.show(NODES, fact);
@@ -118,30 +119,30 @@ impl Scene {
     fn show_pod(&mut self, key: &ObjectKey) {
         self.version += 1;
         let version = self.version;
-        let pod = self.pods.get_mut(key).expect("it is there");
+        let pod = self.pods.get_mut(key).expect("the object exists");
         pod.resource_version = version;
         let fact = Fact::Pod(pod.clone());
         self.show(PODS, fact);
     }
 
-    fn happens(&mut self, line: &str) {
+    fn apply_line(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["deaf"] => self.deaf = true,
-            ["hears"] => {
-                self.deaf = false;
+            ["watch-stalled"] => self.watch_stalled = true,
+            ["relisted"] => {
+                self.watch_stalled = false;
                 self.list();
             }
-            ["mute"] => self.mute = true,
-            ["answers"] => self.mute = false,
-            ["full"] => self.full = true,
-            ["room"] => self.full = false,
-            ["node", name, "gone"] => {
-                let node = self.nodes.remove(name).expect("it is there");
+            ["no-response"] => self.no_response = true,
+            ["responses"] => self.no_response = false,
+            ["disk-full"] => self.disk_full = true,
+            ["disk-freed"] => self.disk_full = false,
+            ["node", name, "deleted"] => {
+                let node = self.nodes.remove(name).expect("the object exists");
                 self.queue.apply(Event::Deleted { kind: NODES, fact: Fact::Node(node) }, self.now);
             }
             ["node", name, "silent"] => drop(self.silent.insert(name.into())),
-            ["node", name, "speaks"] => drop(self.silent.remove(name)),
+            ["node", name, "heartbeats"] => drop(self.silent.remove(name)),
             ["node", name, ref words @ ..] => {
                 let before = self.nodes.remove(name);
                 let node = node(name, words, before, self.now);
@@ -151,8 +152,8 @@ impl Scene {
                 }
                 self.show_node(name);
             }
-            ["pod", name, "gone"] => {
-                let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("it is there");
+            ["pod", name, "deleted"] => {
+                let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("the object exists");
                 self.queue.apply(Event::Deleted { kind: PODS, fact: Fact::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
@@ -161,17 +162,17 @@ impl Scene {
                 self.pods.insert(key.clone(), pod);
                 self.show_pod(&key);
             }
-            _ => panic!("what is {line}?"),
+            _ => panic!("unknown line: {line}"),
         }
     }
 
-    fn beat(&mut self) {
-        if self.full {
+    fn send_heartbeats(&mut self) {
+        if self.disk_full {
             return;
         }
-        let speaking = self.nodes.keys().filter(|it| !self.silent.contains(*it));
-        let speaking: Vec<Text> = speaking.cloned().collect();
-        for name in speaking {
+        let with_heartbeats = self.nodes.keys().filter(|it| !self.silent.contains(*it));
+        let with_heartbeats: Vec<Text> = with_heartbeats.cloned().collect();
+        for name in with_heartbeats {
             self.version += 1;
             let lease = Lease {
                 key: ObjectKey::new(LEASE_NAMESPACE, name.clone()),
@@ -184,39 +185,39 @@ impl Scene {
     }
 
     fn run(&mut self, until_s: i64) {
-        let mut beat_at = Time::from_secs(0);
+        let mut heartbeat_at = Time::from_secs(0);
         loop {
             self.settle();
             let step = self.queue.next(self.now);
-            assert!(step.calls.is_empty() && step.events.is_empty(), "all was done");
-            let acts_at = self.actions.last().map(|(at_s, _)| Time::from_secs(*at_s));
-            let at = [Some(beat_at), step.wake_at, acts_at].into_iter().flatten().min();
+            assert!(step.calls.is_empty() && step.events.is_empty(), "no call and no event is left");
+            let action_at = self.actions.last().map(|(at_s, _)| Time::from_secs(*at_s));
+            let at = [Some(heartbeat_at), step.wake_at, action_at].into_iter().flatten().min();
             let Some(at) = at.filter(|it| *it <= Time::from_secs(until_s)) else { break };
             self.now = self.now.max(at);
-            if acts_at.is_some_and(|it| it <= self.now) {
-                let (_, action) = self.actions.pop().expect("there is one");
-                match action.strip_prefix("asleep until ") {
+            if action_at.is_some_and(|it| it <= self.now) {
+                let (_, action) = self.actions.pop().expect("one is due");
+                match action.strip_prefix("suspended until ") {
                     Some(until) => {
                         self.now = Time::from_secs(until.parse().unwrap());
-                        beat_at = self.now + Duration::from_secs(1);
+                        heartbeat_at = self.now + Duration::from_secs(1);
                     }
-                    None => self.happens(&action),
+                    None => self.apply_line(&action),
                 }
-            } else if beat_at <= self.now {
-                self.beat();
-                beat_at = self.now + Duration::from_secs(10);
+            } else if heartbeat_at <= self.now {
+                self.send_heartbeats();
+                heartbeat_at = self.now + Duration::from_secs(10);
             }
         }
         self.now = Time::from_secs(until_s);
     }
 
-    /// Makes the calls, until there are none.
+    /// Makes the calls until there are none.
     fn settle(&mut self) {
         for _ in 0..1000 {
             let step = self.queue.next(self.now);
-            for tell in &step.events {
-                let (about, event) = (&tell.about, &tell.event);
-                self.tell(&format!(
+            for record in &step.events {
+                let (about, event) = (&record.about, &record.event);
+                self.log_line(&format!(
                     "event {} {}: {} {}",
                     about.kind, about.key.name, event.reason, event.message
                 ));
@@ -230,23 +231,23 @@ impl Scene {
                     Outcome::Refused(it) => format!("  -> {it}"),
                     Outcome::Done(_) => String::new(),
                 };
-                self.tell(&format!("{call}{refusal}"));
+                self.log_line(&format!("{call}{refusal}"));
                 self.queue.done(&call, outcome, self.now);
             }
         }
-        panic!("no end:\n{}", self.story);
+        panic!("does not settle:\n{}", self.log);
     }
 
-    fn tell(&mut self, line: &str) {
+    fn log_line(&mut self, line: &str) {
         let line = &short(line);
-        self.story += &format!("{:>4} {line}\n", self.now.as_micros() / 1_000_000);
+        self.log += &format!("{:>4} {line}\n", self.now.as_micros() / 1_000_000);
     }
 
     fn make(&mut self, call: &Call) -> Outcome {
-        if self.mute {
+        if self.no_response {
             return Outcome::Refused(Refusal::NoAnswer);
         }
-        if self.full && !matches!(call, Call::ReadLease { .. }) {
+        if self.disk_full && !matches!(call, Call::ReadLease { .. }) {
             return Outcome::Refused(Refusal::Server("the disk is full".into()));
         }
         match call {
@@ -257,25 +258,25 @@ impl Scene {
                 }
                 None => return Outcome::Refused(Refusal::NotFound),
             },
-            Call::Doubt { node: seen, .. } | Call::Amend { node: seen, .. } => {
+            Call::MarkUnknown { node: seen, .. } | Call::PatchNode { node: seen, .. } => {
                 let Some(node) = self.nodes.get_mut(&seen.name) else {
                     return Outcome::Refused(Refusal::NotFound);
                 };
                 if node.resource_version != seen.resource_version {
                     return Outcome::Refused(Refusal::Conflict);
                 }
-                if let Call::Doubt { conditions, .. } = call {
+                if let Call::MarkUnknown { conditions, .. } = call {
                     conditions.iter().for_each(|it| node.conditions.set(*it, Truth::Unknown));
                 }
-                if let Call::Amend { taints, .. } = call {
-                    node.labels.clear();
+                if let Call::PatchNode { taints, .. } = call {
+                    node.alias_labels.clear();
                     node.taints = taints.clone().unwrap_or(core::mem::take(&mut node.taints));
                 }
                 self.show_node(&seen.name);
             }
-            Call::Unready { pod: seen, .. }
-            | Call::Announce { pod: seen, .. }
-            | Call::Delete { pod: seen } => {
+            Call::MarkPodNotReady { pod: seen, .. }
+            | Call::MarkDisruptionTarget { pod: seen, .. }
+            | Call::DeletePod { pod: seen } => {
                 let Some(pod) = self.pods.get_mut(&seen.key) else {
                     return Outcome::Refused(Refusal::NotFound);
                 };
@@ -283,8 +284,8 @@ impl Scene {
                     return Outcome::Refused(Refusal::Conflict);
                 }
                 match call {
-                    Call::Unready { .. } => pod.ready = false,
-                    Call::Announce { .. } => pod.announced = true,
+                    Call::MarkPodNotReady { .. } => pod.ready = false,
+                    Call::MarkDisruptionTarget { .. } => pod.is_disruption_target = true,
                     _ => pod.deleting = true,
                 }
                 self.show_pod(&seen.key);
@@ -294,36 +295,36 @@ impl Scene {
         Outcome::Done(body.to_string().into_bytes())
     }
 
-    fn told(&self) -> String {
-        let mut told = String::new();
+    fn report(&self) -> String {
+        let mut report = String::new();
         for node in self.nodes.values() {
             let taints: Vec<String> = node.taints.iter().map(ToString::to_string).collect();
             let ready = node.ready().map_or("-", Truth::as_str);
-            told += &format!("node {} {ready} [{}]\n", node.name, taints.join(" "));
+            report += &format!("node {} {ready} [{}]\n", node.name, taints.join(" "));
         }
         for pod in self.pods.values() {
             let ready = if pod.ready { "ready" } else { "not ready" };
-            let leaving = if pod.deleting { ", leaving" } else { "" };
-            told += &format!("pod {} {ready}{leaving}\n", pod.key.name);
+            let terminating = if pod.deleting { ", terminating" } else { "" };
+            report += &format!("pod {} {ready}{terminating}\n", pod.key.name);
         }
-        let line = if self.story.is_empty() { "" } else { "--\n" };
-        format!("{}{line}{}", self.story, short(&told))
+        let line = if self.log.is_empty() { "" } else { "--\n" };
+        format!("{}{line}{}", self.log, short(&report))
     }
 }
 
-/// Times as seconds.
+/// Replaces timestamps by seconds.
 fn short(text: &str) -> String {
     let (first, rest) = text.split_once('@').unwrap_or((text, ""));
     let mut short = first.to_string();
     for part in rest.split('@').filter(|it| !it.is_empty()) {
         let (time, rest) = part.split_at("1970-01-01T00:00:00Z".len());
         let at_s = Time::parse(time).map(|it| it.as_micros() / 1_000_000);
-        short += &format!("@{}{rest}", at_s.expect("a time stands after an @"));
+        short += &format!("@{}{rest}", at_s.expect("a time follows an @"));
     }
     short
 }
 
-/// A node as the words say, on top of what it was.
+/// Applies the words to a node, or to a new one.
 fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
     let mut node = before.unwrap_or_else(|| Node {
         name: name.into(),
@@ -335,8 +336,8 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
         unschedulable: false,
         taints: Vec::new(),
         conditions: Conditions::default(),
-        beat: None,
-        labels: Vec::new(),
+        heartbeat: None,
+        alias_labels: Vec::new(),
     });
     for word in words {
         match *word {
@@ -346,22 +347,23 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
                     "not-ready" => Truth::False,
                     _ => Truth::Unknown,
                 };
-                let said = Condition::ALL.into_iter().filter(|it| *it != Condition::NetworkUnavailable);
+                let said =
+                    ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
                 let other = if says == Truth::Unknown { Truth::Unknown } else { Truth::False };
                 said.for_each(|it| node.conditions.set(it, other));
-                node.conditions.set(Condition::Ready, says);
-                node.beat = Some(now.to_rfc3339().into());
+                node.conditions.set(ConditionType::Ready, says);
+                node.heartbeat = Some(now.to_rfc3339().into());
             }
-            "events" => node.beat = Some(now.to_rfc3339().into()),
-            "memory" => node.conditions.set(Condition::MemoryPressure, Truth::True),
-            "disk" => node.conditions.set(Condition::DiskPressure, Truth::True),
-            "pid" => node.conditions.set(Condition::PidPressure, Truth::True),
-            "network" => node.conditions.set(Condition::NetworkUnavailable, Truth::True),
-            "network-up" => node.conditions.set(Condition::NetworkUnavailable, Truth::False),
+            "status-heartbeat" => node.heartbeat = Some(now.to_rfc3339().into()),
+            "memory" => node.conditions.set(ConditionType::MemoryPressure, Truth::True),
+            "disk" => node.conditions.set(ConditionType::DiskPressure, Truth::True),
+            "pid" => node.conditions.set(ConditionType::PidPressure, Truth::True),
+            "network" => node.conditions.set(ConditionType::NetworkUnavailable, Truth::True),
+            "network-up" => node.conditions.set(ConditionType::NetworkUnavailable, Truth::False),
             "cordoned" => node.unschedulable = true,
             "uncordoned" => node.unschedulable = false,
             "excluded" => node.excluded = true,
-            "os" => node.labels = [("beta.kubernetes.io/os", Text::from("linux"))].into(),
+            "os" => node.alias_labels = [("beta.kubernetes.io/os", Text::from("linux"))].into(),
             "untainted" => node.taints.clear(),
             "new" | "silent" => {}
             _ => match word.split_once('=') {
@@ -386,7 +388,7 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
                         added: added.map(|it| it.to_rfc3339().into()),
                     });
                 }
-                _ => panic!("what is {word}?"),
+                _ => panic!("unknown word: {word}"),
             },
         }
     }
@@ -400,16 +402,16 @@ fn pod(name: &str, words: &[&str], now: Time) -> Pod {
         resource_version: 0,
         generation: 1,
         node: "".into(),
-        bound: now,
+        bound_at: now,
         deleting: false,
         ready: true,
-        announced: false,
+        is_disruption_target: false,
         tolerations: Vec::new(),
     };
     for word in words {
         match word.split_once('=') {
             Some(("on", node)) => pod.node = node.into(),
-            Some(("bound", at_s)) => pod.bound = Time::from_secs(at_s.parse().unwrap()),
+            Some(("bound", at_s)) => pod.bound_at = Time::from_secs(at_s.parse().unwrap()),
             Some(("tolerates", what)) => {
                 let (key, for_s) = match what.split_once(':') {
                     Some((key, for_s)) => (key, Some(for_s.parse().unwrap())),
@@ -425,10 +427,10 @@ fn pod(name: &str, words: &[&str], now: Time) -> Pod {
                     operator: TolerationOperator::Exists,
                     effect: Some(TaintEffect::NoExecute),
                 };
-                pod.tolerations.push(Tolerates { what, for_s });
+                pod.tolerations.push(TimedToleration { toleration: what, seconds: for_s });
             }
             None if *word == "not-ready" => pod.ready = false,
-            _ => panic!("what is {word}?"),
+            _ => panic!("unknown word: {word}"),
         }
     }
     pod

@@ -21,8 +21,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_control::{
-    Binding, ControllerExit, Lease, NodeLifecycleSettings, Observation, Options, PlanObserver, Settings,
-    Terms,
+    Binding, ControllerExit, Lease, NodeLifecycleConfig, Observation, Options, PlanObserver, Settings, Terms,
 };
 use muster_engine::daemonset::facts::Kind;
 use muster_server::{ApiServer, BuiltinUser};
@@ -149,8 +148,9 @@ impl Bed {
     /// From now on somebody watches over the nodes, and calls lost who is silent for this long.
     pub(crate) async fn watches_nodes(&self, grace: Duration) {
         let client = Client::try_from(config(&self.lifecycle_kubeconfig).await).unwrap();
-        let settings = NodeLifecycleSettings { grace, ..NodeLifecycleSettings::default() };
-        tokio::spawn(muster_control::node_lifecycle(client, settings, self.stop.clone()));
+        let config =
+            NodeLifecycleConfig { node_monitor_grace_period: grace, ..NodeLifecycleConfig::default() };
+        tokio::spawn(muster_control::node_lifecycle(client, config, self.stop.clone()));
     }
 
     /// From now on a lease decides who writes.

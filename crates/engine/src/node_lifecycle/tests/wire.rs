@@ -1,4 +1,4 @@
-//! What is read and what is sent.
+//! Decoding of objects, and API requests of calls.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,20 +13,24 @@ fn api_requests_of_calls() {
     let at = Time::from_secs(60);
     let mut of = node("n1", &["ready", "taint=mine:NoExecute@5", "os"], None, at);
     of.resource_version = 7;
-    let taints = taints::wanted(&Node { unschedulable: true, ..of.clone() }, taints::SendOff::Later, at);
+    let taints = taints::desired_taints(
+        &Node { unschedulable: true, ..of.clone() },
+        taints::EvictionTurn::Waiting,
+        at,
+    );
     let (of, p1) = (Arc::new(of), Arc::new(Pod { resource_version: 8, ..pod("p1", &["on=n1"], at) }));
     let new = Arc::new(node("n2", &["new"], None, Time::from_secs(1)));
     let calls = [
-        Call::ReadLease { node: "n1".into(), heard: at },
-        Call::Doubt { node: of.clone(), conditions: [Condition::Ready].into(), at },
-        Call::Doubt { node: new, conditions: [Condition::PidPressure].into(), at },
-        Call::Amend { node: of, taints },
-        Call::Unready { pod: p1.clone(), at },
-        Call::Announce { pod: p1.clone(), at },
-        Call::Delete { pod: p1 },
+        Call::ReadLease { node: "n1".into(), last_heartbeat: at },
+        Call::MarkUnknown { node: of.clone(), conditions: [ConditionType::Ready].into(), at },
+        Call::MarkUnknown { node: new, conditions: [ConditionType::PidPressure].into(), at },
+        Call::PatchNode { node: of, taints },
+        Call::MarkPodNotReady { pod: p1.clone(), at },
+        Call::MarkDisruptionTarget { pod: p1.clone(), at },
+        Call::DeletePod { pod: p1 },
     ];
     let lines = calls.iter().map(|call| {
-        let Request { verb, path, body, .. } = Lifecycle::request(call);
+        let Request { verb, path, body, .. } = NodeLifecycle::request(call);
         let body = body.map(|it| format!("\n    {it}")).unwrap_or_default();
         format!("{verb:?} {path}{body}\n")
     });
@@ -48,12 +52,12 @@ fn api_requests_of_calls() {
 }
 
 #[test]
-fn what_is_read() {
+fn nodes_leases_and_pods_are_decoded() {
     let read = |watch: Watch, object: serde_json::Value| {
-        let fact = Lifecycle::decode(&watch, object.to_string().as_bytes(), &mut Interner::default());
+        let fact = NodeLifecycle::decode(&watch, object.to_string().as_bytes(), &mut Interner::default());
         format!("{:#?}\n", fact.unwrap())
     };
-    let mut told = read(
+    let mut facts = read(
         nodes(),
         serde_json::json!({
             "metadata": {
@@ -75,14 +79,14 @@ fn what_is_read() {
             ]},
         }),
     );
-    told += &read(
+    facts += &read(
         leases(),
         serde_json::json!({
             "metadata": {"name": "n1", "namespace": "kube-node-lease", "resourceVersion": "13"},
             "spec": {"renewTime": "2026-01-02T03:04:05.000007Z"},
         }),
     );
-    told += &read(
+    facts += &read(
         pods(),
         serde_json::json!({
             "metadata": {
@@ -137,10 +141,10 @@ fn what_is_read() {
                         None,
                     ],
                 ),
-                beat: Some(
+                heartbeat: Some(
                     "2026-01-02T03:04:07Z",
                 ),
-                labels: [
+                alias_labels: [
                     (
                         "beta.kubernetes.io/os",
                         "linux",
@@ -170,13 +174,13 @@ fn what_is_read() {
                 resource_version: 14,
                 generation: 2,
                 node: "n1",
-                bound: 2026-01-02T03:04:06Z,
+                bound_at: 2026-01-02T03:04:06Z,
                 deleting: true,
                 ready: true,
-                announced: true,
+                is_disruption_target: true,
                 tolerations: [
-                    Tolerates {
-                        what: Toleration {
+                    TimedToleration {
+                        toleration: Toleration {
                             key: "b",
                             operator: Equal(
                                 "c",
@@ -185,27 +189,28 @@ fn what_is_read() {
                                 NoExecute,
                             ),
                         },
-                        for_s: Some(
+                        seconds: Some(
                             30,
                         ),
                     },
-                    Tolerates {
-                        what: Toleration {
+                    TimedToleration {
+                        toleration: Toleration {
                             key: "",
                             operator: Exists,
                             effect: None,
                         },
-                        for_s: None,
+                        seconds: None,
                     },
                 ],
             },
         )
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&facts);
     for watch in [nodes(), leases(), pods()] {
-        let nothing = Lifecycle::decode(&watch, b"{}", &mut Interner::default());
-        assert!(nothing.is_ok(), "what is not said is not there");
-        let error = Lifecycle::decode(&watch, br#"{"metadata":7}"#, &mut Interner::default()).unwrap_err();
+        let nothing = NodeLifecycle::decode(&watch, b"{}", &mut Interner::default());
+        assert!(nothing.is_ok(), "absent fields have defaults");
+        let error =
+            NodeLifecycle::decode(&watch, br#"{"metadata":7}"#, &mut Interner::default()).unwrap_err();
         assert!(error.to_string().starts_with(&format!("read an object of {}: ", watch.resource.plural)));
     }
 }

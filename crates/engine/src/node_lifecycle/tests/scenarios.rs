@@ -1,4 +1,4 @@
-//! Each rule, as stories.
+//! Each rule as a scenario.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,8 +9,8 @@ use expect_test::expect;
 use super::*;
 
 #[test]
-fn a_node_that_falls_silent_is_lost_after_its_grace_and_comes_back() {
-    play(
+fn a_node_without_heartbeats_becomes_unknown_and_recovers() {
+    check(
         400,
         "
         node n1 ready
@@ -19,42 +19,42 @@ fn a_node_that_falls_silent_is_lost_after_its_grace_and_comes_back() {
         pod web on=n1 tolerates=unreachable:30 tolerates=not-ready:30
         pod bare on=n1
         15 node n1 silent
-        300 node n1 speaks
+        300 node n1 heartbeats
         300 node n1 ready
         ",
         expect![[r#"
               60 read the lease of node n1
-              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              60 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
               60 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-              60 node n1 has taints [unreachable:NoSchedule@60 unreachable:NoExecute@60]
-              60 pod a/bare is not ready
-              60 pod a/daemon is not ready
-              60 pod a/web is not ready
+              60 patch node n1 taints [unreachable:NoSchedule@60 unreachable:NoExecute@60]
+              60 mark pod a/bare as not ready
+              60 mark pod a/daemon as not ready
+              60 mark pod a/web as not ready
               60 event Pod bare: NodeNotReady Node is not ready
               60 event Pod daemon: NodeNotReady Node is not ready
               60 event Pod web: NodeNotReady Node is not ready
               60 event Pod bare: TaintManagerEviction Marking for deletion Pod a/bare
-              60 pod a/bare says why it leaves
+              60 mark pod a/bare as DisruptionTarget
               60 delete pod a/bare
               90 event Pod web: TaintManagerEviction Marking for deletion Pod a/web
-              90 pod a/web says why it leaves
+              90 mark pod a/web as DisruptionTarget
               90 delete pod a/web
-             300 node n1 has taints []
+             300 patch node n1 taints []
             --
             node n1 True []
             node n2 True []
-            pod bare not ready, leaving
+            pod bare not ready, terminating
             pod daemon not ready
-            pod web not ready, leaving
+            pod web not ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn with_a_short_grace_a_node_is_lost_although_one_other_is_left() {
-    let settings = Settings { grace: Duration::from_secs(15), ..Settings::default() };
-    play_with(
-        settings,
+fn a_short_grace_period_works_with_a_single_healthy_node() {
+    let config = Config { node_monitor_grace_period: Duration::from_secs(15), ..Config::default() };
+    check_with_config(
+        config,
         100,
         "
         node n1 ready
@@ -63,9 +63,9 @@ fn with_a_short_grace_a_node_is_lost_although_one_other_is_left() {
         ",
         expect![[r#"
               25 read the lease of node n1
-              25 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              25 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
               25 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-              25 node n1 has taints [unreachable:NoSchedule@25 unreachable:NoExecute@25]
+              25 patch node n1 taints [unreachable:NoSchedule@25 unreachable:NoExecute@25]
             --
             node n1 Unknown [unreachable:NoSchedule@25 unreachable:NoExecute@25]
             node n2 True []
@@ -74,19 +74,19 @@ fn with_a_short_grace_a_node_is_lost_although_one_other_is_left() {
 }
 
 #[test]
-fn a_heartbeat_by_status_counts_as_one_by_lease() {
-    play(
+fn a_status_heartbeat_counts_like_a_lease_renewal() {
+    check(
         130,
         "
         node n1 ready silent
         node n2 ready
-        40 node n1 events
+        40 node n1 status-heartbeat
         ",
         expect![[r#"
               90 read the lease of node n1  -> not found
-              90 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              90 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
               90 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-              90 node n1 has taints [unreachable:NoSchedule@90 unreachable:NoExecute@90]
+              90 patch node n1 taints [unreachable:NoSchedule@90 unreachable:NoExecute@90]
             --
             node n1 Unknown [unreachable:NoSchedule@90 unreachable:NoExecute@90]
             node n2 True []
@@ -95,8 +95,8 @@ fn a_heartbeat_by_status_counts_as_one_by_lease() {
 }
 
 #[test]
-fn a_lease_alone_keeps_a_node_that_never_said_how_it_is() {
-    play(
+fn lease_renewals_suffice_for_a_node_without_conditions() {
+    check(
         300,
         "
         node n1 new
@@ -105,8 +105,8 @@ fn a_lease_alone_keeps_a_node_that_never_said_how_it_is() {
         ",
         expect![[r#"
               60 read the lease of node n2  -> not found
-              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
-              60 node n2 has taints [unreachable:NoSchedule@60 unreachable:NoExecute@60]
+              60 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
+              60 patch node n2 taints [unreachable:NoSchedule@60 unreachable:NoExecute@60]
             --
             node n1 - []
             node n2 Unknown [unreachable:NoSchedule@60 unreachable:NoExecute@60]
@@ -116,8 +116,8 @@ fn a_lease_alone_keeps_a_node_that_never_said_how_it_is() {
 }
 
 #[test]
-fn each_condition_has_its_taint_and_a_cordon_too() {
-    play(
+fn each_condition_and_a_cordon_has_its_taint() {
+    check(
         60,
         "
         node n1 ready memory taint=mine:NoSchedule@5 taint=memory-pressure:NoExecute taint=dedicated:PreferNoSchedule
@@ -130,13 +130,13 @@ fn each_condition_has_its_taint_and_a_cordon_too() {
         50 node n3 network-up
         ",
         expect![[r#"
-               0 node n1 has taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule memory-pressure:NoSchedule@0]
-               0 node n3 has taints [network-unavailable:NoSchedule@0]
-              10 node n1 has taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule memory-pressure:NoSchedule@0 disk-pressure:NoSchedule@10 pid-pressure:NoSchedule@10]
-              20 node n1 has taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule]
-              30 node n2 has taints [unschedulable:NoSchedule@30]
-              40 node n2 has taints []
-              50 node n3 has taints []
+               0 patch node n1 taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule memory-pressure:NoSchedule@0]
+               0 patch node n3 taints [network-unavailable:NoSchedule@0]
+              10 patch node n1 taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule memory-pressure:NoSchedule@0 disk-pressure:NoSchedule@10 pid-pressure:NoSchedule@10]
+              20 patch node n1 taints [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule]
+              30 patch node n2 taints [unschedulable:NoSchedule@30]
+              40 patch node n2 taints []
+              50 patch node n3 taints []
             --
             node n1 True [mine:NoSchedule@5 memory-pressure:NoExecute dedicated:PreferNoSchedule]
             node n2 True []
@@ -146,8 +146,8 @@ fn each_condition_has_its_taint_and_a_cordon_too() {
 }
 
 #[test]
-fn a_fresh_node_is_free_when_it_is_ready() {
-    play(
+fn a_new_node_loses_its_taints_when_it_is_ready() {
+    check(
         30,
         "
         node n2 ready
@@ -155,8 +155,8 @@ fn a_fresh_node_is_free_when_it_is_ready() {
         20 node n1 ready
         ",
         expect![[r#"
-              10 node n1 has taints [not-ready:NoSchedule not-ready:NoExecute@10]
-              20 node n1 has taints []
+              10 patch node n1 taints [not-ready:NoSchedule not-ready:NoExecute@10]
+              20 patch node n1 taints []
             --
             node n1 True []
             node n2 True []
@@ -165,8 +165,8 @@ fn a_fresh_node_is_free_when_it_is_ready() {
 }
 
 #[test]
-fn another_reason_gives_pods_no_more_time() {
-    play(
+fn toleration_seconds_count_from_the_first_health_taint() {
+    check(
         200,
         "
         node n1 ready
@@ -176,26 +176,26 @@ fn another_reason_gives_pods_no_more_time() {
         12 node n1 silent
         ",
         expect![[r#"
-              10 node n1 has taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
+              10 patch node n1 taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
               60 read the lease of node n1
-              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
-              60 node n1 has taints [unreachable:NoSchedule@60 unreachable:NoExecute@10]
-              60 pod a/web is not ready
+              60 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
+              60 patch node n1 taints [unreachable:NoSchedule@60 unreachable:NoExecute@10]
+              60 mark pod a/web as not ready
               60 event Pod web: NodeNotReady Node is not ready
              110 event Pod web: TaintManagerEviction Marking for deletion Pod a/web
-             110 pod a/web says why it leaves
+             110 mark pod a/web as DisruptionTarget
              110 delete pod a/web
             --
             node n1 Unknown [unreachable:NoSchedule@60 unreachable:NoExecute@10]
             node n2 True []
-            pod web not ready, leaving
+            pod web not ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn a_taint_that_goes_cancels() {
-    play(
+fn a_removed_taint_cancels_evictions() {
+    check(
         200,
         "
         node n1 ready
@@ -209,19 +209,19 @@ fn a_taint_that_goes_cancels() {
               50 event Pod other: TaintManagerEviction Cancelling deletion of Pod a/other
               50 event Pod web: TaintManagerEviction Cancelling deletion of Pod a/web
              120 event Pod web: TaintManagerEviction Marking for deletion Pod a/web
-             120 pod a/web says why it leaves
+             120 mark pod a/web as DisruptionTarget
              120 delete pod a/web
             --
             node n1 True [mine:NoExecute]
             pod other ready
-            pod web ready, leaving
+            pod web ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn the_first_toleration_of_each_taint_counts_and_the_least_of_all_taints() {
-    play(
+fn the_first_toleration_of_a_taint_and_the_shortest_time_of_all_taints_count() {
+    check(
         500,
         "
         node n1 ready taint=one:NoExecute taint=two:NoExecute
@@ -235,31 +235,31 @@ fn the_first_toleration_of_each_taint_counts_and_the_least_of_all_taints() {
         expect![[r#"
                0 event Pod less: TaintManagerEviction Marking for deletion Pod a/less
                0 event Pod none: TaintManagerEviction Marking for deletion Pod a/none
-               0 pod a/less says why it leaves
-               0 pod a/none says why it leaves
+               0 mark pod a/less as DisruptionTarget
+               0 mark pod a/none as DisruptionTarget
                0 delete pod a/less
                0 delete pod a/none
               20 event Pod long: TaintManagerEviction Marking for deletion Pod a/long
-              20 pod a/long says why it leaves
+              20 mark pod a/long as DisruptionTarget
               20 delete pod a/long
              300 event Pod once: TaintManagerEviction Marking for deletion Pod a/once
-             300 pod a/once says why it leaves
+             300 mark pod a/once as DisruptionTarget
              300 delete pod a/once
             --
             node n1 True [one:NoExecute two:NoExecute]
             pod ever ready
-            pod less ready, leaving
-            pod long ready, leaving
-            pod none ready, leaving
+            pod less ready, terminating
+            pod long ready, terminating
+            pod none ready, terminating
             pod nowhere ready
-            pod once ready, leaving
+            pod once ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn a_timer_survives_a_restart_but_nobody_leaves_a_node_that_we_have_not_listened_to() {
-    play(
+fn toleration_seconds_survive_a_restart_but_unhealthy_nodes_get_their_grace_period() {
+    check(
         200,
         "
         node n1 unknown silent taint=unreachable:NoSchedule taint=unreachable:NoExecute@-1000
@@ -268,32 +268,32 @@ fn a_timer_survives_a_restart_but_nobody_leaves_a_node_that_we_have_not_listened
         pod lost on=n1 bound=-2000 tolerates=*:300 not-ready
         pod mine on=n2 bound=-2000 tolerates=*:300
         pod back on=n3 bound=-2000 tolerates=*:300 not-ready
-        20 node n3 speaks
+        20 node n3 heartbeats
         20 node n3 ready
         ",
         expect![[r#"
                0 event Pod mine: TaintManagerEviction Marking for deletion Pod a/mine
-               0 pod a/mine says why it leaves
+               0 mark pod a/mine as DisruptionTarget
                0 delete pod a/mine
-              20 node n3 has taints []
+              20 patch node n3 taints []
               20 event Pod back: TaintManagerEviction Cancelling deletion of Pod a/back
               50 event Pod lost: TaintManagerEviction Marking for deletion Pod a/lost
-              50 pod a/lost says why it leaves
+              50 mark pod a/lost as DisruptionTarget
               50 delete pod a/lost
             --
             node n1 Unknown [unreachable:NoSchedule unreachable:NoExecute@-1000]
             node n2 True [mine:NoExecute@-1000]
             node n3 True []
             pod back not ready
-            pod lost not ready, leaving
-            pod mine ready, leaving
+            pod lost not ready, terminating
+            pod mine ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_came_later_has_its_whole_time() {
-    play(
+fn toleration_seconds_count_from_the_binding_of_a_later_pod() {
+    check(
         200,
         "
         node n1 ready taint=mine:NoExecute@-1000
@@ -301,18 +301,18 @@ fn a_pod_that_came_later_has_its_whole_time() {
         ",
         expect![[r#"
              130 event Pod late: TaintManagerEviction Marking for deletion Pod a/late
-             130 pod a/late says why it leaves
+             130 mark pod a/late as DisruptionTarget
              130 delete pod a/late
             --
             node n1 True [mine:NoExecute@-1000]
-            pod late ready, leaving
+            pod late ready, terminating
         "#]],
     );
 }
 
 #[test]
-fn one_node_after_the_other() {
-    play(
+fn nodes_are_tainted_no_execute_one_after_the_other() {
+    check(
         100,
         "
         node n1 ready
@@ -329,12 +329,12 @@ fn one_node_after_the_other() {
         16 node n2 not-ready
         ",
         expect![[r#"
-              10 node n1 has taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
-              10 node n2 has taints [not-ready:NoSchedule@10]
-              11 node other1 has taints [not-ready:NoSchedule@11 not-ready:NoExecute@11]
-              15 node n2 has taints []
-              16 node n2 has taints [not-ready:NoSchedule@16]
-              20 node n2 has taints [not-ready:NoSchedule@16 not-ready:NoExecute@20]
+              10 patch node n1 taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
+              10 patch node n2 taints [not-ready:NoSchedule@10]
+              11 patch node other1 taints [not-ready:NoSchedule@11 not-ready:NoExecute@11]
+              15 patch node n2 taints []
+              16 patch node n2 taints [not-ready:NoSchedule@16]
+              20 patch node n2 taints [not-ready:NoSchedule@16 not-ready:NoExecute@20]
             --
             node n1 False [not-ready:NoSchedule@10 not-ready:NoExecute@10]
             node n2 False [not-ready:NoSchedule@16 not-ready:NoExecute@20]
@@ -348,8 +348,8 @@ fn one_node_after_the_other() {
 }
 
 #[test]
-fn a_small_zone_that_is_partly_down_keeps_its_pods() {
-    play(
+fn no_pod_is_evicted_in_a_small_zone_that_is_partly_down() {
+    check(
         100,
         "
         node n1 ready
@@ -363,11 +363,11 @@ fn a_small_zone_that_is_partly_down_keeps_its_pods() {
         80 node n3 ready
         ",
         expect![[r#"
-              10 node n1 has taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
-              11 node n2 has taints [not-ready:NoSchedule@11]
-              12 node n3 has taints [not-ready:NoSchedule@12]
-              80 node n2 has taints [not-ready:NoSchedule@11 not-ready:NoExecute@80]
-              80 node n3 has taints []
+              10 patch node n1 taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
+              11 patch node n2 taints [not-ready:NoSchedule@11]
+              12 patch node n3 taints [not-ready:NoSchedule@12]
+              80 patch node n2 taints [not-ready:NoSchedule@11 not-ready:NoExecute@80]
+              80 patch node n3 taints []
             --
             node n1 False [not-ready:NoSchedule@10 not-ready:NoExecute@10]
             node n2 False [not-ready:NoSchedule@11 not-ready:NoExecute@80]
@@ -379,8 +379,8 @@ fn a_small_zone_that_is_partly_down_keeps_its_pods() {
 }
 
 #[test]
-fn a_zone_that_is_down_as_a_whole_goes_on() {
-    play(
+fn pods_are_evicted_from_a_zone_without_ready_nodes() {
+    check(
         60,
         "
         node n1 ready
@@ -390,9 +390,9 @@ fn a_zone_that_is_down_as_a_whole_goes_on() {
         10 node m2 not-ready
         ",
         expect![[r#"
-              10 node m1 has taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
-              10 node m2 has taints [not-ready:NoSchedule@10]
-              20 node m2 has taints [not-ready:NoSchedule@10 not-ready:NoExecute@20]
+              10 patch node m1 taints [not-ready:NoSchedule@10 not-ready:NoExecute@10]
+              10 patch node m2 taints [not-ready:NoSchedule@10]
+              20 patch node m2 taints [not-ready:NoSchedule@10 not-ready:NoExecute@20]
             --
             node m1 False [not-ready:NoSchedule@10 not-ready:NoExecute@10]
             node m2 False [not-ready:NoSchedule@10 not-ready:NoExecute@20]
@@ -402,8 +402,8 @@ fn a_zone_that_is_down_as_a_whole_goes_on() {
 }
 
 #[test]
-fn when_all_are_down_nobody_leaves() {
-    play(
+fn no_pod_is_evicted_while_no_node_is_ready() {
+    check(
         300,
         "
         node n1 ready
@@ -411,24 +411,24 @@ fn when_all_are_down_nobody_leaves() {
         pod web on=n1 tolerates=*:60
         5 node n1 silent
         15 node n2 silent
-        200 node n2 speaks
+        200 node n2 heartbeats
         200 node n2 ready
         ",
         expect![[r#"
               50 read the lease of node n1
-              50 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              50 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
               50 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-              50 node n1 has taints [unreachable:NoSchedule@50 unreachable:NoExecute@50]
-              50 pod a/web is not ready
+              50 patch node n1 taints [unreachable:NoSchedule@50 unreachable:NoExecute@50]
+              50 mark pod a/web as not ready
               50 event Pod web: NodeNotReady Node is not ready
               60 read the lease of node n2
-              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              60 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
               60 event Node n2: NodeNotReady Node n2 status is now: NodeNotReady
-              60 node n1 has taints [unreachable:NoSchedule@50]
-              60 node n2 has taints [unreachable:NoSchedule@60]
+              60 patch node n1 taints [unreachable:NoSchedule@50]
+              60 patch node n2 taints [unreachable:NoSchedule@60]
               60 event Pod web: TaintManagerEviction Cancelling deletion of Pod a/web
-             200 node n2 has taints []
-             250 node n1 has taints [unreachable:NoSchedule@50 unreachable:NoExecute@250]
+             200 patch node n2 taints []
+             250 patch node n1 taints [unreachable:NoSchedule@50 unreachable:NoExecute@250]
             --
             node n1 Unknown [unreachable:NoSchedule@50 unreachable:NoExecute@250]
             node n2 True []
@@ -438,8 +438,8 @@ fn when_all_are_down_nobody_leaves() {
 }
 
 #[test]
-fn a_node_that_does_not_count_does_not_hold_the_others() {
-    play(
+fn an_excluded_node_does_not_count_as_ready() {
+    check(
         60,
         "
         node n1 ready
@@ -447,7 +447,7 @@ fn a_node_that_does_not_count_does_not_hold_the_others() {
         10 node n1 not-ready
         ",
         expect![[r#"
-              10 node n1 has taints [not-ready:NoSchedule@10]
+              10 patch node n1 taints [not-ready:NoSchedule@10]
             --
             node n1 False [not-ready:NoSchedule@10]
             node out True []
@@ -456,19 +456,19 @@ fn a_node_that_does_not_count_does_not_hold_the_others() {
 }
 
 #[test]
-fn after_a_gap_of_our_own_every_node_has_its_grace_anew() {
-    play(
+fn after_a_gap_of_the_controller_every_node_gets_its_grace_period() {
+    check(
         200,
         "
         node n1 ready
         node n2 ready silent
-        35 asleep until 100
+        35 suspended until 100
         ",
         expect![[r#"
              151 read the lease of node n2  -> not found
-             151 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             151 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              151 event Node n2: NodeNotReady Node n2 status is now: NodeNotReady
-             151 node n2 has taints [unreachable:NoSchedule@151 unreachable:NoExecute@151]
+             151 patch node n2 taints [unreachable:NoSchedule@151 unreachable:NoExecute@151]
             --
             node n1 True []
             node n2 Unknown [unreachable:NoSchedule@151 unreachable:NoExecute@151]
@@ -477,14 +477,14 @@ fn after_a_gap_of_our_own_every_node_has_its_grace_anew() {
 }
 
 #[test]
-fn a_watch_that_is_late_makes_nobody_lost() {
-    play(
+fn a_delayed_watch_makes_no_node_unknown() {
+    check(
         130,
         "
         node n1 ready
         node n2 ready
-        15 deaf
-        90 hears
+        15 watch-stalled
+        90 relisted
         ",
         expect![[r#"
               60 read the lease of node n1
@@ -497,15 +497,15 @@ fn a_watch_that_is_late_makes_nobody_lost() {
 }
 
 #[test]
-fn where_nobody_answers_us_nobody_answers_the_nodes() {
-    play(
+fn an_unresponsive_server_extends_the_grace_period() {
+    check(
         200,
         "
         node n1 ready
         node n2 ready
         12 node n1 silent
-        40 mute
-        70 answers
+        40 no-response
+        70 responses
         ",
         expect![[r#"
               60 read the lease of node n1  -> no answer in time
@@ -517,9 +517,9 @@ fn where_nobody_answers_us_nobody_answers_the_nodes() {
               66 read the lease of node n1  -> no answer in time
               72 read the lease of node n1
              122 read the lease of node n1
-             122 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             122 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              122 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-             122 node n1 has taints [unreachable:NoSchedule@122 unreachable:NoExecute@122]
+             122 patch node n1 taints [unreachable:NoSchedule@122 unreachable:NoExecute@122]
             --
             node n1 Unknown [unreachable:NoSchedule@122 unreachable:NoExecute@122]
             node n2 True []
@@ -528,21 +528,21 @@ fn where_nobody_answers_us_nobody_answers_the_nodes() {
 }
 
 #[test]
-fn when_all_are_silent_and_one_speaks_again_it_was_not_the_others() {
-    play(
+fn after_a_silence_of_all_nodes_the_first_heartbeat_restarts_every_grace_period() {
+    check(
         130,
         "
         node n1 ready
         node n2 ready
         15 node n1 silent
         15 node n2 silent
-        55 node n1 speaks
+        55 node n1 heartbeats
         ",
         expect![[r#"
              110 read the lease of node n2
-             110 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             110 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              110 event Node n2: NodeNotReady Node n2 status is now: NodeNotReady
-             110 node n2 has taints [unreachable:NoSchedule@110 unreachable:NoExecute@110]
+             110 patch node n2 taints [unreachable:NoSchedule@110 unreachable:NoExecute@110]
             --
             node n1 True []
             node n2 Unknown [unreachable:NoSchedule@110 unreachable:NoExecute@110]
@@ -551,8 +551,8 @@ fn when_all_are_silent_and_one_speaks_again_it_was_not_the_others() {
 }
 
 #[test]
-fn another_node_of_the_same_name_begins_anew() {
-    play(
+fn a_node_with_another_uid_has_no_history() {
+    check(
         100,
         "
         node n1 ready
@@ -561,7 +561,7 @@ fn another_node_of_the_same_name_begins_anew() {
         15 node n1 silent
         30 node n1 taint=mine:NoExecute
         40 node n1 uid=other
-        70 node n1 gone
+        70 node n1 deleted
         ",
         expect![[r#"
             node n2 True []
@@ -571,16 +571,16 @@ fn another_node_of_the_same_name_begins_anew() {
 }
 
 #[test]
-fn old_labels_follow_the_new() {
-    play(
+fn deprecated_label_aliases_are_set() {
+    check(
         10,
         "
         node n1 ready os
         node n2 ready os cordoned
         ",
         expect![[r#"
-               0 node n1 has label beta.kubernetes.io/os=linux
-               0 node n2 has taints [unschedulable:NoSchedule@0] has label beta.kubernetes.io/os=linux
+               0 patch node n1 label beta.kubernetes.io/os=linux
+               0 patch node n2 taints [unschedulable:NoSchedule@0] label beta.kubernetes.io/os=linux
             --
             node n1 True []
             node n2 True [unschedulable:NoSchedule@0]
@@ -589,26 +589,28 @@ fn old_labels_follow_the_new() {
 }
 
 #[test]
-fn a_large_zone_that_is_partly_down_slows_down() {
-    let mut scene = Scene::of(&(0..60).map(|it| format!("node n{it:02} ready\n")).collect::<String>());
-    scene.run(9);
+fn a_large_zone_that_is_partly_down_has_the_secondary_rate() {
+    let mut cluster =
+        TestCluster::of(&(0..60).map(|it| format!("node n{it:02} ready\n")).collect::<String>());
+    cluster.run(9);
     for it in 0..40 {
-        scene.happens(&format!("node n{it:02} not-ready"));
+        cluster.apply_line(&format!("node n{it:02} not-ready"));
     }
-    scene.run(309);
-    let sent_off = scene.story.lines().filter(|it| it.contains("NoExecute"));
-    let sent_off: Vec<&str> = sent_off.map(|it| it.split(" has").next().unwrap_or_default().trim()).collect();
+    cluster.run(309);
+    let evicting = cluster.log.lines().filter(|it| it.contains("NoExecute"));
+    let evicting: Vec<&str> =
+        evicting.map(|it| it.split(" taints").next().unwrap_or_default().trim()).collect();
     expect![[r#"
-        9 node n00
-        109 node n01
-        209 node n02
-        309 node n03"#]]
-    .assert_eq(&sent_off.join("\n"));
+        9 patch node n00
+        109 patch node n01
+        209 patch node n02
+        309 patch node n03"#]]
+    .assert_eq(&evicting.join("\n"));
 }
 
 #[test]
-fn a_clock_that_is_set_back_delays_nobody() {
-    let mut lifecycle = Lifecycle::new(Settings::default());
+fn a_clock_set_back_makes_no_grace_period_longer() {
+    let mut lifecycle = NodeLifecycle::new(Config::default());
     let names = |keys: Vec<Key>| keys.iter().map(|it| format!("{it:?} ")).collect::<String>();
     let put = |name: &str, at_s| {
         let fact = Fact::Node(node(name, &["ready"], None, Time::from_secs(at_s)));
@@ -621,9 +623,9 @@ fn a_clock_that_is_set_back_delays_nobody() {
     expect![[r#"Node("n2") Zone("") Node("n1") Node("n2") Zone("") Zone("") "#]].assert_eq(&names(keys));
     let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(100));
     assert_eq!(reconcile.wake_at, Some(Time::from_secs(150)));
-    // It stays silent, and the rest of the grace is as long as without the step.
+    // Without a heartbeat, the rest of the grace period is as long as without the step.
     for second in 101..150 {
-        let _ = lifecycle.reconcile(&Key::Pulse, Time::from_secs(second));
+        let _ = lifecycle.reconcile(&Key::GapCheck, Time::from_secs(second));
         let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(second));
         assert_eq!(
             (reconcile.calls.len(), reconcile.wake_at),
@@ -636,23 +638,23 @@ fn a_clock_that_is_set_back_delays_nobody() {
 }
 
 #[test]
-fn a_full_disk_of_the_server_makes_no_node_lost_when_there_is_room_again() {
-    play(
+fn no_node_becomes_unknown_after_a_full_disk_of_the_server() {
+    check(
         400,
         "
         node n1 ready
         node n2 ready
-        15 full
-        118 room
+        15 disk-full
+        118 disk-freed
         ",
         expect![[r#"
               60 read the lease of node n1
               60 read the lease of node n2
-              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
-              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
              110 read the lease of node n1
              110 read the lease of node n2
-             110 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+             110 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
             --
             node n1 True []
             node n2 True []
@@ -661,25 +663,25 @@ fn a_full_disk_of_the_server_makes_no_node_lost_when_there_is_room_again() {
 }
 
 #[test]
-fn a_node_that_died_during_a_full_disk_is_lost_after_its_grace() {
-    play(
+fn a_node_that_fails_during_a_full_disk_becomes_unknown_after_its_grace_period() {
+    check(
         400,
         "
         node n1 ready
         node n2 ready
-        15 full
+        15 disk-full
         20 node n1 silent
-        100 room
+        100 disk-freed
         ",
         expect![[r#"
               60 read the lease of node n1
               60 read the lease of node n2
-              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
-              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
              150 read the lease of node n1
-             150 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             150 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              150 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-             150 node n1 has taints [unreachable:NoSchedule@150 unreachable:NoExecute@150]
+             150 patch node n1 taints [unreachable:NoSchedule@150 unreachable:NoExecute@150]
             --
             node n1 Unknown [unreachable:NoSchedule@150 unreachable:NoExecute@150]
             node n2 True []
@@ -688,32 +690,32 @@ fn a_node_that_died_during_a_full_disk_is_lost_after_its_grace() {
 }
 
 #[test]
-fn when_all_nodes_died_during_a_full_disk_one_write_shows_that_there_is_room() {
-    play(
+fn after_a_full_disk_one_write_tests_whether_writes_succeed() {
+    check(
         400,
         "
         node n1 ready
         node n2 ready
-        15 full
+        15 disk-full
         20 node n1 silent
         20 node n2 silent
-        100 room
+        100 disk-freed
         ",
         expect![[r#"
               60 read the lease of node n1
               60 read the lease of node n2
-              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
-              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
              110 read the lease of node n1
              110 read the lease of node n2
-             110 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             110 set conditions of node n1 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              110 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
-             110 node n1 has taints [unreachable:NoSchedule@110]
-             160 node n1 has taints [unreachable:NoSchedule@110 unreachable:NoExecute@160]
-             160 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             110 patch node n1 taints [unreachable:NoSchedule@110]
+             160 patch node n1 taints [unreachable:NoSchedule@110 unreachable:NoExecute@160]
+             160 set conditions of node n2 to Unknown: Ready MemoryPressure DiskPressure PIDPressure
              160 event Node n2: NodeNotReady Node n2 status is now: NodeNotReady
-             160 node n1 has taints [unreachable:NoSchedule@110]
-             160 node n2 has taints [unreachable:NoSchedule@160]
+             160 patch node n1 taints [unreachable:NoSchedule@110]
+             160 patch node n2 taints [unreachable:NoSchedule@160]
             --
             node n1 Unknown [unreachable:NoSchedule@110]
             node n2 Unknown [unreachable:NoSchedule@160]

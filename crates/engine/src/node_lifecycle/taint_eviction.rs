@@ -1,0 +1,36 @@
+//! When `NoExecute` taints evict a pod. Upstream: `pkg/controller/tainteviction`.
+
+use core::time::Duration;
+
+use muster_api::taints::Taint;
+use muster_api::time::{Time, earliest};
+
+use super::decode::Pod;
+
+/// A `NoExecute` taint of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct NoExecuteTaint {
+    pub taint: Taint,
+    /// When the taint was added.
+    pub since: Time,
+    /// No pod is evicted before: heartbeats have not been observed long enough to know whether the taint still applies.
+    pub not_before: Time,
+}
+
+/// Rule: a pod is evicted at once for a `NoExecute` taint that it does not tolerate, else after the shortest of its
+/// `tolerationSeconds`, counted from when the taint was added or the pod was bound, whichever was later. Of several
+/// tolerations for one taint the first counts. `None`: the pod stays. Upstream: `processPodOnNode`.
+pub(super) fn eviction_time(pod: &Pod, taints: &[NoExecuteTaint]) -> Option<Time> {
+    let mut at = None;
+    for it in taints {
+        let toleration = pod.tolerations.iter().find(|its| its.toleration.tolerates(&it.taint));
+        let tolerated = match toleration.map(|it| it.seconds) {
+            Some(None) => continue,
+            Some(Some(seconds)) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            None => Duration::ZERO,
+        };
+        let evicted = (it.since.max(pod.bound_at) + tolerated).max(it.not_before);
+        at = earliest(at, Some(evicted));
+    }
+    at
+}
