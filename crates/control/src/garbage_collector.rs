@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use kube::Client;
 use kube::discovery::{Discovery, Scope, verbs};
 use muster_engine::controller::Resource;
-use muster_engine::garbage_collector::Graph;
+use muster_engine::garbage_collector::GarbageCollector;
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::{Terms, run};
@@ -25,11 +25,11 @@ pub async fn garbage_collector(client: Client, stop: CancellationToken) {
     run(client, terms, move || graph(asking.clone()).boxed(), stop).await;
 }
 
-async fn graph(client: Client) -> Graph {
+async fn graph(client: Client) -> GarbageCollector {
     let served = discover(&client).await;
     let watched = served.iter().filter(|(_, is_watched)| *is_watched).map(|(it, _)| it.clone());
     let watched: Vec<Arc<Resource>> = watched.collect();
-    Graph::new(served.into_iter().map(|(it, _)| it).collect(), watched)
+    GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
 /// The kinds that the server serves, and whether each is watched: only those that can be deleted. Events have no owners,

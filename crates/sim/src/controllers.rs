@@ -13,7 +13,7 @@ use muster_engine::controller::{Controller, Event, Outcome, Request, Resource, W
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::Verb;
-use muster_engine::garbage_collector::Graph;
+use muster_engine::garbage_collector::GarbageCollector;
 use muster_engine::node_lifecycle::{self, NodeLifecycle};
 use muster_engine::scheduler::Scheduler;
 use muster_store::KeyChange;
@@ -56,7 +56,7 @@ pub fn all_controllers() -> BTreeMap<SimController, Box<dyn ControllerProcess>> 
     ])
 }
 
-fn garbage_collector() -> Graph {
+fn garbage_collector() -> GarbageCollector {
     let resource = |kind: Kind| {
         let name = match kind {
             Kind::Sets => "DaemonSet",
@@ -67,7 +67,7 @@ fn garbage_collector() -> Graph {
         Watch::whole(kind.group(), "v1", name, kind.plural(), kind != Kind::Nodes).resource
     };
     let all = Kind::ALL.map(resource);
-    Graph::new(all.to_vec(), all)
+    GarbageCollector::new(all.to_vec(), all)
 }
 
 /// The node lifecycle controller with short grace periods, so that a short run covers node failures and evictions.

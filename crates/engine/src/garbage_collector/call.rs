@@ -1,4 +1,4 @@
-//! The calls about objects that belong to others, and what goes over the wire for each.
+//! The calls of the garbage collector and their API requests.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -10,47 +10,47 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Value, json};
 
-use super::{Identity, Object};
+use super::{ObjectIdentity, TrackedObject};
 use crate::controller::Request;
 use crate::daemonset::manifest::{Patch, Verb};
 use crate::daemonset::why::Why;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    Read(Identity),
+    Read(ObjectIdentity),
     Delete {
-        object: Arc<Object>,
+        object: Arc<TrackedObject>,
         propagation: Propagation,
         why: Why,
     },
-    /// These owners are named no longer.
-    Disown {
-        object: Arc<Object>,
+    /// Removes the owner references with these UIDs.
+    RemoveOwners {
+        object: Arc<TrackedObject>,
         owners: Vec<Text>,
         why: Why,
     },
-    /// No owner is held up by it any longer.
-    Unblock {
-        object: Arc<Object>,
+    /// Sets `blockOwnerDeletion: false` in all owner references.
+    UnblockOwners {
+        object: Arc<TrackedObject>,
     },
     RemoveFinalizer {
-        object: Arc<Object>,
+        object: Arc<TrackedObject>,
         finalizer: &'static str,
     },
-    /// A pod has failed, whatever its node might still say.
-    Fail {
-        object: Arc<Object>,
+    /// Sets the phase of a pod to Failed; its deletion follows.
+    MarkPodFailed {
+        object: Arc<TrackedObject>,
         why: Why,
         at: Time,
     },
-    /// A pod goes at once: there is no node to wait for.
-    Remove {
-        object: Arc<Object>,
+    /// Deletes a pod with grace period 0: no kubelet will confirm its termination.
+    ForceDeletePod {
+        object: Arc<TrackedObject>,
         why: Why,
     },
 }
 
-/// What becomes of the dependents of an object that is deleted.
+/// `propagationPolicy`: what a delete does with the dependents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Propagation {
     Background,
@@ -82,28 +82,28 @@ pub fn request(call: &Call) -> Request {
             });
             write(object, Verb::Delete, body)
         }
-        // The UID alone is asked for: whatever else has changed, those owners are not to be named.
-        Call::Disown { object, owners, .. } => {
+        // The UID is the only precondition: other changes to the object do not matter.
+        Call::RemoveOwners { object, owners, .. } => {
             let owners: Vec<Value> =
                 owners.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
             write(object, Verb::Patch(Patch::Strategic), body)
         }
-        Call::Unblock { object } => {
-            let blocking = object.owners.iter().filter(|it| it.blocks);
+        Call::UnblockOwners { object } => {
+            let blocking = object.owners.iter().filter(|it| it.block_owner_deletion);
             let owners: Vec<Value> =
                 blocking.map(|it| json!({"uid": it.uid, "blockOwnerDeletion": false})).collect();
             let body = json!({"metadata": {"uid": object.uid, "ownerReferences": owners}});
             write(object, Verb::Patch(Patch::Strategic), body)
         }
-        // A merge replaces the whole list, so it is made only on the version that the list was read from.
+        // A merge patch replaces the whole list: the `resourceVersion` that it was read from is the precondition.
         Call::RemoveFinalizer { object, finalizer } => {
             let rest: Vec<&Text> = object.finalizers.iter().filter(|it| ***it != **finalizer).collect();
             let version = object.resource_version.to_string();
             let metadata = json!({"uid": object.uid, "resourceVersion": version, "finalizers": rest});
             write(object, Verb::Patch(Patch::Merge), json!({"metadata": metadata}))
         }
-        Call::Fail { object, why, at } => {
+        Call::MarkPodFailed { object, why, at } => {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
             if *why == Why::NodeIsGone {
                 body["status"]["conditions"] = json!([{
@@ -118,7 +118,7 @@ pub fn request(call: &Call) -> Request {
             request.path += "/status";
             request
         }
-        Call::Remove { object, .. } => {
+        Call::ForceDeletePod { object, .. } => {
             let body = json!({
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
@@ -130,34 +130,40 @@ pub fn request(call: &Call) -> Request {
     }
 }
 
-fn write(object: &Object, verb: Verb, body: Value) -> Request {
+fn write(object: &TrackedObject, verb: Verb, body: Value) -> Request {
     Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(it) if it.uid.is_empty() => write!(f, "read {} {}", it.resource.kind, place(&it.key)),
-            Self::Read(it) => write!(f, "read {} {} {}", it.resource.kind, place(&it.key), it.uid),
+            Self::Read(it) if it.uid.is_empty() => {
+                write!(f, "read {} {}", it.resource.kind, display_key(&it.key))
+            }
+            Self::Read(it) => write!(f, "read {} {} {}", it.resource.kind, display_key(&it.key), it.uid),
             Self::Delete { object, propagation, why } => {
                 write!(f, "delete {object} {}: {why}", propagation.as_str())
             }
-            Self::Disown { object, owners, why } => write!(f, "disown {object} {}: {why}", owners.join(" ")),
-            Self::Unblock { object } => write!(f, "unblock the owners of {object}"),
-            Self::RemoveFinalizer { object, finalizer } => write!(f, "release {object} from {finalizer}"),
-            Self::Fail { object, why, .. } => write!(f, "fail {object}: {why}"),
-            Self::Remove { object, why } => write!(f, "remove {object}: {why}"),
+            Self::RemoveOwners { object, owners, why } => {
+                write!(f, "remove owners {} of {object}: {why}", owners.join(" "))
+            }
+            Self::UnblockOwners { object } => write!(f, "unblock the owners of {object}"),
+            Self::RemoveFinalizer { object, finalizer } => {
+                write!(f, "remove finalizer {finalizer} of {object}")
+            }
+            Self::MarkPodFailed { object, why, .. } => write!(f, "mark {object} as Failed: {why}"),
+            Self::ForceDeletePod { object, why } => write!(f, "force-delete {object}: {why}"),
         }
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for TrackedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.resource.kind, place(&self.key))
+        write!(f, "{} {}", self.resource.kind, display_key(&self.key))
     }
 }
 
-fn place(key: &ObjectKey) -> String {
+fn display_key(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() }
 }

@@ -10,7 +10,7 @@ use muster_api::time::Time;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Object, Owner, Pod, Resource};
+use super::{OwnerReference, Pod, Resource, TrackedObject};
 
 /// An object of any kind, read and not yet understood: which kind it is does not stand in it.
 #[derive(Deserialize, Clone, Debug)]
@@ -92,21 +92,21 @@ impl Raw {
         resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
     }
 
-    pub fn object(self, resource: &Arc<Resource>, shared: &mut Interner) -> Object {
+    pub fn object(self, resource: &Arc<Resource>, shared: &mut Interner) -> TrackedObject {
         let is = |kind: &str| Self::is_read_whole(resource) && *resource.kind == *kind;
         let pod = is("Pod").then(|| Arc::new(self.pod(shared)));
         let out_of_service = is("Node").then(|| self.is_out_of_service());
         let meta = self.metadata;
-        let owners = meta.owner_references.unwrap_or_default().into_iter().map(|it| Owner {
+        let owners = meta.owner_references.unwrap_or_default().into_iter().map(|it| OwnerReference {
             api_version: shared.intern_text(&it.api_version),
             kind: shared.intern_text(&it.kind),
             name: shared.intern_text(&it.name),
             uid: shared.intern_text(&it.uid),
-            blocks: it.block_owner_deletion == Some(true),
+            block_owner_deletion: it.block_owner_deletion == Some(true),
         });
         let owners = owners.collect();
         let finalizers = meta.finalizers.unwrap_or_default();
-        Object {
+        TrackedObject {
             resource: resource.clone(),
             key: ObjectKey {
                 namespace: shared.intern_text(meta.namespace.as_deref().unwrap_or_default()),
@@ -126,10 +126,10 @@ impl Raw {
         let (meta, status) = (&self.metadata, &self.status);
         Pod {
             node: shared.intern_text(self.spec.node_name.as_deref().unwrap_or_default()),
-            ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            terminated: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
             evicted: status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("Evicted"),
             created: meta.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default(),
-            at_once: meta.deletion_grace_period_seconds == Some(0),
+            has_zero_grace_period: meta.deletion_grace_period_seconds == Some(0),
         }
     }
 

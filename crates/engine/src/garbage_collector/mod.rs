@@ -1,13 +1,13 @@
-//! What goes because of what it belongs to: an object names its owners, and does not outlive them.
+//! The garbage collector: deletes objects whose owners are gone, and pods that no kubelet will finish.
 //!
-//! A [`Graph`] holds who names whom, for every kind. Events go in, and the objects to look at come out; a look gives the
-//! one call that an object needs now, and what came of it goes back. Each call is about one object alone: what an owner
-//! waits for is done by its dependents, one by one.
+//! [`GarbageCollector`] is the graph of owner references over all kinds. An event goes in, and the UIDs of the objects to
+//! reconcile come out; reconciling an object returns the one call that it needs now. Each call is about one object alone:
+//! an owner that waits for its dependents does nothing itself, each dependent is reconciled on its own.
 //!
-//! Pods that nobody will end go as well: [`Pod`] is what is known of them.
+//! [`pod_gc`] is the pod garbage collector.
 //!
-//! Nothing is deleted on the word of a watch that may be late. An owner that the graph does not show is asked for by
-//! name, once for all who name it, and a delete names the version that was looked at.
+//! A delayed watch must not cause a deletion. An owner that the graph does not contain is read from the API server, once
+//! for all its dependents, and a delete has the `resourceVersion` as precondition.
 //! Upstream: `pkg/controller/garbagecollector`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use core::time::Duration;
 
 pub use call::{Call, Propagation, request};
 pub use decode::Raw;
-pub use pods::Pod;
+pub use pod_gc::Pod;
 
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use self::pods::{ENDED_MAX, Fate, Pods};
+use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_MAX};
 use crate::controller::Reconcile;
 pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, NextAttempt};
@@ -31,155 +31,156 @@ use crate::daemonset::execution::Refusal;
 use crate::daemonset::why::Why;
 
 mod call;
+mod controller;
 mod decode;
-mod driven;
-mod pods;
+mod pod_gc;
 
-/// The owner waits until its dependents are gone.
+/// Finalizer of an owner that waits until its dependents are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// The owner waits until its dependents have let go of it.
+/// Finalizer of an owner that waits until no dependent refers to it.
 pub const ORPHAN: &str = "orphan";
 
-/// What is kept of an object, of whatever kind.
+/// The metadata of an object of any kind, and the fields of pods and nodes that pod garbage collection needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Object {
+pub struct TrackedObject {
     pub resource: Arc<Resource>,
-    /// The namespace is empty where the kind has none.
+    /// The namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
-    pub owners: Vec<Owner>,
+    pub owners: Vec<OwnerReference>,
     pub deleting: bool,
     pub finalizers: Vec<Text>,
-    /// If it is one.
+    /// `None` for other kinds.
     pub pod: Option<Arc<Pod>>,
-    /// If it is a node: whether it was declared to run nothing any more, and is not ready.
+    /// Of a node: whether it has the taint `out-of-service` and is not ready.
     pub out_of_service: Option<bool>,
 }
 
-/// An object's word about an owner.
+/// An owner reference of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Owner {
+pub struct OwnerReference {
     pub api_version: Text,
     pub kind: Text,
     pub name: Text,
     pub uid: Text,
-    /// The owner may not go before this object, if it is deleted in the foreground.
-    pub blocks: bool,
+    /// Foreground deletion of the owner waits for this object (`blockOwnerDeletion`).
+    pub block_owner_deletion: bool,
 }
 
-impl Object {
+impl TrackedObject {
     fn has(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| **it == *finalizer)
     }
 
-    fn standing(&self) -> Standing {
+    fn owner_state(&self) -> OwnerState {
         if self.deleting && self.has(ORPHAN) {
-            Standing::Orphaning
+            OwnerState::OrphaningDependents
         } else if self.deleting && self.has(FOREGROUND) {
-            Standing::Waiting
+            OwnerState::WaitingForDependents
         } else {
-            Standing::Solid
+            OwnerState::Solid
         }
     }
 
     fn blocks(&self, owner: &str) -> bool {
-        self.owners.iter().any(|it| *it.uid == *owner && it.blocks)
+        self.owners.iter().any(|it| *it.uid == *owner && it.block_owner_deletion)
     }
 }
 
-/// An object by all its names. Two objects never share a UID, but references can be wrong about the rest.
+/// Kind, name and UID of an object. UIDs are unique, but an owner reference may have a wrong kind or name for its UID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Identity {
+pub struct ObjectIdentity {
     pub resource: Arc<Resource>,
     pub key: ObjectKey,
     pub uid: Text,
 }
 
-/// What an owner is to those who name it.
+/// The state of an owner. Upstream: solid, dangling, `waitingForDependentsDeletion`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum OwnerState {
     Solid,
-    /// It is being deleted, and its dependents go first.
-    Waiting,
-    /// It is being deleted, and its dependents stay.
-    Orphaning,
-    /// There is none of that name with that UID, and there will not be.
+    /// It is being deleted in the foreground: its dependents are deleted first.
+    WaitingForDependents,
+    /// It is being deleted, and its dependents become orphans.
+    OrphaningDependents,
+    /// No object has that name and UID, and none ever will.
     Absent,
 }
 
-/// What is known of an owner.
+/// The state of an owner, from the graph or from the owner cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Word {
-    standing: Standing,
-    /// The API server itself has said so, and is asked again then.
+struct OwnerLookup {
+    state: OwnerState,
+    /// Of a state that was read from the API server: when it is read again.
     until: Option<Time>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum GraphEvent {
     /// All objects of a kind.
     Listed {
         resource: Arc<Resource>,
-        objects: Vec<Object>,
+        objects: Vec<TrackedObject>,
     },
-    Applied(Object),
+    Applied(TrackedObject),
     Deleted {
         uid: Text,
     },
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum CallOutcome {
     Done,
-    /// The object of that name, which was to be read.
-    Found(Object),
+    /// The object that was read.
+    Found(TrackedObject),
     Refused(Refusal),
 }
 
-/// How long the API server's word about an owner that no watch shows is taken. Thousands that name the same one cost one
-/// read.
-const ANSWER_KEPT: Duration = Duration::from_secs(10);
+/// How long the state of an owner that was read from the API server is used: thousands of dependents cost one read.
+/// Upstream: `absentOwnerCache`.
+const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// More answers than this are forgotten, which costs reads and nothing else.
-const ANSWERS_MAX: usize = 1000;
+/// Owners in the cache; above that, it is cleared, which only costs reads.
+const OWNER_CACHE_MAX: usize = 1000;
 
-/// The watches of two kinds come independently. A dependent that was made just before its owner was deleted may be shown
-/// a little later, and would be deleted if its owner had gone before it could let go.
-const ORPHANS_SHOWN_WITHIN: Duration = Duration::from_millis(250);
+/// Longest delay between the watches of two kinds. A dependent that was created just before its owner was deleted may be
+/// delivered later than the deletion. If the owner's finalizer were removed before, the dependent would be deleted instead of
+/// orphaned.
+const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
-/// Who names whom, over all kinds.
+/// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
 #[derive(Debug)]
-pub struct Graph {
-    /// The kinds whose events come.
+pub struct GarbageCollector {
+    /// The watched kinds, in the order of [`Controller::watches`](crate::controller::Controller::watches).
     watched: Vec<Arc<Resource>>,
-    /// All that an owner may be of.
+    /// The kinds that an owner may have: all that the API server serves.
     resources: Vec<Arc<Resource>>,
-    /// Kinds whose first list has not come: until then nothing is decided.
+    /// Kinds that are not listed yet. Nothing is deleted before all are.
     missing: BTreeSet<Arc<Resource>>,
-    objects: BTreeMap<Text, Arc<Object>>,
-    /// By the UID of the owner, which may be one that is not there.
+    objects: BTreeMap<Text, Arc<TrackedObject>>,
+    /// UIDs of dependents by the UID of their owner, which may not exist.
     dependents: BTreeMap<Text, BTreeSet<Text>>,
-    /// What the API server said of owners, by their UID, and until when it is taken.
-    answers: BTreeMap<Text, Vec<(Identity, Standing, Time)>>,
-    /// Reads that are under way, and who waits for them.
-    asked: BTreeMap<Identity, BTreeSet<Text>>,
+    /// States of owners that were read from the API server, by UID, with their expiry.
+    owner_cache: BTreeMap<Text, Vec<(ObjectIdentity, OwnerState, Time)>>,
+    /// Reads in flight, and the UIDs of the objects to reconcile after each.
+    pending_reads: BTreeMap<ObjectIdentity, BTreeSet<Text>>,
     attempts: BTreeMap<Text, Attempt>,
-    /// When the dependents of an owner that lets them go can be taken to have been shown.
-    orphans_shown_at: BTreeMap<Text, Time>,
-    pods: Pods,
+    /// When the watches have delivered all dependents of an orphaning owner.
+    dependents_visible_at: BTreeMap<Text, Time>,
+    pod_gc: PodGc,
 }
 
-enum Verdict {
+enum GcDecision {
     Nothing,
     Wait { until: Time },
-    Ask(Vec<Identity>),
-    Do(Call),
+    Read(Vec<ObjectIdentity>),
+    Call(Call),
 }
 
-impl Graph {
-    /// `watched` are the kinds whose events will come; owners may be of any that is served.
+impl GarbageCollector {
+    /// `served` are the kinds that owners may have, `watched` those that are listed and watched.
     pub fn new(served: Vec<Arc<Resource>>, watched: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let watched: Vec<_> = watched.into_iter().collect();
         Self {
@@ -188,23 +189,23 @@ impl Graph {
             watched,
             objects: BTreeMap::new(),
             dependents: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            owner_cache: BTreeMap::new(),
+            pending_reads: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            orphans_shown_at: BTreeMap::new(),
-            pods: Pods::new(ENDED_MAX),
+            dependents_visible_at: BTreeMap::new(),
+            pod_gc: PodGc::new(TERMINATED_MAX),
         }
     }
 
-    /// Takes an event in, and says which objects to look at.
-    pub fn apply(&mut self, event: Event) -> BTreeSet<Text> {
+    /// Applies an event, and returns the UIDs of the objects to reconcile.
+    pub fn apply(&mut self, event: GraphEvent) -> BTreeSet<Text> {
         let mut keys = BTreeSet::new();
         match event {
-            Event::Applied(object) => self.put(object, &mut keys),
-            Event::Deleted { uid } => self.remove(&uid, &mut keys),
-            Event::Listed { resource, objects } => {
+            GraphEvent::Applied(object) => self.put(object, &mut keys),
+            GraphEvent::Deleted { uid } => self.remove(&uid, &mut keys),
+            GraphEvent::Listed { resource, objects } => {
                 let listed: BTreeSet<&Text> = objects.iter().map(|it| &it.uid).collect();
-                let is_gone = |it: &&Arc<Object>| it.resource == resource && !listed.contains(&it.uid);
+                let is_gone = |it: &&Arc<TrackedObject>| it.resource == resource && !listed.contains(&it.uid);
                 let gone: Vec<Text> =
                     self.objects.values().filter(is_gone).map(|it| it.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove(uid, &mut keys));
@@ -217,12 +218,12 @@ impl Graph {
         if self.missing.is_empty() { keys } else { BTreeSet::new() }
     }
 
-    fn put(&mut self, object: Object, keys: &mut BTreeSet<Text>) {
+    fn put(&mut self, object: TrackedObject, keys: &mut BTreeSet<Text>) {
         if object.uid.is_empty() {
             return;
         }
         let uid = object.uid.clone();
-        self.answers.remove(&uid);
+        self.owner_cache.remove(&uid);
         let before = self.objects.get(&uid).cloned();
         let old_owners = before.as_ref().map_or(&[][..], |it| &it.owners);
         let is_same = before.as_ref().is_some_and(|it| {
@@ -231,15 +232,15 @@ impl Graph {
                 && it.finalizers == object.finalizers
                 && it.pod == object.pod
         });
-        self.pods.change(before.as_deref(), Some(&object), keys);
+        self.pod_gc.update(before.as_deref(), Some(&object), keys);
         if !is_same {
             for owner in old_owners {
-                self.let_go(&owner.uid, &uid, keys);
+                self.remove_dependent(&owner.uid, &uid, keys);
             }
             for owner in &object.owners {
                 self.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
             }
-            if before.as_ref().map(|it| it.standing()) != Some(object.standing()) {
+            if before.as_ref().map(|it| it.owner_state()) != Some(object.owner_state()) {
                 keys.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
             }
         }
@@ -251,18 +252,18 @@ impl Graph {
 
     fn remove(&mut self, uid: &Text, keys: &mut BTreeSet<Text>) {
         let Some(object) = self.objects.remove(uid) else { return };
-        self.answers.remove(uid);
+        self.owner_cache.remove(uid);
         self.attempts.remove(uid);
-        self.orphans_shown_at.remove(uid);
-        self.pods.change(Some(&object), None, keys);
+        self.dependents_visible_at.remove(uid);
+        self.pod_gc.update(Some(&object), None, keys);
         for owner in &object.owners {
-            self.let_go(&owner.uid, uid, keys);
+            self.remove_dependent(&owner.uid, uid, keys);
         }
         keys.extend(self.dependents.get(uid).into_iter().flatten().cloned());
     }
 
-    /// The owner may have waited for just this one.
-    fn let_go(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
+    /// Removes the edge from owner to dependent. The owner may have waited for this dependent.
+    fn remove_dependent(&mut self, owner: &Text, dependent: &Text, keys: &mut BTreeSet<Text>) {
         if let Some(others) = self.dependents.get_mut(owner) {
             others.remove(dependent);
             if others.is_empty() {
@@ -274,7 +275,7 @@ impl Graph {
         }
     }
 
-    /// What the object of this UID needs now. One call at a time is under way about each.
+    /// Reconciles the object with this UID. At most one call about an object is in flight.
     pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
         let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.missing.is_empty() {
@@ -287,15 +288,15 @@ impl Graph {
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
         match self.decide(&object, now) {
-            Verdict::Nothing => {
+            GcDecision::Nothing => {
                 self.attempts.remove(uid);
                 Reconcile::default()
             }
-            Verdict::Wait { until } => Reconcile { wake_at: Some(until), ..Reconcile::default() },
-            Verdict::Ask(identities) => {
+            GcDecision::Wait { until } => Reconcile { wake_at: Some(until), ..Reconcile::default() },
+            GcDecision::Read(identities) => {
                 let mut reconcile = Reconcile::default();
                 for identity in identities {
-                    let waiting = self.asked.entry(identity.clone()).or_default();
+                    let waiting = self.pending_reads.entry(identity.clone()).or_default();
                     if waiting.is_empty() {
                         reconcile.calls.push(Call::Read(identity));
                     }
@@ -303,7 +304,7 @@ impl Graph {
                 }
                 reconcile
             }
-            Verdict::Do(call) => {
+            GcDecision::Call(call) => {
                 attempt.begin();
                 self.attempts.insert(uid.clone(), attempt);
                 Reconcile { calls: Vec::from([call]), ..Reconcile::default() }
@@ -311,32 +312,33 @@ impl Graph {
         }
     }
 
-    fn decide(&mut self, object: &Arc<Object>, now: Time) -> Verdict {
-        let until = match self.doom(object, now) {
-            None => return self.judge(object, now),
-            Some(Verdict::Wait { until }) => until,
+    fn decide(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
+        let until = match self.decide_pod_gc(object, now) {
+            None => return self.decide_by_owners(object, now),
+            Some(GcDecision::Wait { until }) => until,
             Some(verdict) => return verdict,
         };
-        // A pod whose node may come back can go with its owners all the same.
-        match self.judge(object, now) {
-            Verdict::Nothing => Verdict::Wait { until },
-            Verdict::Wait { until: other } => Verdict::Wait { until: until.min(other) },
+        // While a pod waits for its missing node, its owners still decide about it.
+        match self.decide_by_owners(object, now) {
+            GcDecision::Nothing => GcDecision::Wait { until },
+            GcDecision::Wait { until: other } => GcDecision::Wait { until: until.min(other) },
             verdict => verdict,
         }
     }
 
-    /// What follows for an object from its owners, and from its dependents if it is leaving.
-    fn judge(&mut self, object: &Arc<Object>, now: Time) -> Verdict {
-        let owners: Vec<(&Owner, Option<Word>)> =
-            object.owners.iter().map(|it| (it, self.word(object, it, now))).collect();
-        let of = |wanted: Standing| -> Vec<Text> {
-            let is_wanted = |it: &Option<Word>| it.is_some_and(|it| it.standing == wanted);
+    /// Decides by the states of the object's owners and, if it is being deleted, by its dependents.
+    fn decide_by_owners(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
+        let owners: Vec<(&OwnerReference, Option<OwnerLookup>)> =
+            object.owners.iter().map(|it| (it, self.resolve_owner(object, it, now))).collect();
+        let of = |wanted: OwnerState| -> Vec<Text> {
+            let is_wanted = |it: &Option<OwnerLookup>| it.is_some_and(|it| it.state == wanted);
             owners.iter().filter(|(_, it)| is_wanted(it)).map(|(owner, _)| owner.uid.clone()).collect()
         };
-        let mut orphaning = of(Standing::Orphaning);
-        // It waits for whoever names its UID, be the name right or wrong.
-        let is_orphaning =
-            |uid: &Text| self.objects.get(uid).is_some_and(|it| it.standing() == Standing::Orphaning);
+        let mut orphaning = of(OwnerState::OrphaningDependents);
+        // An orphaning owner waits for every reference with its UID, even one with a wrong kind or name.
+        let is_orphaning = |uid: &Text| {
+            self.objects.get(uid).is_some_and(|it| it.owner_state() == OwnerState::OrphaningDependents)
+        };
         for (owner, _) in &owners {
             if is_orphaning(&owner.uid) && !orphaning.contains(&owner.uid) {
                 orphaning.push(owner.uid.clone());
@@ -344,79 +346,80 @@ impl Graph {
         }
         if !orphaning.is_empty() {
             let object = object.clone();
-            return Verdict::Do(Call::Disown { object, owners: orphaning, why: Why::OwnerLetsGo });
+            return GcDecision::Call(Call::RemoveOwners { object, owners: orphaning, why: Why::OwnerLetsGo });
         }
         if object.deleting {
-            return self.finish(object, now);
+            return self.finalize(object, now);
         }
-        // Somebody may know what that owner is, but it is not this server.
-        let is_beyond_us =
-            |it: &Owner| self.identity(object, it).is_none() && self.shown(object, it).is_none();
-        if owners.is_empty() || owners.iter().any(|(it, _)| is_beyond_us(it)) {
-            return Verdict::Nothing;
+        // An owner of a kind that this server does not serve cannot be looked up.
+        let is_unresolvable = |it: &OwnerReference| {
+            self.owner_identity(object, it).is_none() && self.watched_owner(object, it).is_none()
+        };
+        if owners.is_empty() || owners.iter().any(|(it, _)| is_unresolvable(it)) {
+            return GcDecision::Nothing;
         }
-        let ask = |wanted: &dyn Fn(&Option<Word>) -> bool| -> Vec<Identity> {
+        let ask = |wanted: &dyn Fn(&Option<OwnerLookup>) -> bool| -> Vec<ObjectIdentity> {
             let wanted = owners.iter().filter(|(_, it)| wanted(it));
-            wanted.filter_map(|(owner, _)| self.identity(object, owner)).collect()
+            wanted.filter_map(|(owner, _)| self.owner_identity(object, owner)).collect()
         };
         let unknown = ask(&|it| it.is_none());
         if !unknown.is_empty() {
-            return Verdict::Ask(unknown);
+            return GcDecision::Read(unknown);
         }
-        let (waiting, mut leaving) = (of(Standing::Waiting), of(Standing::Absent));
-        if !of(Standing::Solid).is_empty() {
-            leaving.extend(waiting);
-            if leaving.is_empty() {
+        let (waiting, mut stale) = (of(OwnerState::WaitingForDependents), of(OwnerState::Absent));
+        if !of(OwnerState::Solid).is_empty() {
+            stale.extend(waiting);
+            if stale.is_empty() {
                 let until = owners.iter().filter_map(|(_, it)| it.and_then(|it| it.until)).min();
-                return until.map_or(Verdict::Nothing, |until| Verdict::Wait { until });
+                return until.map_or(GcDecision::Nothing, |until| GcDecision::Wait { until });
             }
             let object = object.clone();
-            return Verdict::Do(Call::Disown { object, owners: leaving, why: Why::OwnersAreGone });
+            return GcDecision::Call(Call::RemoveOwners { object, owners: stale, why: Why::OwnersAreGone });
         }
-        // A watch alone has said that the owner waits, and somebody may have changed their mind since.
-        let unsure = ask(&|it| it.is_some_and(|it| it.until.is_none()));
-        if !unsure.is_empty() {
-            return Verdict::Ask(unsure);
+        // Only the watch shows that the owner waits. Its deletion may have been changed to orphaning since.
+        let unconfirmed = ask(&|it| it.is_some_and(|it| it.until.is_none()));
+        if !unconfirmed.is_empty() {
+            return GcDecision::Read(unconfirmed);
         }
-        Verdict::Do(self.delete(object, !waiting.is_empty()))
+        GcDecision::Call(self.delete_call(object, !waiting.is_empty()))
     }
 
-    /// What a pod needs that nobody else will end. It is marked as failed first, so that whoever made it knows.
-    fn doom(&mut self, object: &Arc<Object>, now: Time) -> Option<Verdict> {
+    /// Decides about a pod that no kubelet will finish. The pod is marked Failed first, so that its controller notices.
+    fn decide_pod_gc(&mut self, object: &Arc<TrackedObject>, now: Time) -> Option<GcDecision> {
         let pod = object.pod.as_ref()?;
-        let why = match self.pods.fate(object, pod, now) {
-            Fate::Stays => return None,
-            Fate::Suspect { until } => return Some(Verdict::Wait { until }),
-            Fate::Goes(why) => why,
+        let why = match self.pod_gc.decide(object, pod, now) {
+            PodGcDecision::Keep => return None,
+            PodGcDecision::Wait { until } => return Some(GcDecision::Wait { until }),
+            PodGcDecision::Delete(why) => why,
         };
         if why == Why::NodeIsGone {
             let nodes = self.resources.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
             let key = ObjectKey { namespace: Text::from(""), name: pod.node.clone() };
-            let node = Identity { resource: nodes, key, uid: Text::from("") };
-            match self.answer(&node, now) {
-                None => return Some(Verdict::Ask(Vec::from([node]))),
-                Some((_, Standing::Absent, _)) => {}
-                Some((_, _, until)) => return Some(Verdict::Wait { until: *until }),
+            let node = ObjectIdentity { resource: nodes, key, uid: Text::from("") };
+            match self.cached_owner(&node, now) {
+                None => return Some(GcDecision::Read(Vec::from([node]))),
+                Some((_, OwnerState::Absent, _)) => {}
+                Some((_, _, until)) => return Some(GcDecision::Wait { until: *until }),
             }
         }
         let object = object.clone();
-        Some(Verdict::Do(match pod.ended {
-            false => Call::Fail { object, why, at: now },
-            true => Call::Remove { object, why },
+        Some(GcDecision::Call(match pod.terminated {
+            false => Call::MarkPodFailed { object, why, at: now },
+            true => Call::ForceDeletePod { object, why },
         }))
     }
 
-    /// Rule: an object goes when none of its owners is left. If one of them waits for it, then what it owns itself goes
-    /// before it; else its own finalizers say what becomes of that. An object that waits for what waits for it blocks its
-    /// owners no longer, or neither would ever go. Upstream: `attemptToDeleteItem`.
-    fn delete(&self, object: &Arc<Object>, owner_waits: bool) -> Call {
+    /// Rule: an object is deleted when none of its owners is left. If an owner waits for it in the foreground, it is deleted in
+    /// the foreground as well; else its own finalizers decide about its dependents. In a cycle of objects that wait for each
+    /// other, `blockOwnerDeletion` is cleared, or none of them would ever be deleted. Upstream: `attemptToDeleteItem`.
+    fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
         let why = if owner_waits { Why::OwnerIsLeaving } else { Why::OwnersAreGone };
         if owner_waits && dependents.peek().is_some() {
-            let is_circle = dependents.any(|it| it.standing() == Standing::Waiting);
-            if is_circle && object.owners.iter().any(|it| it.blocks) {
-                return Call::Unblock { object };
+            let is_cycle = dependents.any(|it| it.owner_state() == OwnerState::WaitingForDependents);
+            if is_cycle && object.owners.iter().any(|it| it.block_owner_deletion) {
+                return Call::UnblockOwners { object };
             }
             return Call::Delete { object, propagation: Propagation::Foreground, why };
         }
@@ -430,62 +433,72 @@ impl Graph {
         Call::Delete { object, propagation, why }
     }
 
-    /// Rule: an owner that is deleted in the foreground goes when no dependent is left that blocks it; one whose dependents
-    /// stay, when none names it any more. Upstream: `processDeletingDependentsItem`, `attemptToOrphanWorker`.
-    fn finish(&mut self, object: &Arc<Object>, now: Time) -> Verdict {
-        match object.standing() {
-            Standing::Solid | Standing::Absent => Verdict::Nothing,
-            Standing::Waiting => {
+    /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left; that of
+    /// an orphaning owner, when no dependent refers to it. Upstream: `processDeletingDependentsItem`, `attemptToOrphanWorker`.
+    fn finalize(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
+        match object.owner_state() {
+            OwnerState::Solid | OwnerState::Absent => GcDecision::Nothing,
+            OwnerState::WaitingForDependents => {
                 if self.dependents_of(&object.uid).any(|it| it.blocks(&object.uid)) {
-                    return Verdict::Nothing;
+                    return GcDecision::Nothing;
                 }
-                Verdict::Do(Call::RemoveFinalizer { object: object.clone(), finalizer: FOREGROUND })
+                GcDecision::Call(Call::RemoveFinalizer { object: object.clone(), finalizer: FOREGROUND })
             }
-            Standing::Orphaning => {
-                let shown_at =
-                    *self.orphans_shown_at.entry(object.uid.clone()).or_insert(now + ORPHANS_SHOWN_WITHIN);
-                if now < shown_at {
-                    return Verdict::Wait { until: shown_at.min(now + ORPHANS_SHOWN_WITHIN) };
+            OwnerState::OrphaningDependents => {
+                let visible_at =
+                    *self.dependents_visible_at.entry(object.uid.clone()).or_insert(now + WATCH_SKEW_MAX);
+                if now < visible_at {
+                    return GcDecision::Wait { until: visible_at.min(now + WATCH_SKEW_MAX) };
                 }
                 if self.dependents_of(&object.uid).next().is_some() {
-                    return Verdict::Nothing;
+                    return GcDecision::Nothing;
                 }
-                Verdict::Do(Call::RemoveFinalizer { object: object.clone(), finalizer: ORPHAN })
+                GcDecision::Call(Call::RemoveFinalizer { object: object.clone(), finalizer: ORPHAN })
             }
         }
     }
 
-    fn dependents_of(&self, uid: &Text) -> impl Iterator<Item = &Arc<Object>> {
+    fn dependents_of(&self, uid: &Text) -> impl Iterator<Item = &Arc<TrackedObject>> {
         self.dependents.get(uid).into_iter().flatten().filter_map(|it| self.objects.get(it))
     }
 
-    /// Rule: an owner is the object that a reference names by kind, name and UID, in the dependent's own namespace or in
-    /// none. What is not exactly that is no owner: not one of another namespace, and not another that has taken the name.
-    /// `None`: nobody has said whether there is one. Upstream: `isDangling`.
-    fn word(&self, object: &Object, owner: &Owner, now: Time) -> Option<Word> {
-        match self.identity(object, owner).and_then(|it| self.answer(&it, now)) {
-            Some((_, standing, until)) => Some(Word { standing: *standing, until: Some(*until) }),
-            None => self.shown(object, owner).map(|it| Word { standing: it.standing(), until: None }),
+    /// Rule: the owner is the object with the kind, name and UID of the reference, in the dependent's namespace or
+    /// cluster-scoped. An object in another namespace, or with the same name and another UID, is not the owner.
+    /// `None`: it must be read from the API server first. Upstream: `isDangling`.
+    fn resolve_owner(
+        &self,
+        object: &TrackedObject,
+        owner: &OwnerReference,
+        now: Time,
+    ) -> Option<OwnerLookup> {
+        match self.owner_identity(object, owner).and_then(|it| self.cached_owner(&it, now)) {
+            Some((_, state, until)) => Some(OwnerLookup { state: *state, until: Some(*until) }),
+            None => self
+                .watched_owner(object, owner)
+                .map(|it| OwnerLookup { state: it.owner_state(), until: None }),
         }
     }
 
-    fn answer(&self, identity: &Identity, now: Time) -> Option<&(Identity, Standing, Time)> {
-        let mut answers = self.answers.get(&identity.uid).into_iter().flatten();
-        answers.find(|(it, _, until)| it == identity && now < *until)
+    fn cached_owner(
+        &self,
+        identity: &ObjectIdentity,
+        now: Time,
+    ) -> Option<&(ObjectIdentity, OwnerState, Time)> {
+        let mut owner_cache = self.owner_cache.get(&identity.uid).into_iter().flatten();
+        owner_cache.find(|(it, _, until)| it == identity && now < *until)
     }
 
-    /// The owner, if the watches show it.
-    fn shown(&self, object: &Object, owner: &Owner) -> Option<&Arc<Object>> {
-        let is_it = |it: &&Arc<Object>| {
-            let is_near = !it.resource.namespaced || it.key.namespace == object.key.namespace;
-            is_near && it.resource.kind == owner.kind && it.key.name == owner.name
+    /// The owner, if the graph contains it.
+    fn watched_owner(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<&Arc<TrackedObject>> {
+        let is_it = |it: &&Arc<TrackedObject>| {
+            let is_in_scope = !it.resource.namespaced || it.key.namespace == object.key.namespace;
+            is_in_scope && it.resource.kind == owner.kind && it.key.name == owner.name
         };
         self.objects.get(&owner.uid).filter(is_it)
     }
 
-    /// Where the owner would have to be. `None`: nowhere, for the kind is not served, or has namespaces while the dependent
-    /// is in none.
-    fn identity(&self, object: &Object, owner: &Owner) -> Option<Identity> {
+    /// The identity of the owner. `None` if its kind is not served, or is namespaced while the dependent is cluster-scoped.
+    fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.is_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();
         let namespace = match (resource.namespaced, object.resource.namespaced) {
@@ -494,54 +507,61 @@ impl Graph {
             (false, _) => Text::from(""),
         };
         let key = ObjectKey { namespace, name: owner.name.clone() };
-        Some(Identity { resource, key, uid: owner.uid.clone() })
+        Some(ObjectIdentity { resource, key, uid: owner.uid.clone() })
     }
 
-    /// Takes in what came of a call, and says which objects to look at.
-    pub fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> BTreeSet<Text> {
+    /// Handles the outcome of a call, and returns the UIDs of the objects to reconcile.
+    pub fn done(&mut self, call: &Call, outcome: CallOutcome, now: Time) -> BTreeSet<Text> {
         match call {
-            Call::Read(identity) => self.answered(identity, outcome, now),
+            Call::Read(identity) => self.owner_was_read(identity, outcome, now),
             Call::Delete { object, .. }
-            | Call::Disown { object, .. }
-            | Call::Unblock { object }
+            | Call::RemoveOwners { object, .. }
+            | Call::UnblockOwners { object }
             | Call::RemoveFinalizer { object, .. }
-            | Call::Fail { object, .. }
-            | Call::Remove { object, .. } => {
-                // It is gone meanwhile.
+            | Call::MarkPodFailed { object, .. }
+            | Call::ForceDeletePod { object, .. } => {
+                // The object was deleted meanwhile.
                 let Some(attempt) = self.attempts.get_mut(&object.uid) else { return BTreeSet::new() };
                 match outcome {
-                    Outcome::Done | Outcome::Found(_) | Outcome::Refused(Refusal::NotFound) => {
+                    CallOutcome::Done | CallOutcome::Found(_) | CallOutcome::Refused(Refusal::NotFound) => {
                         attempt.expect_version(object.resource_version.saturating_add(1), now);
                     }
-                    Outcome::Refused(refusal) => attempt.fail(&refusal, now),
+                    CallOutcome::Refused(refusal) => attempt.fail(&refusal, now),
                 }
                 BTreeSet::from([object.uid.clone()])
             }
         }
     }
 
-    fn answered(&mut self, identity: &Identity, outcome: Outcome, now: Time) -> BTreeSet<Text> {
-        let waited = self.asked.remove(identity).unwrap_or_default();
-        let standing = match outcome {
-            // A node is looked for by its name alone.
-            Outcome::Found(object) if object.uid == identity.uid || identity.uid.is_empty() => {
-                object.standing()
+    fn owner_was_read(
+        &mut self,
+        identity: &ObjectIdentity,
+        outcome: CallOutcome,
+        now: Time,
+    ) -> BTreeSet<Text> {
+        let waiting = self.pending_reads.remove(identity).unwrap_or_default();
+        let state = match outcome {
+            // A node is read by name only.
+            CallOutcome::Found(object) if object.uid == identity.uid || identity.uid.is_empty() => {
+                object.owner_state()
             }
-            Outcome::Found(_) | Outcome::Done | Outcome::Refused(Refusal::NotFound) => Standing::Absent,
-            Outcome::Refused(refusal) => {
-                for uid in &waited {
+            CallOutcome::Found(_) | CallOutcome::Done | CallOutcome::Refused(Refusal::NotFound) => {
+                OwnerState::Absent
+            }
+            CallOutcome::Refused(refusal) => {
+                for uid in &waiting {
                     self.attempts.entry(uid.clone()).or_default().fail(&refusal, now);
                 }
-                return waited;
+                return waiting;
             }
         };
-        if ANSWERS_MAX <= self.answers.len() {
-            self.answers.clear();
+        if OWNER_CACHE_MAX <= self.owner_cache.len() {
+            self.owner_cache.clear();
         }
-        let answers = self.answers.entry(identity.uid.clone()).or_default();
-        answers.retain(|(it, _, until)| it != identity && now < *until);
-        answers.push((identity.clone(), standing, now + ANSWER_KEPT));
-        waited
+        let owner_cache = self.owner_cache.entry(identity.uid.clone()).or_default();
+        owner_cache.retain(|(it, _, until)| it != identity && now < *until);
+        owner_cache.push((identity.clone(), state, now + OWNER_CACHE_TTL));
+        waiting
     }
 }
 

@@ -1,4 +1,4 @@
-//! The graph as one loop among others.
+//! The garbage collector as a [`Controller`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,12 +8,12 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Call, Event, Graph, Object, Outcome, Raw, request};
+use super::{Call, CallOutcome, GarbageCollector, GraphEvent, Raw, TrackedObject, request};
 use crate::controller::{self, Controller, Fact, Reconcile, Request, Requeue, Watch};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 
-impl Fact for Object {
+impl Fact for TrackedObject {
     fn key(&self) -> ObjectKey {
         self.key.clone()
     }
@@ -23,8 +23,8 @@ impl Fact for Object {
     }
 }
 
-impl Controller for Graph {
-    type Fact = Object;
+impl Controller for GarbageCollector {
+    type Fact = TrackedObject;
     /// A UID.
     type Key = Text;
     type Call = Call;
@@ -34,25 +34,25 @@ impl Controller for Graph {
         self.watched.iter().map(watch).collect()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Object, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<TrackedObject, Malformed> {
         let raw: Raw = serde_json::from_slice(object)
             .map_err(|source| Malformed::new(&watch.resource.plural, source))?;
         Ok(raw.object(&watch.resource, shared))
     }
 
-    fn apply(&mut self, event: controller::Event<Object>, _: Time) -> Vec<Text> {
+    fn apply(&mut self, event: controller::Event<TrackedObject>, _: Time) -> Vec<Text> {
         let event = match event {
             controller::Event::Listed { kind, facts } => {
-                Event::Listed { resource: self.watched[kind].clone(), objects: facts }
+                GraphEvent::Listed { resource: self.watched[kind].clone(), objects: facts }
             }
-            controller::Event::Applied { fact, .. } => Event::Applied(fact),
-            controller::Event::Deleted { fact, .. } => Event::Deleted { uid: fact.uid },
+            controller::Event::Applied { fact, .. } => GraphEvent::Applied(fact),
+            controller::Event::Deleted { fact, .. } => GraphEvent::Deleted { uid: fact.uid },
         };
-        Graph::apply(self, event).into_iter().collect()
+        GarbageCollector::apply(self, event).into_iter().collect()
     }
 
     fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
-        Graph::reconcile(self, uid, now)
+        GarbageCollector::reconcile(self, uid, now)
     }
 
     fn request(call: &Call) -> Request {
@@ -61,16 +61,16 @@ impl Controller for Graph {
 
     fn done(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Requeue<Text> {
         let outcome = match (outcome, call) {
-            (controller::Outcome::Refused(refusal), _) => Outcome::Refused(refusal),
+            (controller::Outcome::Refused(refusal), _) => CallOutcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {
                 match serde_json::from_slice::<Raw>(&answer) {
-                    Ok(raw) => Outcome::Found(raw.object(&it.resource, &mut Interner::default())),
-                    Err(_) => Outcome::Refused(Refusal::NoAnswer),
+                    Ok(raw) => CallOutcome::Found(raw.object(&it.resource, &mut Interner::default())),
+                    Err(_) => CallOutcome::Refused(Refusal::NoAnswer),
                 }
             }
-            (controller::Outcome::Done(_), _) => Outcome::Done,
+            (controller::Outcome::Done(_), _) => CallOutcome::Done,
         };
-        let keys: Vec<Text> = Graph::done(self, call, outcome, now).into_iter().collect();
+        let keys: Vec<Text> = GarbageCollector::done(self, call, outcome, now).into_iter().collect();
         keys.into()
     }
 }

@@ -1,0 +1,155 @@
+//! The pod garbage collector: pods whose node is gone or out of service, pods deleted before they were bound, and too many
+//! terminated pods. Upstream: `pkg/controller/podgc`.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use super::TrackedObject;
+use crate::daemonset::why::Why;
+
+/// The fields of a pod that pod garbage collection depends on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pod {
+    /// Empty until it is bound.
+    pub node: Text,
+    /// Its phase is Succeeded or Failed.
+    pub terminated: bool,
+    pub evicted: bool,
+    pub created: Time,
+    /// It is being deleted with `deletionGracePeriodSeconds: 0`.
+    pub has_zero_grace_period: bool,
+}
+
+/// How long a node must be missing: it may be deleted and register again. Upstream: `quarantineTime`.
+pub(super) const QUARANTINE: Duration = Duration::from_secs(40);
+
+/// Terminated pods above this are deleted. Upstream: `terminated-pod-gc-threshold`.
+pub(super) const TERMINATED_MAX: usize = 12_500;
+
+/// Pods by node, the nodes, and the terminated pods.
+#[derive(Debug)]
+pub(super) struct PodGc {
+    by_node: BTreeMap<Text, BTreeSet<Text>>,
+    /// Whether each node is out of service.
+    nodes: BTreeMap<Text, bool>,
+    /// When the quarantine of each missing node ends.
+    missing_nodes: BTreeMap<Text, Time>,
+    /// In the order of deletion.
+    terminated: BTreeSet<(TerminatedOrder, Text)>,
+    pub(super) terminated_max: usize,
+}
+
+/// Evicted pods come before others, old ones before new ones.
+type TerminatedOrder = (bool, Time, Text);
+
+/// Whether a pod is deleted.
+pub(super) enum PodGcDecision {
+    Keep,
+    /// Its node is in quarantine.
+    Wait {
+        until: Time,
+    },
+    Delete(Why),
+}
+
+impl PodGc {
+    pub(super) fn new(terminated_max: usize) -> Self {
+        Self {
+            by_node: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            missing_nodes: BTreeMap::new(),
+            terminated: BTreeSet::new(),
+            terminated_max,
+        }
+    }
+
+    /// An object was added, changed or deleted. Adds the UIDs of the pods to reconcile to `keys`.
+    pub(super) fn update(
+        &mut self,
+        before: Option<&TrackedObject>,
+        now: Option<&TrackedObject>,
+        keys: &mut BTreeSet<Text>,
+    ) {
+        let node =
+            |it: Option<&TrackedObject>| it.and_then(|it| Some((it.key.name.clone(), it.out_of_service?)));
+        let (was, is) = (node(before), node(now));
+        if was != is {
+            if let Some((name, _)) = &was {
+                self.nodes.remove(name);
+            }
+            for (name, out_of_service) in is.iter().cloned() {
+                self.missing_nodes.remove(&name);
+                self.nodes.insert(name, out_of_service);
+            }
+            let names = was.iter().chain(&is).map(|(name, _)| name);
+            keys.extend(names.filter_map(|it| self.by_node.get(it)).flatten().cloned());
+        }
+        let (was, is) = (before.and_then(|it| it.pod.as_deref()), now.and_then(|it| it.pod.as_deref()));
+        if was == is {
+            return;
+        }
+        if let (Some(object), Some(pod)) = (before, was) {
+            if let Some(others) = self.by_node.get_mut(&pod.node) {
+                others.remove(&object.uid);
+            }
+            self.terminated.remove(&(terminated_order(object, pod), object.uid.clone()));
+        }
+        if let (Some(object), Some(pod)) = (now, is) {
+            self.by_node.entry(pod.node.clone()).or_default().insert(object.uid.clone());
+            if pod.terminated {
+                self.terminated.insert((terminated_order(object, pod), object.uid.clone()));
+                keys.extend(self.surplus().map(|(_, uid)| uid.clone()));
+            }
+        }
+        // The quarantine of a node without pods ends.
+        if let Some(pod) = was.filter(|it| self.by_node.get(&it.node).is_some_and(BTreeSet::is_empty)) {
+            self.by_node.remove(&pod.node);
+            self.missing_nodes.remove(&pod.node);
+        }
+    }
+
+    fn surplus(&self) -> impl Iterator<Item = &(TerminatedOrder, Text)> {
+        self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
+    }
+
+    /// Rule: a pod is force-deleted if its node has been gone for 40 seconds, if it is being deleted and was never bound, if it
+    /// is being deleted on a node that is out of service, or if it is terminated and 12,500 newer terminated pods exist.
+    /// Upstream: `gcOrphaned`, `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
+    pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
+        // Only its finalizers keep it: another delete would change nothing.
+        if object.deleting && pod.has_zero_grace_period {
+            return PodGcDecision::Keep;
+        }
+        let never_bound = pod.node.is_empty();
+        if never_bound && object.deleting {
+            return PodGcDecision::Delete(Why::NeverBound);
+        }
+        match self.nodes.get(&pod.node) {
+            Some(true) if object.deleting => return PodGcDecision::Delete(Why::NodeOutOfService),
+            None if !never_bound => {
+                let until = *self.missing_nodes.entry(pod.node.clone()).or_insert(now + QUARANTINE);
+                // A clock that was set back must not make the wait longer.
+                let until = until.min(now + QUARANTINE);
+                return if now < until {
+                    PodGcDecision::Wait { until }
+                } else {
+                    PodGcDecision::Delete(Why::NodeIsGone)
+                };
+            }
+            _ => {}
+        }
+        let is_surplus =
+            |last: &(TerminatedOrder, Text)| (terminated_order(object, pod), object.uid.clone()) <= *last;
+        if pod.terminated && self.surplus().last().is_some_and(is_surplus) {
+            return PodGcDecision::Delete(Why::TooManyEnded);
+        }
+        PodGcDecision::Keep
+    }
+}
+
+fn terminated_order(object: &TrackedObject, pod: &Pod) -> TerminatedOrder {
+    (!pod.evicted, pod.created, object.key.name.clone())
+}

@@ -1,0 +1,107 @@
+//! Delayed watches, lists, and failed calls.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn a_failed_call_is_retried_with_backoff() {
+    let mut cluster = TestCluster::of("Pod p of=DaemonSet/gone failures=3");
+    cluster.run();
+    expect![[r#"
+        read DaemonSet a/gone gone  -> not found
+        delete Pod a/p Background: its owners are gone  -> not now
+        delete Pod a/p Background: its owners are gone  -> not now
+        delete Pod a/p Background: its owners are gone  -> not now
+        delete Pod a/p Background: its owners are gone
+    "#]]
+    .assert_eq(&cluster.report());
+    assert_eq!(cluster.now, Time::from_secs(0) + Duration::from_millis(100 + 200 + 400));
+}
+
+#[test]
+fn an_object_that_has_changed_is_not_deleted() {
+    let mut cluster = TestCluster::of("Pod p of=DaemonSet/gone");
+    // The pod was adopted meanwhile, and the watch is delayed.
+    let adopted = object(&["Pod", "p", "of=DaemonSet/web"], 60);
+    cluster.server.insert("p".into(), adopted.clone());
+    cluster.server.insert("web".into(), object(&["DaemonSet", "web"], 10));
+    let reconcile = cluster.collector.reconcile(&"p".into(), cluster.now);
+    let [Call::Read(_)] = &reconcile.calls[..] else { panic!("{reconcile:?}") };
+    let keys =
+        cluster.collector.done(&reconcile.calls[0], CallOutcome::Refused(Refusal::NotFound), cluster.now);
+    let reconcile = keys.iter().map(|it| cluster.collector.reconcile(it, cluster.now)).next().unwrap();
+    assert_eq!(cluster.make(&reconcile.calls[0]), (CallOutcome::Refused(Refusal::Conflict), None));
+    cluster.queue.extend(cluster.collector.done(
+        &reconcile.calls[0],
+        CallOutcome::Refused(Refusal::Conflict),
+        cluster.now,
+    ));
+    cluster.apply(GraphEvent::Applied(adopted));
+    cluster.run();
+    expect![[r#"
+        read DaemonSet a/web web
+        read DaemonSet a/web web
+        left: Pod a/p of web
+        left: DaemonSet a/web
+    "#]]
+    .assert_eq(&cluster.report());
+}
+
+#[test]
+fn a_delete_that_was_not_found_waits_for_the_watch() {
+    check(
+        "Pod p of=DaemonSet/gone stale",
+        expect![[r#"
+            read DaemonSet a/gone gone  -> not found
+            delete Pod a/p Background: its owners are gone  -> not found
+            read DaemonSet a/gone gone  -> not found
+            delete Pod a/p Background: its owners are gone  -> not found
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_decided_before_every_kind_is_listed() {
+    let mut collector = GarbageCollector::new(resources(), resources());
+    for resource in resources().into_iter().take(3) {
+        let pods = [object(&["Pod", "p", "of=DaemonSet/gone"], 1)];
+        let objects = pods.into_iter().filter(|it| it.resource == resource).collect();
+        assert_eq!(collector.apply(GraphEvent::Listed { resource, objects }), BTreeSet::new());
+        assert_eq!(collector.reconcile(&"p".into(), Time::from_secs(1)), Reconcile::default());
+    }
+    let last = GraphEvent::Listed { resource: resources()[3].clone(), objects: Vec::new() };
+    assert_eq!(collector.apply(last), BTreeSet::from(["p".into()]));
+}
+
+#[test]
+fn objects_missing_from_a_list_are_removed() {
+    let mut cluster = TestCluster::of(
+        "DaemonSet web
+         Pod web-1 of=DaemonSet/web",
+    );
+    cluster.server.remove("web");
+    let sets = resources()[3].clone();
+    cluster.apply(GraphEvent::Listed { resource: sets, objects: Vec::new() });
+    cluster.run();
+    expect![[r#"
+        read DaemonSet a/web web  -> not found
+        delete Pod a/web-1 Background: its owners are gone
+    "#]]
+    .assert_eq(&cluster.report());
+}
+
+#[test]
+fn a_change_that_leaves_the_graph_as_it_is_reconciles_nothing() {
+    let mut cluster = TestCluster::of(
+        "DaemonSet web
+         Pod web-1 of=DaemonSet/web",
+    );
+    cluster.run();
+    let touched = |line: &[&str]| object(line, 90);
+    assert_eq!(cluster.collector.apply(GraphEvent::Applied(touched(&["DaemonSet", "web"]))), BTreeSet::new());
+    assert_eq!(
+        cluster.collector.apply(GraphEvent::Applied(touched(&["Pod", "web-1", "of=DaemonSet/web"]))),
+        BTreeSet::new()
+    );
+}
