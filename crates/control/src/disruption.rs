@@ -2,7 +2,7 @@
 
 use futures::FutureExt as _;
 use kube::Client;
-use muster_engine::disruption::Budgets;
+use muster_engine::disruption::DisruptionController;
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::{Terms, run};
@@ -13,5 +13,5 @@ const CALLS_MAX: usize = 10;
 /// Keeps what disruption budgets allow, until `stop`.
 pub async fn disruption(client: Client, stop: CancellationToken) {
     let terms = Terms { component: "disruption-controller", calls_max: CALLS_MAX };
-    run(client, terms, || async { Budgets::default() }.boxed(), stop).await;
+    run(client, terms, || async { DisruptionController::default() }.boxed(), stop).await;
 }

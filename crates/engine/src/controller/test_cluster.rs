@@ -24,13 +24,13 @@ pub(crate) struct TestCluster<C: Controller> {
     pub(crate) now: Time,
     /// Events that the watches have not delivered yet, while they are delayed.
     delayed: Option<Vec<Event<C::Fact>>>,
-    /// The next calls fail with these.
+    /// Errors of the next calls.
     pub(crate) refusals: VecDeque<Refusal>,
     log: String,
 }
 
 impl<C: Controller> TestCluster<C> {
-    /// All objects are listed; nothing is reconciled yet.
+    /// Creates a cluster with these objects. The controller has listed them and reconciled nothing yet.
     pub(crate) fn new(controller: C, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut cluster = Self {
             watches: controller.watches(),
@@ -53,7 +53,7 @@ impl<C: Controller> TestCluster<C> {
         cluster
     }
 
-    /// A user creates or replaces an object.
+    /// Creates or replaces an object, as a user.
     pub(crate) fn put(&mut self, mut object: Value) {
         let kind = self.kind(object["kind"].as_str().unwrap());
         let key = key(&object);
@@ -66,7 +66,7 @@ impl<C: Controller> TestCluster<C> {
         self.store(kind, key, object);
     }
 
-    /// A user changes some fields.
+    /// Merges fields into an object, as a user.
     pub(crate) fn patch(&mut self, kind: &str, name: &str, patch: &Value) {
         let kind = self.kind(kind);
         let key = self.find(kind, name);
@@ -86,7 +86,7 @@ impl<C: Controller> TestCluster<C> {
         &self.objects[&(kind, self.find(kind, name))]
     }
 
-    /// From now on the watches are delayed.
+    /// Delays all watch events from now on.
     pub(crate) fn delay_watches(&mut self) {
         self.delayed = Some(Vec::new());
     }
@@ -96,16 +96,16 @@ impl<C: Controller> TestCluster<C> {
         self.delayed.take().into_iter().flatten().for_each(|it| self.queue.apply(it, now));
     }
 
-    /// Runs for that time, and returns the calls and events, one per line.
+    /// Runs the controller for that time, and returns its calls and events, one per line.
     pub(crate) fn run(&mut self, time: Duration) -> String {
         let until = self.now + time;
         for _ in 0..10_000 {
             let step = self.queue.next(self.now);
             for record in step.events {
                 let (about, event) = (&record.about, &record.event);
-                let word = if event.warning { "warns" } else { "says" };
+                let event_type = if event.warning { "Warning" } else { "Normal" };
                 self.log += &format!(
-                    "  {word} of {} {}: {} {}\n",
+                    "  {event_type} event for {} {}: {} {}\n",
                     about.kind, about.key, event.reason, event.message
                 );
             }
@@ -149,9 +149,10 @@ impl<C: Controller> TestCluster<C> {
         let body = request.body.clone().unwrap_or_default();
         let found = self.objects.get(&(kind, key.clone()));
         let meta = &body["metadata"];
-        let asked = if request.verb == Verb::Delete { &body["preconditions"] } else { meta };
-        let differs =
-            |field: &str, it: &Value| !asked[field].is_null() && asked[field] != it["metadata"][field];
+        let preconditions = if request.verb == Verb::Delete { &body["preconditions"] } else { meta };
+        let differs = |field: &str, it: &Value| {
+            !preconditions[field].is_null() && preconditions[field] != it["metadata"][field]
+        };
         match (request.verb, found) {
             (Verb::Create, _) => {
                 let mut object = body;
@@ -237,7 +238,7 @@ fn key(object: &Value) -> ObjectKey {
     ObjectKey::new(meta("namespace"), meta("name"))
 }
 
-/// A merge patch; a strategic one merges the lists whose elements have a type.
+/// Applies a merge patch. A strategic patch also merges lists by the field `type` of their elements.
 fn merge(object: &mut Value, patch: &Value, strategic: bool) {
     let Value::Object(fields) = patch else {
         *object = patch.clone();

@@ -1,4 +1,4 @@
-//! The two calls, and what goes over the wire for each.
+//! The calls of the disruption controller and their API requests.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,18 +11,18 @@ use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::Subject;
-use super::decode::{Budget, Pod, Status};
+use super::decode::{BudgetStatus, Pod, PodDisruptionBudget};
 use crate::controller::Request;
 use crate::daemonset::manifest::{Patch, Verb};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     WriteStatus {
-        budget: Arc<Budget>,
-        status: Status,
+        budget: Arc<PodDisruptionBudget>,
+        status: BudgetStatus,
     },
-    /// The pod no longer says that it is being disrupted.
-    Unmark {
+    /// Sets the condition `DisruptionTarget` of a pod to False.
+    ClearDisruptionTarget {
         pod: Arc<Pod>,
         at: Time,
     },
@@ -32,19 +32,19 @@ impl Call {
     pub(super) fn subject(&self) -> Subject {
         match self {
             Self::WriteStatus { budget, .. } => Subject::Budget(budget.key.clone()),
-            Self::Unmark { pod, .. } => Subject::Pod(pod.key.clone()),
+            Self::ClearDisruptionTarget { pod, .. } => Subject::Pod(pod.key.clone()),
         }
     }
 
-    pub(super) fn of_version(&self) -> u64 {
+    pub(super) fn base_version(&self) -> u64 {
         match self {
             Self::WriteStatus { budget, .. } => budget.resource_version,
-            Self::Unmark { pod, .. } => pod.resource_version,
+            Self::ClearDisruptionTarget { pod, .. } => pod.resource_version,
         }
     }
 }
 
-/// Both only on the version that was looked at.
+/// Both patches have the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     match call {
         Call::WriteStatus { budget, status } => {
@@ -76,7 +76,7 @@ pub(super) fn request(call: &Call) -> Request {
             let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}/status");
             Request { verb: Verb::Patch(Patch::Merge), path, body: Some(body), metadata_only: true }
         }
-        Call::Unmark { pod, at } => {
+        Call::ClearDisruptionTarget { pod, at } => {
             let body = json!({
                 "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()},
                 "status": {"conditions": [{
@@ -93,12 +93,12 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WriteStatus { budget, status } => write!(f, "status of {}: {status}", budget.key),
-            Self::Unmark { pod, .. } => write!(f, "{} is not being disrupted", pod.key),
+            Self::ClearDisruptionTarget { pod, .. } => write!(f, "clear DisruptionTarget of {}", pod.key),
         }
     }
 }

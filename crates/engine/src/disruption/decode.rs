@@ -19,7 +19,7 @@ use crate::daemonset::facts::{Malformed, Share};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
-    Budget(Arc<Budget>),
+    Budget(Arc<PodDisruptionBudget>),
     Pod(Arc<Pod>),
 }
 
@@ -41,33 +41,33 @@ impl controller::Fact for Fact {
 
 /// A PodDisruptionBudget.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Budget {
+pub struct PodDisruptionBudget {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
     /// All must hold; `None` selects nothing.
     pub selector: Option<Vec<LabelRequirement>>,
-    pub demand: Demand,
-    pub status: Status,
+    pub target: AvailabilityTarget,
+    pub status: BudgetStatus,
 }
 
-/// What a budget asks for.
+/// `minAvailable` or `maxUnavailable` of a budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Demand {
-    /// So many pods must be healthy.
-    Healthy(i64),
-    /// Such a share of the pods that there should be must be healthy.
-    HealthyShare(Share),
-    /// So many of the pods that there should be may be missing.
-    Missing(Share),
-    Nothing,
-    Unreadable(Text),
+pub enum AvailabilityTarget {
+    /// `minAvailable` as a number.
+    MinAvailable(i64),
+    /// `minAvailable` as a percentage of the expected pods.
+    MinAvailablePercent(Share),
+    /// `maxUnavailable`, as a number or as a percentage of the expected pods.
+    MaxUnavailable(Share),
+    Unset,
+    Malformed(Text),
 }
 
-/// A budget's status: what was last written.
+/// The status of a budget.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Status {
+pub struct BudgetStatus {
     pub observed_generation: i64,
     pub allowed: i64,
     pub healthy: i64,
@@ -79,7 +79,7 @@ pub struct Status {
     pub conditions: Vec<Value>,
 }
 
-impl Budget {
+impl PodDisruptionBudget {
     pub(super) fn selects(&self, pod: &Pod) -> bool {
         self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.matches(&pod.labels)))
     }
@@ -114,7 +114,7 @@ impl Pod {
     }
 
     /// Whether a budget could tell the two apart.
-    pub(super) fn looks_like(&self, other: &Self) -> bool {
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
             && self.controller == other.controller
@@ -187,17 +187,17 @@ struct RawStatus<'a> {
 }
 
 impl RawBudget<'_> {
-    fn into_fact(self, shared: &mut Interner) -> Budget {
-        let mut demand = self.spec.demand();
+    fn into_fact(self, shared: &mut Interner) -> PodDisruptionBudget {
+        let mut target = self.spec.target();
         let selector = match self.spec.selector.map(requirements).transpose() {
             Ok(selector) => selector,
             Err(problem) => {
-                demand = Demand::Unreadable(problem.as_str().into());
+                target = AvailabilityTarget::Malformed(problem.as_str().into());
                 None
             }
         };
         let disrupted = self.status.disrupted_pods.into_iter().flatten();
-        let status = Status {
+        let status = BudgetStatus {
             observed_generation: self.status.observed_generation,
             allowed: self.status.disruptions_allowed,
             healthy: self.status.current_healthy,
@@ -209,35 +209,34 @@ impl RawBudget<'_> {
                 .collect(),
             conditions: self.status.conditions.unwrap_or_default(),
         };
-        Budget {
+        PodDisruptionBudget {
             key: self.metadata.key(shared),
             uid: self.metadata.uid(),
             resource_version: self.metadata.resource_version(),
             generation: self.metadata.generation.unwrap_or_default(),
             selector,
-            demand,
+            target,
             status,
         }
     }
 }
 
 impl RawSpec<'_> {
-    fn demand(&self) -> Demand {
+    fn target(&self) -> AvailabilityTarget {
         let unreadable = |field: &str, value: &Value| {
-            Demand::Unreadable(
+            AvailabilityTarget::Malformed(
                 format!("{field}: {value} is neither a number nor a percentage").as_str().into(),
             )
         };
         match (&self.max_unavailable, &self.min_available) {
-            (Some(value), _) => {
-                share(value).map_or_else(|| unreadable("maxUnavailable", value), Demand::Missing)
-            }
+            (Some(value), _) => share(value)
+                .map_or_else(|| unreadable("maxUnavailable", value), AvailabilityTarget::MaxUnavailable),
             (None, Some(value)) => match share(value) {
-                Some(Share::Count(count)) => Demand::Healthy(i64::from(count)),
-                Some(share) => Demand::HealthyShare(share),
+                Some(Share::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
+                Some(share) => AvailabilityTarget::MinAvailablePercent(share),
                 None => unreadable("minAvailable", value),
             },
-            (None, None) => Demand::Nothing,
+            (None, None) => AvailabilityTarget::Unset,
         }
     }
 }

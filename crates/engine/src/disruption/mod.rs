@@ -1,7 +1,9 @@
-//! How many pods may be sent off now: what a PodDisruptionBudget allows, kept in its status, where an eviction reads it.
+//! The disruption controller: keeps the status of PodDisruptionBudgets, from which the eviction subresource reads how many
+//! pods may be evicted now.
 //!
-//! A budget keeps running totals of the pods it selects, so an event costs what it touches. Evictions charge the status
-//! themselves, and say in it which pods they are about to delete: until those are seen to go, they count as gone.
+//! A budget keeps running totals of the pods that it selects, so the cost of an event does not depend on the number of pods.
+//! The eviction subresource charges the status itself, and records in `disruptedPods` which pods it is about to delete.
+//! Until the watch shows their deletion, they count as unhealthy.
 //! Upstream: `pkg/controller/disruption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,7 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{Budget, Demand, Fact, Pod, PodController, Status};
+pub use decode::{AvailabilityTarget, BudgetStatus, Fact, Pod, PodController, PodDisruptionBudget};
 
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
@@ -29,65 +31,65 @@ mod call;
 mod decode;
 mod status;
 
-/// A pod that an eviction was about to delete, and that is still there then, will not be deleted any more; and a pod that
-/// says for so long that it is being disrupted is not. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
-const DELETED_WITHIN: Duration = Duration::from_secs(120);
+/// After this an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a pod that is
+/// not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
+const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A status that does not allow less than before is written this often, however much happens.
-const WRITE_EVERY: Duration = Duration::from_millis(250);
+/// Shortest time between two writes of a status, unless it allows fewer disruptions than before.
+const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// All budgets, and the pods they are about.
+/// The PodDisruptionBudgets, and all pods.
 #[derive(Debug, Default)]
-pub struct Budgets {
-    budgets: BTreeMap<ObjectKey, Entry>,
+pub struct DisruptionController {
+    budgets: BTreeMap<ObjectKey, BudgetState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
     attempts: BTreeMap<Subject, Attempt>,
 }
 
-/// What is looked at.
+/// What is reconciled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     Budget(ObjectKey),
-    /// For what it says of its own disruption.
+    /// A pod with the condition `DisruptionTarget`, or with more than one budget.
     Pod(ObjectKey),
 }
 
 #[derive(Debug)]
-struct Entry {
-    budget: Arc<Budget>,
-    selected: Selected,
+struct BudgetState {
+    budget: Arc<PodDisruptionBudget>,
+    selected: SelectedPods,
     written_at: Option<Time>,
 }
 
 /// The pods that a budget selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Selected {
+pub(crate) struct SelectedPods {
     pub(crate) pods: i64,
     pub(crate) healthy: i64,
-    /// By name, those with a controller and those without.
+    /// Names of the pods with a controller, and of those without.
     pub(crate) controlled: BTreeSet<Text>,
     pub(crate) unmanaged: BTreeSet<Text>,
 }
 
-impl Selected {
+impl SelectedPods {
     fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         self.healthy += i64::from(pod.is_healthy());
-        self.side(pod).insert(pod.key.name.clone());
+        self.names_like(pod).insert(pod.key.name.clone());
     }
 
-    fn take(&mut self, pod: &Pod) {
+    fn remove(&mut self, pod: &Pod) {
         self.pods -= 1;
         self.healthy -= i64::from(pod.is_healthy());
-        self.side(pod).remove(&pod.key.name);
+        self.names_like(pod).remove(&pod.key.name);
     }
 
-    fn side(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
+    fn names_like(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
     }
 }
 
-impl Controller for Budgets {
+impl Controller for DisruptionController {
     type Fact = Fact;
     type Key = Subject;
     type Call = Call;
@@ -121,8 +123,8 @@ impl Controller for Budgets {
 
     fn reconcile(&mut self, subject: &Subject, now: Time) -> Reconcile<Call> {
         match subject {
-            Subject::Budget(key) => self.look_at_budget(subject, key, now),
-            Subject::Pod(key) => self.look_at_pod(subject, key, now),
+            Subject::Budget(key) => self.reconcile_budget(subject, key, now),
+            Subject::Pod(key) => self.reconcile_pod(subject, key, now),
         }
     }
 
@@ -132,15 +134,15 @@ impl Controller for Budgets {
 
     fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Subject> {
         let subject = call.subject();
-        // Nobody waits for what has gone meanwhile.
+        // There is no attempt if the object was deleted meanwhile.
         if let Some(attempt) = self.attempts.get_mut(&subject) {
-            attempt.wrote(call.of_version(), &outcome, now);
+            attempt.wrote(call.base_version(), &outcome, now);
         }
         Vec::from([subject]).into()
     }
 }
 
-impl Budgets {
+impl DisruptionController {
     fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
@@ -159,21 +161,21 @@ impl Budgets {
         match fact {
             Fact::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
-                self.change(before.as_deref(), Some(&pod), subjects);
+                self.update_pod(before.as_deref(), Some(&pod), subjects);
             }
             Fact::Budget(budget) => {
                 subjects.insert(Subject::Budget(budget.key.clone()));
-                if let Some(entry) = self.budgets.get_mut(&budget.key)
-                    && entry.budget.selector == budget.selector
+                if let Some(state) = self.budgets.get_mut(&budget.key)
+                    && state.budget.selector == budget.selector
                 {
-                    entry.budget = budget;
+                    state.budget = budget;
                     return;
                 }
-                let mut selected = Selected::default();
-                let pods = within(&self.pods, &budget.key.namespace).map(|(_, pod)| pod);
+                let mut selected = SelectedPods::default();
+                let pods = in_namespace(&self.pods, &budget.key.namespace).map(|(_, pod)| pod);
                 pods.filter(|it| budget.selects(it)).for_each(|it| selected.add(it));
-                let entry = Entry { budget: budget.clone(), selected, written_at: None };
-                self.budgets.insert(budget.key.clone(), entry);
+                let state = BudgetState { budget: budget.clone(), selected, written_at: None };
+                self.budgets.insert(budget.key.clone(), state);
             }
         }
     }
@@ -183,7 +185,7 @@ impl Budgets {
             Fact::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
                 self.attempts.remove(&Subject::Pod(pod.key.clone()));
-                self.change(before.as_deref(), None, subjects);
+                self.update_pod(before.as_deref(), None, subjects);
             }
             Fact::Budget(budget) => {
                 self.budgets.remove(&budget.key);
@@ -192,16 +194,16 @@ impl Budgets {
         }
     }
 
-    /// A pod has come or gone or changed.
-    fn change(&mut self, before: Option<&Pod>, now: Option<&Pod>, subjects: &mut BTreeSet<Subject>) {
+    /// A pod was added, changed or deleted.
+    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, subjects: &mut BTreeSet<Subject>) {
         let Some(key) = now.or(before).map(|it| &it.key) else { return };
-        let is_same = before.zip(now).is_some_and(|(before, now)| before.looks_like(now));
+        let is_same = before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now));
         let mut selecting = 0;
-        for (name, entry) in within_mut(&mut self.budgets, &key.namespace) {
-            let was = before.filter(|it| entry.budget.selects(it));
-            let is = now.filter(|it| entry.budget.selects(it));
-            was.into_iter().for_each(|it| entry.selected.take(it));
-            is.into_iter().for_each(|it| entry.selected.add(it));
+        for (name, state) in in_namespace_mut(&mut self.budgets, &key.namespace) {
+            let was = before.filter(|it| state.budget.selects(it));
+            let is = now.filter(|it| state.budget.selects(it));
+            was.into_iter().for_each(|it| state.selected.remove(it));
+            is.into_iter().for_each(|it| state.selected.add(it));
             selecting += usize::from(is.is_some());
             if !is_same && (was.is_some() || is.is_some()) {
                 subjects.insert(Subject::Budget(name.clone()));
@@ -215,45 +217,46 @@ impl Budgets {
         }
     }
 
-    fn look_at_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
-        let Some(entry) = self.budgets.get_mut(key) else { return Reconcile::default() };
-        let budget = entry.budget.clone();
+    fn reconcile_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(state) = self.budgets.get_mut(key) else { return Reconcile::default() };
+        let budget = state.budget.clone();
         let attempt = self.attempts.entry(subject.clone()).or_default();
         match attempt.next(budget.resource_version, now) {
             NextAttempt::Now => {}
             NextAttempt::AfterOutcome => return Reconcile::default(),
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
-        let found = status::found(&budget, &entry.selected, &self.pods, now);
-        let status = found.status(&budget, now);
-        let wake_at = found.look_again_at();
+        let evaluation = status::evaluate(&budget, &state.selected, &self.pods, now);
+        let status = evaluation.status(&budget, now);
+        let wake_at = evaluation.next_change_at();
         if status == budget.status {
             self.attempts.remove(subject);
             return Reconcile { wake_at, ..Reconcile::default() };
         }
-        // What allows less is for the safety of pods, and what has not seen the last change of the spec allows nothing.
+        // Fewer disruptions allowed protects pods, and a status of an older generation allows no eviction at all.
         let is_urgent = status.allowed < budget.status.allowed
             || budget.status.observed_generation != status.observed_generation;
-        let held_until = entry.written_at.map(|it| it + WRITE_EVERY).filter(|it| now < *it && !is_urgent);
-        if held_until.is_some_and(|it| it.since(now) <= WRITE_EVERY) {
-            return Reconcile { wake_at: earliest(held_until, wake_at), ..Reconcile::default() };
+        let throttled_until =
+            state.written_at.map(|it| it + STATUS_WRITE_INTERVAL).filter(|it| now < *it && !is_urgent);
+        if throttled_until.is_some_and(|it| it.since(now) <= STATUS_WRITE_INTERVAL) {
+            return Reconcile { wake_at: earliest(throttled_until, wake_at), ..Reconcile::default() };
         }
-        entry.written_at = Some(now);
+        state.written_at = Some(now);
         attempt.begin();
-        let events = found.events(&budget, &entry.selected);
+        let events = evaluation.events(&budget, &state.selected);
         Reconcile { calls: Vec::from([Call::WriteStatus { budget, status }]), events, wake_at }
     }
 
-    /// Rule: a pod that has said for two minutes that it is being disrupted, and is not being deleted, says so no longer;
-    /// the kubelet's own word stands. Upstream: `syncStalePodDisruption`.
-    fn look_at_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+    /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes, unless the
+    /// kubelet set it. Upstream: `syncStalePodDisruption`.
+    fn reconcile_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
-        let events: Vec<EventRecord> = self.rivals(&pod).into_iter().collect();
+        let events: Vec<EventRecord> = self.multiple_budgets_event(&pod).into_iter().collect();
         let Some(since) = pod.disrupted_since else {
             self.attempts.remove(subject);
             return Reconcile { events, ..Reconcile::default() };
         };
-        let stale_at = since + DELETED_WITHIN;
+        let stale_at = since + DISRUPTION_TIMEOUT;
         if now < stale_at {
             return Reconcile { events, wake_at: Some(stale_at), ..Reconcile::default() };
         }
@@ -263,15 +266,19 @@ impl Budgets {
             NextAttempt::At(at) => Reconcile { events, wake_at: Some(at), ..Reconcile::default() },
             NextAttempt::Now => {
                 attempt.begin();
-                Reconcile { calls: Vec::from([Call::Unmark { pod, at: now }]), events, wake_at: None }
+                Reconcile {
+                    calls: Vec::from([Call::ClearDisruptionTarget { pod, at: now }]),
+                    events,
+                    wake_at: None,
+                }
             }
         }
     }
 
-    /// An eviction refuses a pod with two budgets, so somebody should know.
-    fn rivals(&self, pod: &Pod) -> Option<EventRecord> {
+    /// The event about a pod that more than one budget selects: the eviction subresource refuses to evict it.
+    fn multiple_budgets_event(&self, pod: &Pod) -> Option<EventRecord> {
         let mut selecting =
-            within(&self.budgets, &pod.key.namespace).filter(|(_, entry)| entry.budget.selects(pod));
+            in_namespace(&self.budgets, &pod.key.namespace).filter(|(_, state)| state.budget.selects(pod));
         let (first, _) = selecting.next()?;
         selecting.next()?;
         let ObjectKey { namespace, name } = &pod.key;
@@ -288,7 +295,7 @@ impl Budgets {
     }
 }
 
-fn within<'a, T>(
+fn in_namespace<'a, T>(
     all: &'a BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a T)> {
@@ -296,7 +303,7 @@ fn within<'a, T>(
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-fn within_mut<'a, T>(
+fn in_namespace_mut<'a, T>(
     all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a mut T)> {

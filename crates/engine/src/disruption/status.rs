@@ -1,4 +1,4 @@
-//! What a budget's status should say.
+//! The status of a PodDisruptionBudget.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,79 +11,83 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use serde_json::{Value, json};
 
-use super::decode::{Budget, Demand, Pod, PodController, Status};
-use super::{DELETED_WITHIN, Selected};
+use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDisruptionBudget};
+use super::{DISRUPTION_TIMEOUT, SelectedPods};
 use crate::controller::EventRecord;
 use crate::daemonset::plan::Event;
 
-/// What was found of a budget's pods.
-pub(super) struct Found {
-    counts: Result<Counts, String>,
-    /// Pods that were about to be deleted, and are still here.
-    kept: Vec<Arc<Pod>>,
+/// The pods of a budget, counted. `Err` if the expected number of pods cannot be computed.
+pub(super) struct Evaluation {
+    counts: Result<PodCounts, String>,
+    /// Evicted pods that still exist after the timeout.
+    not_deleted: Vec<Arc<Pod>>,
 }
 
-struct Counts {
+struct PodCounts {
     healthy: i64,
     desired: i64,
     expected: i64,
     disrupted: BTreeMap<Text, Time>,
 }
 
-/// Rule: a budget allows as many disruptions as it has healthy pods beyond those it wants. A pod is healthy if it is Ready,
-/// is not being deleted, and no eviction was about to delete it in the last two minutes. Upstream: `trySync`.
-pub(super) fn found(
-    budget: &Budget,
-    selected: &Selected,
+/// Rule: a budget allows as many disruptions as it has healthy pods above the desired number. A pod is healthy if it is
+/// Ready, is not being deleted, and was not evicted in the last two minutes. Upstream: `trySync`.
+pub(super) fn evaluate(
+    budget: &PodDisruptionBudget,
+    selected: &SelectedPods,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     now: Time,
-) -> Found {
+) -> Evaluation {
     let mut healthy = selected.healthy;
-    let (mut disrupted, mut kept) = (BTreeMap::new(), Vec::new());
+    let (mut disrupted, mut not_deleted) = (BTreeMap::new(), Vec::new());
     for (name, at) in &budget.status.disrupted {
         let key = ObjectKey { namespace: budget.key.namespace.clone(), name: name.clone() };
         let pod = pods.get(&key).filter(|it| budget.selects(it) && !it.deleting);
         let Some(pod) = pod else { continue };
-        if now < *at + DELETED_WITHIN {
+        if now < *at + DISRUPTION_TIMEOUT {
             disrupted.insert(name.clone(), *at);
             healthy -= i64::from(pod.is_healthy());
         } else {
-            kept.push(pod.clone());
+            not_deleted.push(pod.clone());
         }
     }
-    let counts = demand(budget, selected, pods);
-    Found { counts: counts.map(|(desired, expected)| Counts { healthy, desired, expected, disrupted }), kept }
+    let counts = expected_pod_count(budget, selected, pods);
+    Evaluation {
+        counts: counts.map(|(desired, expected)| PodCounts { healthy, desired, expected, disrupted }),
+        not_deleted,
+    }
 }
 
-/// Rule: a number of pods that must be healthy is just that. A percentage, or a number that may be missing, is of what the
-/// pods' controllers were asked for: that needs controllers with a scale, which a DaemonSet is not. Pods without a
-/// controller are not counted. Upstream: `getExpectedPodCount`.
-fn demand(
-    budget: &Budget,
-    selected: &Selected,
+/// The desired and the expected number of pods.
+///
+/// Rule: `minAvailable` as a number is the desired number itself. A percentage, or `maxUnavailable`, refers to the scale of
+/// the pods' controllers; a DaemonSet has no scale. Pods without a controller do not count. Upstream: `getExpectedPodCount`.
+fn expected_pod_count(
+    budget: &PodDisruptionBudget,
+    selected: &SelectedPods,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
 ) -> Result<(i64, i64), String> {
-    let (share, is_of_missing) = match &budget.demand {
-        Demand::Healthy(count) => return Ok((*count, selected.pods)),
-        Demand::Nothing => return Ok((0, 0)),
-        Demand::Unreadable(problem) => return Err(String::from(&**problem)),
-        Demand::HealthyShare(share) => (share, false),
-        Demand::Missing(share) => (share, true),
+    let (share, is_max_unavailable) = match &budget.target {
+        AvailabilityTarget::MinAvailable(count) => return Ok((*count, selected.pods)),
+        AvailabilityTarget::Unset => return Ok((0, 0)),
+        AvailabilityTarget::Malformed(problem) => return Err(String::from(&**problem)),
+        AvailabilityTarget::MinAvailablePercent(share) => (share, false),
+        AvailabilityTarget::MaxUnavailable(share) => (share, true),
     };
     if let Some(name) = selected.controlled.first() {
         let key = ObjectKey { namespace: budget.key.namespace.clone(), name: name.clone() };
         let controller = pods.get(&key).and_then(|it| it.controller.as_ref());
-        return Err(controller.map_or_else(String::new, unscaled));
+        return Err(controller.map_or_else(String::new, no_scale_error));
     }
-    // Whoever has no controller was asked for by nobody.
+    // Pods without a controller have no scale.
     let expected = 0;
     let share = share.of(expected);
-    let desired = if is_of_missing { expected.saturating_sub(share) } else { share };
+    let desired = if is_max_unavailable { expected.saturating_sub(share) } else { share };
     Ok((i64::try_from(desired).unwrap_or(i64::MAX), 0))
 }
 
-/// No kind that is served here has a scale.
-fn unscaled(controller: &PodController) -> String {
+/// No served kind that controls pods has a scale.
+fn no_scale_error(controller: &PodController) -> String {
     let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
         ("apps/v1" | "extensions/v1beta1", "DaemonSet") => "daemonsets.apps",
@@ -93,23 +97,23 @@ fn unscaled(controller: &PodController) -> String {
     format!("{resource} does not implement the scale subresource")
 }
 
-impl Found {
-    /// When something will have changed, though nothing happens.
-    pub(super) fn look_again_at(&self) -> Option<Time> {
+impl Evaluation {
+    /// When the next evicted pod counts as healthy again.
+    pub(super) fn next_change_at(&self) -> Option<Time> {
         let disrupted = self.counts.as_ref().ok().map(|it| &it.disrupted);
-        let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DELETED_WITHIN));
+        let times = disrupted.into_iter().flatten().map(|(_, at)| Some(*at + DISRUPTION_TIMEOUT));
         times.fold(None, earliest)
     }
 
-    pub(super) fn status(&self, budget: &Budget, now: Time) -> Status {
+    pub(super) fn status(&self, budget: &PodDisruptionBudget, now: Time) -> BudgetStatus {
         match &self.counts {
             Ok(counts) => {
-                // A budget that expects no pods allows nothing: the first ones may be about to come.
+                // Without expected pods no disruption is allowed: the first pods may be about to be created.
                 let spare = (counts.healthy - counts.desired).max(0);
                 let allowed = if 0 < counts.expected { spare } else { 0 };
-                let (word, reason) =
+                let (condition_status, reason) =
                     if 0 < allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
-                let status = Status {
+                let status = BudgetStatus {
                     observed_generation: budget.generation,
                     allowed,
                     healthy: counts.healthy,
@@ -118,32 +122,35 @@ impl Found {
                     disrupted: counts.disrupted.clone(),
                     conditions: budget.status.conditions.clone(),
                 };
-                with_condition(status, word, reason, "", budget.generation, now)
+                with_condition(status, condition_status, reason, "", budget.generation, now)
             }
-            // Nothing else can be said, but that nothing may go. Upstream: `failSafe`.
+            // No disruption is allowed, and all else stays. Upstream: `failSafe`.
             Err(problem) => {
                 let observed = budget.status.observed_generation;
-                let status = Status { allowed: 0, ..budget.status.clone() };
+                let status = BudgetStatus { allowed: 0, ..budget.status.clone() };
                 with_condition(status, "False", "SyncFailed", problem, observed, now)
             }
         }
     }
 
-    pub(super) fn events(&self, budget: &Budget, selected: &Selected) -> Vec<EventRecord> {
+    pub(super) fn events(&self, budget: &PodDisruptionBudget, selected: &SelectedPods) -> Vec<EventRecord> {
         let mut events = Vec::new();
-        let mut tell = |warning, reason, message| {
+        let mut record = |warning, reason, message| {
             events.push(EventRecord { about: budget.reference(), event: Event { warning, reason, message } });
         };
         if selected.pods == 0 {
-            tell(false, "NoPods", String::from("No matching pods found"));
+            record(false, "NoPods", String::from("No matching pods found"));
         }
-        let is_by_scale = matches!(budget.demand, Demand::HealthyShare(_) | Demand::Missing(_));
+        let depends_on_scale = matches!(
+            budget.target,
+            AvailabilityTarget::MinAvailablePercent(_) | AvailabilityTarget::MaxUnavailable(_)
+        );
         match &self.counts {
             Err(problem) => {
                 let message = format!("Failed to calculate the number of expected pods: {problem}");
-                tell(true, "CalculateExpectedPodCountFailed", message);
+                record(true, "CalculateExpectedPodCountFailed", message);
             }
-            Ok(_) if is_by_scale && !selected.unmanaged.is_empty() => tell(
+            Ok(_) if depends_on_scale && !selected.unmanaged.is_empty() => record(
                 true,
                 "UnmanagedPods",
                 String::from(
@@ -154,7 +161,7 @@ impl Found {
             ),
             Ok(_) => {}
         }
-        events.extend(self.kept.iter().map(|pod| EventRecord {
+        events.extend(self.not_deleted.iter().map(|pod| EventRecord {
             about: pod.reference(),
             event: Event::warning(
                 "NotDeleted",
@@ -165,21 +172,21 @@ impl Found {
     }
 }
 
-/// The time of a condition is that of its last change of status.
+/// Sets the condition `DisruptionAllowed`. Its transition time changes only with its status.
 fn with_condition(
-    mut status: Status,
-    word: &str,
+    mut status: BudgetStatus,
+    condition_status: &str,
     reason: &str,
     message: &str,
     generation: i64,
     now: Time,
-) -> Status {
+) -> BudgetStatus {
     let index = status.conditions.iter().position(|it| it["type"] == "DisruptionAllowed");
-    let before = index.and_then(|it| status.conditions.get(it)).filter(|it| it["status"] == word);
+    let before = index.and_then(|it| status.conditions.get(it)).filter(|it| it["status"] == condition_status);
     let since = before.and_then(|it| it["lastTransitionTime"].as_str());
     let mut condition = json!({
         "type": "DisruptionAllowed",
-        "status": word,
+        "status": condition_status,
         "reason": reason,
         "message": message,
         "lastTransitionTime": since.map_or_else(|| now.to_rfc3339(), String::from),
@@ -194,22 +201,22 @@ fn with_condition(
     status
 }
 
-/// As tests and logs show it.
-impl core::fmt::Display for Status {
+/// For tests and logs.
+impl core::fmt::Display for BudgetStatus {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { observed_generation, allowed, healthy, desired, expected, .. } = self;
         write!(
             f,
-            "generation {observed_generation}: {healthy} of {expected} healthy, {desired} wanted, {allowed} may go"
+            "generation {observed_generation}: {healthy} of {expected} healthy, {desired} desired, {allowed} disruptions allowed"
         )?;
         for (name, at) in &self.disrupted {
-            write!(f, ", {name} goes since {}", at.to_rfc3339())?;
+            write!(f, ", {name} disrupted since {}", at.to_rfc3339())?;
         }
-        let said = |it: &Value, field: &str| String::from(it[field].as_str().unwrap_or_default());
+        let text = |it: &Value, field: &str| String::from(it[field].as_str().unwrap_or_default());
         for it in &self.conditions {
-            write!(f, "; {} {} {}", said(it, "type"), said(it, "status"), said(it, "reason"))?;
-            if !said(it, "message").is_empty() {
-                write!(f, ": {}", said(it, "message"))?;
+            write!(f, "; {} {} {}", text(it, "type"), text(it, "status"), text(it, "reason"))?;
+            if !text(it, "message").is_empty() {
+                write!(f, ": {}", text(it, "message"))?;
             }
         }
         Ok(())

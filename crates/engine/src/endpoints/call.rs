@@ -1,4 +1,4 @@
-//! What is written, and what goes over the wire for it.
+//! The calls of the endpoints controllers and their API requests.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,28 +12,30 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
-use super::facts::{Address, Endpoint, Endpoints, Family, Owner, Port, Referent, Slice, Subset};
+use super::facts::{
+    Address, Endpoint, EndpointPort, Endpoints, Family, Slice, SliceOwner, Subset, TargetRef,
+};
 use crate::controller::Request;
 use crate::daemonset::manifest::{Patch, Verb};
 
-/// What is to be changed for one Service.
+/// A write for one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     pub service: ObjectKey,
-    pub change: Change,
+    pub write: EndpointsWrite,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum EndpointsWrite {
     CreateEndpoints(Arc<EndpointsDraft>),
     UpdateEndpoints(Arc<Endpoints>, Arc<EndpointsDraft>),
     DeleteEndpoints(Arc<Endpoints>),
-    CreateSlice(Arc<Draft>),
-    UpdateSlice(Arc<Slice>, Arc<Draft>),
+    CreateSlice(Arc<SliceDraft>),
+    UpdateSlice(Arc<Slice>, Arc<SliceDraft>),
     DeleteSlice(Arc<Slice>),
 }
 
-/// What Endpoints are to say. An annotation without a value goes.
+/// The desired content of Endpoints. An annotation without a value is removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointsDraft {
     pub key: ObjectKey,
@@ -42,47 +44,49 @@ pub struct EndpointsDraft {
     pub subsets: Vec<Subset>,
 }
 
-/// What a slice is to say.
+/// The desired content of an EndpointSlice. An annotation without a value is removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Draft {
-    pub owner: Owner,
+pub struct SliceDraft {
+    pub owner: SliceOwner,
     pub labels: BTreeMap<Text, Text>,
     pub annotations: BTreeMap<Text, Option<Text>>,
     pub family: Family,
-    pub ports: Vec<Port>,
+    pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
 
-/// The longest name that an object of these kinds may have.
+/// Longest name of an EndpointSlice.
 const NAME_MAX: usize = 253;
 
-/// What exists is changed only in the version that was looked at.
+/// Updates and deletes have the `resourceVersion` as precondition.
 pub(super) fn request(call: &Call) -> Request {
     let namespace = &call.service.namespace;
     let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
-    let (verb, path, body) = match &call.change {
-        Change::CreateEndpoints(draft) => (Verb::Create, endpoints, new_endpoints(draft)),
-        Change::UpdateEndpoints(of, draft) => {
+    let (verb, path, body) = match &call.write {
+        EndpointsWrite::CreateEndpoints(draft) => (Verb::Create, endpoints, new_endpoints(draft)),
+        EndpointsWrite::UpdateEndpoints(of, draft) => {
             let body = changed_endpoints(of, draft);
             (Verb::Patch(Patch::Merge), format!("{endpoints}/{}", of.key.name), body)
         }
-        Change::DeleteEndpoints(of) => {
-            (Verb::Delete, format!("{endpoints}/{}", of.key.name), only(&of.uid, of.resource_version))
-        }
-        Change::CreateSlice(draft) => (Verb::Create, slices, new_slice(draft)),
-        Change::UpdateSlice(of, draft) => {
+        EndpointsWrite::DeleteEndpoints(of) => (
+            Verb::Delete,
+            format!("{endpoints}/{}", of.key.name),
+            delete_options(&of.uid, of.resource_version),
+        ),
+        EndpointsWrite::CreateSlice(draft) => (Verb::Create, slices, new_slice(draft)),
+        EndpointsWrite::UpdateSlice(of, draft) => {
             let body = changed_slice(of, draft);
             (Verb::Patch(Patch::Merge), format!("{slices}/{}", of.key.name), body)
         }
-        Change::DeleteSlice(of) => {
-            (Verb::Delete, format!("{slices}/{}", of.key.name), only(&of.uid, of.resource_version))
+        EndpointsWrite::DeleteSlice(of) => {
+            (Verb::Delete, format!("{slices}/{}", of.key.name), delete_options(&of.uid, of.resource_version))
         }
     };
     Request { verb, path, body: Some(body), metadata_only: true }
 }
 
-fn only(uid: &Text, resource_version: u64) -> Value {
+fn delete_options(uid: &Text, resource_version: u64) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -97,27 +101,27 @@ fn new_endpoints(draft: &EndpointsDraft) -> Value {
         "metadata": {
             "name": draft.key.name,
             "labels": draft.labels,
-            "annotations": set(&draft.annotations),
+            "annotations": annotations_json(&draft.annotations),
         },
         "subsets": subsets(&draft.subsets),
     })
 }
 
 fn changed_endpoints(of: &Endpoints, draft: &EndpointsDraft) -> Value {
-    // An empty list is as good as none, and is read back as none.
+    // An empty list is stored as an absent one.
     let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets(&draft.subsets) };
     json!({
         "metadata": {
             "uid": of.uid,
             "resourceVersion": of.resource_version.to_string(),
-            "labels": relabelled(&of.labels, &draft.labels),
+            "labels": label_patch(&of.labels, &draft.labels),
             "annotations": draft.annotations,
         },
         "subsets": subsets,
     })
 }
 
-fn new_slice(draft: &Draft) -> Value {
+fn new_slice(draft: &SliceDraft) -> Value {
     let name = &draft.owner.name;
     let prefix = if name.len() < NAME_MAX { format!("{name}-") } else { name.to_string() };
     json!({
@@ -126,7 +130,7 @@ fn new_slice(draft: &Draft) -> Value {
         "metadata": {
             "generateName": prefix,
             "labels": draft.labels,
-            "annotations": set(&draft.annotations),
+            "annotations": annotations_json(&draft.annotations),
             "ownerReferences": [owner(&draft.owner)],
         },
         "addressType": draft.family.as_str(),
@@ -135,12 +139,12 @@ fn new_slice(draft: &Draft) -> Value {
     })
 }
 
-fn changed_slice(of: &Slice, draft: &Draft) -> Value {
+fn changed_slice(of: &Slice, draft: &SliceDraft) -> Value {
     let mut body = json!({
         "metadata": {
             "uid": of.uid,
             "resourceVersion": of.resource_version.to_string(),
-            "labels": relabelled(&of.labels, &draft.labels),
+            "labels": label_patch(&of.labels, &draft.labels),
             "annotations": draft.annotations,
         },
         "endpoints": draft.endpoints.iter().map(endpoint).collect::<Value>(),
@@ -154,19 +158,20 @@ fn changed_slice(of: &Slice, draft: &Draft) -> Value {
     body
 }
 
-fn set(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
-    let set = annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));
-    Value::Object(set.collect())
+fn annotations_json(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
+    let present =
+        annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));
+    Value::Object(present.collect())
 }
 
-fn relabelled(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
+fn label_patch(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
     let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
     let mut labels: Map<String, Value> = gone.map(|(key, _)| (key.into(), Value::Null)).collect();
     labels.extend(now.iter().map(|(key, value)| (key.to_string(), json!(value))));
     Value::Object(labels)
 }
 
-fn owner(owner: &Owner) -> Value {
+fn owner(owner: &SliceOwner) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": owner.kind,
@@ -177,8 +182,8 @@ fn owner(owner: &Owner) -> Value {
     })
 }
 
-/// An unnamed port of a slice has an empty name, and one of Endpoints none.
-fn port(port: &Port, is_of_slice: bool) -> Value {
+/// An unnamed port has an empty name in a slice, and none in Endpoints.
+fn port(port: &EndpointPort, is_of_slice: bool) -> Value {
     let mut it = Map::new();
     if is_of_slice || !port.name.is_empty() {
         it.insert("name".into(), json!(port.name));
@@ -216,11 +221,11 @@ fn address(address: &Address) -> Value {
     put(&mut it, "ip", Some(&address.ip));
     put(&mut it, "hostname", address.hostname.as_ref());
     put(&mut it, "nodeName", address.node.as_ref());
-    it.extend(address.target.as_ref().map(|it| ("targetRef".into(), referent(it))));
+    it.extend(address.target.as_ref().map(|it| ("targetRef".into(), target_ref(it))));
     Value::Object(it)
 }
 
-fn referent(target: &Referent) -> Value {
+fn target_ref(target: &TargetRef) -> Value {
     let mut it = Map::new();
     put(&mut it, "apiVersion", target.api_version.as_ref());
     put(&mut it, "kind", target.kind.as_ref());
@@ -242,7 +247,7 @@ fn endpoint(endpoint: &Endpoint) -> Value {
     put(&mut it, "hostname", endpoint.hostname.as_ref());
     put(&mut it, "nodeName", endpoint.node.as_ref());
     put(&mut it, "zone", endpoint.zone.as_ref());
-    it.extend(endpoint.target.as_ref().map(|it| ("targetRef".into(), referent(it))));
+    it.extend(endpoint.target.as_ref().map(|it| ("targetRef".into(), target_ref(it))));
     let mut hints = Map::new();
     for (field, names) in [("forZones", &endpoint.hints.zones), ("forNodes", &endpoint.hints.nodes)] {
         if !names.is_empty() {
@@ -255,21 +260,21 @@ fn endpoint(endpoint: &Endpoint) -> Value {
     Value::Object(it)
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.change {
-            Change::CreateEndpoints(draft) => write!(f, "create endpoints {}{draft}", draft.key),
-            Change::UpdateEndpoints(of, draft) => write!(f, "update endpoints {}{draft}", of.key),
-            Change::DeleteEndpoints(of) => write!(f, "delete endpoints {}", of.key),
-            Change::CreateSlice(draft) => write!(f, "create slice of {}{draft}", self.service),
-            Change::UpdateSlice(of, draft) => write!(f, "update slice {}{draft}", of.key),
-            Change::DeleteSlice(of) => write!(f, "delete slice {}", of.key),
+        match &self.write {
+            EndpointsWrite::CreateEndpoints(draft) => write!(f, "create endpoints {}{draft}", draft.key),
+            EndpointsWrite::UpdateEndpoints(of, draft) => write!(f, "update endpoints {}{draft}", of.key),
+            EndpointsWrite::DeleteEndpoints(of) => write!(f, "delete endpoints {}", of.key),
+            EndpointsWrite::CreateSlice(draft) => write!(f, "create slice of {}{draft}", self.service),
+            EndpointsWrite::UpdateSlice(of, draft) => write!(f, "update slice {}{draft}", of.key),
+            EndpointsWrite::DeleteSlice(of) => write!(f, "delete slice {}", of.key),
         }
     }
 }
 
-/// More of them are only counted.
+/// Endpoints that are printed; further ones are counted.
 const SHOWN_MAX: usize = 5;
 
 impl fmt::Display for EndpointsDraft {
@@ -288,7 +293,7 @@ impl fmt::Display for EndpointsDraft {
     }
 }
 
-impl fmt::Display for Draft {
+impl fmt::Display for SliceDraft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.family.as_str())?;
         write_ports(f, &self.ports)?;
@@ -304,7 +309,7 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if SHOWN_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
 }
 
-fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[Port]) -> fmt::Result {
+fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[EndpointPort]) -> fmt::Result {
     for it in ports {
         write!(f, " {}:{}/{}", it.name, it.port.unwrap_or_default(), it.protocol)?;
         if let Some(protocol) = &it.app_protocol {

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::facts::{
-    Address, Condition, Endpoint, Endpoints, Fact, Family, Hints, Node, Owner, Pod, Port, Referent, Service,
-    ServicePort, Slice, Subset, Target, Traffic,
+    Address, Endpoint, EndpointConditions, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service,
+    ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 use crate::controller::Watch;
 use crate::daemonset::facts::Malformed;
@@ -137,9 +137,9 @@ impl RawService<'_> {
             protocol: shared.intern_text(it.protocol.as_deref().unwrap_or("TCP")),
             app_protocol: it.app_protocol.map(|it| shared.intern_text(&it)),
             target: match it.target_port {
-                Some(Value::String(name)) => Target::Name(shared.intern_text(&name)),
-                Some(Value::Number(number)) => Target::Number(number.as_i64().unwrap_or_default()),
-                _ => Target::Number(it.port),
+                Some(Value::String(name)) => TargetPort::Name(shared.intern_text(&name)),
+                Some(Value::Number(number)) => TargetPort::Number(number.as_i64().unwrap_or_default()),
+                _ => TargetPort::Number(it.port),
             },
         });
         let ports = ports.collect();
@@ -170,9 +170,9 @@ impl RawService<'_> {
             ports,
             publishes_unready: spec.publish_not_ready_addresses == Some(true),
             traffic: match spec.traffic_distribution.as_deref() {
-                Some("PreferClose" | "PreferSameZone") if !is_by_topology => Traffic::SameZone,
-                Some("PreferSameNode") if !is_by_topology => Traffic::SameNode,
-                _ => Traffic::Anywhere,
+                Some("PreferClose" | "PreferSameZone") if !is_by_topology => TrafficDistribution::SameZone,
+                Some("PreferSameNode") if !is_by_topology => TrafficDistribution::SameNode,
+                _ => TrafficDistribution::Anywhere,
             },
         }
     }
@@ -277,7 +277,7 @@ impl RawPod<'_> {
             addresses: status.ips.into_iter().flatten().filter_map(|it| address(&it.ip)).collect(),
             named_ports,
             ready: ready.is_some_and(|it| it.status == "True"),
-            turned_at: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
+            ready_changed_at: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
             ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
             deleting: self.metadata.deletion_timestamp.is_some(),
         }
@@ -334,8 +334,8 @@ struct RawReferent<'a> {
 }
 
 impl RawReferent<'_> {
-    fn into_fact(self, shared: &mut Interner) -> Referent {
-        Referent {
+    fn into_fact(self, shared: &mut Interner) -> TargetRef {
+        TargetRef {
             api_version: said(self.api_version, shared),
             kind: said(self.kind, shared),
             namespace: said(self.namespace, shared),
@@ -359,8 +359,8 @@ struct RawPort<'a> {
 }
 
 impl RawPort<'_> {
-    fn into_fact(self, shared: &mut Interner) -> Port {
-        Port {
+    fn into_fact(self, shared: &mut Interner) -> EndpointPort {
+        EndpointPort {
             name: shared.intern_text(self.name.as_deref().unwrap_or_default()),
             port: self.port,
             protocol: shared.intern_text(self.protocol.as_deref().unwrap_or("TCP")),
@@ -369,8 +369,8 @@ impl RawPort<'_> {
     }
 }
 
-fn ports(raw: Option<Vec<RawPort<'_>>>, shared: &mut Interner) -> Vec<Port> {
-    let mut ports: Vec<Port> = raw.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
+fn ports(raw: Option<Vec<RawPort<'_>>>, shared: &mut Interner) -> Vec<EndpointPort> {
+    let mut ports: Vec<EndpointPort> = raw.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
     ports.sort();
     ports
 }
@@ -429,7 +429,7 @@ struct RawEndpoint<'a> {
     node_name: Option<Str<'a>>,
     #[serde(borrow)]
     zone: Option<Str<'a>>,
-    conditions: Option<Condition>,
+    conditions: Option<EndpointConditions>,
     #[serde(borrow)]
     target_ref: Option<RawReferent<'a>>,
     #[serde(borrow)]
@@ -475,7 +475,7 @@ impl RawEndpoint<'_> {
 
 impl RawSlice<'_> {
     fn into_fact(self, shared: &mut Interner) -> Slice {
-        let owners = self.metadata.owner_references.iter().flatten().map(|it| Owner {
+        let owners = self.metadata.owner_references.iter().flatten().map(|it| SliceOwner {
             kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
             name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
             uid: shared.intern_text(it.uid.as_deref().unwrap_or_default()),

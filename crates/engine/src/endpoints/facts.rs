@@ -61,7 +61,7 @@ pub struct Service {
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
     pub publishes_unready: bool,
-    pub traffic: Traffic,
+    pub traffic: TrafficDistribution,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,19 +88,19 @@ pub struct ServicePort {
     pub name: Text,
     pub protocol: Text,
     pub app_protocol: Option<Text>,
-    pub target: Target,
+    pub target: TargetPort,
 }
 
-/// Which port of a pod is meant.
+/// `targetPort`: a port of a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum TargetPort {
     Number(i64),
     Name(Text),
 }
 
-/// Which endpoints a client should prefer.
+/// `trafficDistribution`: which endpoints a client prefers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Traffic {
+pub enum TrafficDistribution {
     Anywhere,
     SameZone,
     SameNode,
@@ -149,15 +149,15 @@ pub struct Pod {
     /// Name, protocol and number.
     pub named_ports: Arc<[(Text, Text, i64)]>,
     pub ready: bool,
-    /// When it became ready or ceased to be.
-    pub turned_at: Option<Time>,
+    /// Transition time of the condition `Ready`.
+    pub ready_changed_at: Option<Time>,
     pub ended: bool,
     pub deleting: bool,
 }
 
 impl Pod {
-    /// Whether a service could tell the two apart.
-    pub(super) fn looks_like(&self, other: &Self) -> bool {
+    /// Whether the two differ in nothing that endpoints depend on.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
             && self.node == other.node
@@ -173,8 +173,8 @@ impl Pod {
     /// The number that a service's port has on this pod.
     pub(super) fn port(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
-            Target::Number(number) => Some(*number),
-            Target::Name(name) => {
+            TargetPort::Number(number) => Some(*number),
+            TargetPort::Name(name) => {
                 let mut named = self.named_ports.iter();
                 named.find(|(it, protocol, _)| it == name && *protocol == port.protocol).map(|(_, _, it)| *it)
             }
@@ -212,7 +212,7 @@ pub struct Endpoints {
 pub struct Subset {
     pub ready: Vec<Address>,
     pub unready: Vec<Address>,
-    pub ports: Vec<Port>,
+    pub ports: Vec<EndpointPort>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -220,21 +220,21 @@ pub struct Address {
     pub ip: Text,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
-    pub target: Option<Referent>,
+    pub target: Option<TargetRef>,
 }
 
 /// Unnamed ports have an empty name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Port {
+pub struct EndpointPort {
     pub name: Text,
     pub port: Option<i64>,
     pub protocol: Text,
     pub app_protocol: Option<Text>,
 }
 
-/// What an address is of: a pod, as a rule. The version of it says nothing, and is left out.
+/// `targetRef`: the object of an address, usually a pod. Its `resourceVersion` is left out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Referent {
+pub struct TargetRef {
     pub api_version: Option<Text>,
     pub kind: Option<Text>,
     pub namespace: Option<Text>,
@@ -243,7 +243,7 @@ pub struct Referent {
     pub field_path: Option<Text>,
 }
 
-impl Referent {
+impl TargetRef {
     pub(super) fn pod(pod: &Pod) -> Self {
         Self {
             kind: Some("Pod".into()),
@@ -264,15 +264,15 @@ pub struct Slice {
     pub deleting: bool,
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
-    pub owners: Vec<Owner>,
+    pub owners: Vec<SliceOwner>,
     /// `None` for one of names.
     pub family: Option<Family>,
-    pub ports: Vec<Port>,
+    pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Owner {
+pub struct SliceOwner {
     pub kind: Text,
     pub name: Text,
     pub uid: Text,
@@ -295,16 +295,16 @@ pub struct Endpoint {
     pub hostname: Option<Text>,
     pub node: Option<Text>,
     pub zone: Option<Text>,
-    pub condition: Condition,
-    pub target: Option<Referent>,
+    pub condition: EndpointConditions,
+    pub target: Option<TargetRef>,
     pub hints: Hints,
 }
 
-/// What makes two endpoints the same one, whatever state it is in.
-pub(super) type Identity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
+/// Addresses, hostname, and namespace and name of the target: equal for the same endpoint in another state.
+pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {
-    pub(super) fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> EndpointIdentity {
         let target = self.target.as_ref();
         let (namespace, name) =
             (target.and_then(|it| it.namespace.clone()), target.and_then(|it| it.name.clone()));
@@ -314,7 +314,7 @@ impl Endpoint {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Condition {
+pub struct EndpointConditions {
     pub ready: Option<bool>,
     pub serving: Option<bool>,
     pub terminating: Option<bool>,

@@ -1,4 +1,5 @@
-//! Endpoints that somebody wrote by hand, shown as EndpointSlices too: clients read only those.
+//! Mirrors the Endpoints of Services without a selector into EndpointSlices, which most clients read. Upstream:
+//! `endpointslicemirroring`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -8,76 +9,82 @@ use alloc::vec::Vec;
 
 use muster_api::text::Text;
 
-use super::call::{Change, Draft};
+use super::call::{EndpointsWrite, SliceDraft};
 use super::decode::address;
-use super::facts::{Address, Condition, Endpoint, Endpoints, Family, Hints, Owner, Port, Slice, reference};
-use super::subsets::{all, packed};
+use super::facts::{
+    Address, Endpoint, EndpointConditions, EndpointPort, Endpoints, Family, Hints, Slice, SliceOwner,
+    reference,
+};
+use super::subsets::{flatten, repack};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 use crate::controller::EventRecord;
 use crate::daemonset::plan::Event;
 
-/// Who keeps these slices, in upstream's word.
+/// Value of the label `managed-by` of these slices.
 pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 
-/// So many addresses of a subset are shown. Upstream: `mirroring-max-endpoints-per-subset`.
+/// Addresses of a subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_MAX: usize = 1000;
 
-const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
-const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+const SKIP_MIRROR_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// Rule: Endpoints are mirrored if their Service selects no pods, unless they say that they want no mirror, or are only
-/// the place where an election is held. Upstream: `shouldMirror`.
+/// Rule: Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror`, or are only a
+/// leader election record. Upstream: `shouldMirror`.
 pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
-    let skips = endpoints.labels.get(SKIP).is_some_and(|it| **it == *"true");
-    !skips && !is_election(endpoints)
+    let skips = endpoints.labels.get(SKIP_MIRROR_LABEL).is_some_and(|it| **it == *"true");
+    !skips && !is_leader_election_record(endpoints)
 }
 
-pub(super) fn is_election(endpoints: &Endpoints) -> bool {
-    endpoints.annotations.contains_key(LEADER)
+pub(super) fn is_leader_election_record(endpoints: &Endpoints) -> bool {
+    endpoints.annotations.contains_key(LEADER_ANNOTATION)
 }
 
-/// One slice for each set of ports and each family.
-pub(super) fn changes(endpoints: &Endpoints, slices: &[&Arc<Slice>]) -> (Vec<Change>, Vec<EventRecord>) {
-    let (wanted, events) = wanted(endpoints);
-    let mut standing: BTreeMap<(Family, Vec<Port>), Vec<&Arc<Slice>>> = BTreeMap::new();
-    let (mut fresh, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
+/// The writes that make the mirror up to date: one slice for each list of ports and each family.
+pub(super) fn writes(
+    endpoints: &Endpoints,
+    slices: &[&Arc<Slice>],
+) -> (Vec<EndpointsWrite>, Vec<EventRecord>) {
+    let (desired, events) = desired_slices(endpoints);
+    let mut existing: BTreeMap<(Family, Vec<EndpointPort>), Vec<&Arc<Slice>>> = BTreeMap::new();
+    let (mut created, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
     for slice in slices {
         match slice.family {
-            Some(family) => standing.entry((family, slice.ports.clone())).or_default().push(slice),
+            Some(family) => existing.entry((family, slice.ports.clone())).or_default().push(slice),
             None => spare.push(*slice),
         }
     }
-    for ((family, ports), group) in wanted {
+    for ((family, ports), group) in desired {
         let draft = draft(endpoints, family, ports.clone(), group);
-        let mut there = standing.remove(&(family, ports)).unwrap_or_default().into_iter();
-        match there.next() {
-            None => fresh.push(draft),
-            Some(slice) if shows(slice, &draft) => {}
-            Some(slice) => changed.push(replace(slice, draft)),
+        let mut slices = existing.remove(&(family, ports)).unwrap_or_default().into_iter();
+        match slices.next() {
+            None => created.push(draft),
+            Some(slice) if is_up_to_date(slice, &draft) => {}
+            Some(slice) => changed.push(update(slice, draft)),
         }
-        spare.extend(there);
+        spare.extend(slices);
     }
-    spare.extend(standing.into_values().flatten());
-    let mut changes = Vec::new();
-    for draft in fresh {
+    spare.extend(existing.into_values().flatten());
+    let mut writes = Vec::new();
+    for draft in created {
         let same_family = spare.iter().position(|it| it.family == Some(draft.family));
-        changes.push(match same_family {
-            Some(index) => replace(spare.swap_remove(index), draft),
+        writes.push(match same_family {
+            Some(index) => update(spare.swap_remove(index), draft),
             None if endpoints.deleting => continue,
-            None => Change::CreateSlice(Arc::new(draft)),
+            None => EndpointsWrite::CreateSlice(Arc::new(draft)),
         });
     }
-    changes.extend(changed);
-    changes.extend(spare.into_iter().map(|it| Change::DeleteSlice(it.clone())));
-    (changes, events)
+    writes.extend(changed);
+    writes.extend(spare.into_iter().map(|it| EndpointsWrite::DeleteSlice(it.clone())));
+    (writes, events)
 }
 
-type Wanted = BTreeMap<(Family, Vec<Port>), Vec<Endpoint>>;
+type DesiredSlices = BTreeMap<(Family, Vec<EndpointPort>), Vec<Endpoint>>;
 
-fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<EventRecord>) {
-    let mut wanted = Wanted::new();
+fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
+    let mut desired = DesiredSlices::new();
     let (mut invalid, mut skipped) = (0, 0);
-    for subset in packed(all(&endpoints.subsets)) {
+    for subset in repack(flatten(&endpoints.subsets)) {
         let mut added = 0;
         let ready = subset.ready.iter().map(|it| (it, true));
         for (it, ready) in ready.chain(subset.unready.iter().map(|it| (it, false))) {
@@ -88,33 +95,33 @@ fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<EventRecord>) {
             match endpoint(it, ready) {
                 Some((family, endpoint)) => {
                     added += 1;
-                    wanted.entry((family, subset.ports.clone())).or_default().push(endpoint);
+                    desired.entry((family, subset.ports.clone())).or_default().push(endpoint);
                 }
                 None => invalid += 1,
             }
         }
     }
     let mut events = Vec::new();
-    let mut tell = |reason, message| {
+    let mut warn = |reason, message| {
         let Endpoints { key, uid, resource_version, .. } = endpoints;
         let about = reference("Endpoints", key, uid, *resource_version);
         events.push(EventRecord { about, event: Event::warning(reason, message) });
     };
     if 0 < invalid {
-        tell(
+        warn(
             "InvalidIPAddress",
             format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices"),
         );
     }
     if 0 < skipped {
-        tell(
+        warn(
             "TooManyAddressesToMirror",
             format!(
                 "A max of {ENDPOINTS_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses were skipped"
             ),
         );
     }
-    (wanted, events)
+    (desired, events)
 }
 
 fn endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
@@ -124,22 +131,27 @@ fn endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {
         hostname: it.hostname.clone(),
         node: it.node.clone(),
         zone: None,
-        condition: Condition { ready: Some(ready), ..Condition::default() },
+        condition: EndpointConditions { ready: Some(ready), ..EndpointConditions::default() },
         target: it.target.clone(),
         hints: Hints::default(),
     };
     Some((Family::of(ip), endpoint))
 }
 
-fn draft(endpoints: &Endpoints, family: Family, ports: Vec<Port>, group: Vec<Endpoint>) -> Draft {
+fn draft(
+    endpoints: &Endpoints,
+    family: Family,
+    ports: Vec<EndpointPort>,
+    group: Vec<Endpoint>,
+) -> SliceDraft {
     let mut labels: BTreeMap<Text, Text> =
         endpoints.labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     labels.insert(SERVICE_NAME.into(), endpoints.key.name.clone());
     labels.insert(MANAGED_BY.into(), CONTROLLER.into());
     let own = endpoints.annotations.iter().filter(|(key, _)| ***key != *TRIGGER_TIME);
     let annotations = own.map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
-    Draft {
-        owner: Owner {
+    SliceDraft {
+        owner: SliceOwner {
             kind: "Endpoints".into(),
             name: endpoints.key.name.clone(),
             uid: endpoints.uid.clone(),
@@ -152,16 +164,16 @@ fn draft(endpoints: &Endpoints, family: Family, ports: Vec<Port>, group: Vec<End
     }
 }
 
-/// Annotations that the Endpoints do not have go.
-fn replace(slice: &Arc<Slice>, mut draft: Draft) -> Change {
+/// Updates the slice, and removes annotations that the Endpoints do not have.
+fn update(slice: &Arc<Slice>, mut draft: SliceDraft) -> EndpointsWrite {
     for key in slice.annotations.keys() {
         draft.annotations.entry(key.clone()).or_default();
     }
-    Change::UpdateSlice(slice.clone(), Arc::new(draft))
+    EndpointsWrite::UpdateSlice(slice.clone(), Arc::new(draft))
 }
 
-/// Whether the slice says what the draft would.
-fn shows(slice: &Slice, draft: &Draft) -> bool {
+/// Whether the slice equals the draft.
+fn is_up_to_date(slice: &Slice, draft: &SliceDraft) -> bool {
     let labels = slice.labels.iter().map(|(key, value)| (Text::from(key), Text::from(value)));
     let annotations = slice.annotations.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
     let by_identity =

@@ -1,9 +1,8 @@
-//! What stands behind a Service: its Endpoints and EndpointSlices, for those that select pods, and a mirror of what was
-//! written by hand for those that do not.
+//! The endpoints controllers: Endpoints and EndpointSlices of Services with a selector, and EndpointSlices that mirror the
+//! Endpoints of Services without one.
 //!
-//! An event marks the Services it concerns, and costs what it touches. What a Service's pods make of it is worked out when
-//! it is looked at, which happens once a second at most, however many pods change: a rollout of 5,000 pods is a write of
-//! some slices each second, and not 5,000 writes.
+//! An event only marks the Services that it concerns. The endpoints of a Service are computed when it is reconciled, at most
+//! once a second, however many pods change: a rollout of 5,000 pods writes some slices each second, not 5,000 times.
 //! Upstream: `pkg/controller/endpoint`, `endpointslice` and `endpointslicemirroring`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,13 +18,13 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
 
-pub use call::{Call, Change, Draft, EndpointsDraft};
+pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, Condition, Endpoint, Endpoints, Fact, Family, Hints, Node, Owner, Pod, Port, Referent, Service,
-    ServicePort, Slice, Subset, Target, Traffic,
+    Address, Endpoint, EndpointConditions, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service,
+    ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
-use self::slices::Zones;
+use self::slices::NodeZones;
 use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
 use crate::controller::{
     Controller, Event, EventRecord, Fact as _, Outcome, Reconcile, Request, Requeue, Watch,
@@ -41,11 +40,10 @@ mod mirror;
 mod slices;
 mod subsets;
 
-/// After something was written for a Service, what happens next is gathered for so long. Upstream:
-/// `endpoint-updates-batch-period`.
-const GATHER: Duration = Duration::from_secs(1);
+/// After a write for a Service, further changes are batched for this long. Upstream: `endpoint-updates-batch-period`.
+const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Nothing can be made in a namespace that is being deleted. It is looked at again, in case it stays after all.
+/// Nothing can be created in a terminating namespace. It may be created again under the same name.
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -54,123 +52,126 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// All Services, and what stands behind them.
+/// The Services, their pods, Endpoints and EndpointSlices.
 #[derive(Debug, Default)]
-pub struct Services {
-    /// By the name that a Service shares with its Endpoints, and that its slices bear as a label.
-    entries: BTreeMap<ObjectKey, Entry>,
+pub struct EndpointsController {
+    /// By the name of the Service, of its Endpoints, and in the label `kubernetes.io/service-name` of its slices.
+    services: BTreeMap<ObjectKey, ServiceState>,
     pods: BTreeMap<ObjectKey, Arc<Pod>>,
     by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
-    zones: Zones,
-    /// To which entry a slice belongs.
+    zones: NodeZones,
+    /// The Service of each slice.
     slices: BTreeMap<ObjectKey, ObjectKey>,
     endpoints_were_listed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct ServiceState {
     service: Option<Arc<Service>>,
-    /// Names of the pods it selects.
-    members: BTreeSet<Text>,
+    /// Names of the pods that the Service selects.
+    selected_pods: BTreeSet<Text>,
     endpoints: Option<Arc<Endpoints>>,
-    /// Those that are ours, by name.
+    /// The slices that these controllers manage, by name.
     slices: BTreeMap<Text, Arc<Slice>>,
-    /// The Endpoints are those of a Service that is gone.
-    is_left_over: bool,
+    /// If the Service does not exist, its Endpoints are deleted: the Service was deleted, now or before the start.
+    endpoints_are_orphaned: bool,
     trigger: Trigger,
-    /// Calls that no answer has come to.
-    under_way: usize,
-    /// What was written, and the watches have not shown yet.
-    awaited: BTreeMap<(Kind, Text), Awaited>,
-    awaited_until: Time,
+    calls_in_flight: usize,
+    /// Own writes that the watches have not shown yet.
+    expected: BTreeMap<(WrittenKind, Text), ExpectedState>,
+    expected_until: Time,
     attempt: Attempt,
     not_before: Option<Time>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Kind {
+enum WrittenKind {
     Endpoints,
     Slice,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Awaited {
+enum ExpectedState {
     Version(u64),
-    Gone,
+    Deleted,
 }
 
-/// What began the changes that are not written yet: clients measure by it how late they hear of them.
+/// The time of the first change that is not written yet, for the annotation `last-change-trigger-time`. Upstream:
+/// `TriggerTimeTracker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Trigger {
-    /// Nothing was ever written: it is the Service itself.
+    /// Nothing was written yet: the creation of the Service.
     #[default]
     Service,
-    /// The earliest change of a pod.
+    /// The earliest readiness change of a pod.
     Pod(Option<Time>),
 }
 
 impl Trigger {
-    fn add(&mut self, turned_at: Option<Time>) {
+    fn add(&mut self, ready_changed_at: Option<Time>) {
         if let Self::Pod(first) = self {
-            *first = muster_api::time::earliest(*first, turned_at);
+            *first = muster_api::time::earliest(*first, ready_changed_at);
         }
     }
 }
 
-impl Entry {
+impl ServiceState {
     fn is_empty(&self) -> bool {
-        self.service.is_none() && self.endpoints.is_none() && self.slices.is_empty() && self.under_way == 0
+        self.service.is_none()
+            && self.endpoints.is_none()
+            && self.slices.is_empty()
+            && self.calls_in_flight == 0
     }
 
-    /// Those that are kept by `controller`, and are not about to go.
+    /// The slices that `controller` manages and that are not being deleted.
     fn slices_of(&self, controller: &str) -> Vec<&Arc<Slice>> {
         self.slices.values().filter(|it| it.label(MANAGED_BY) == controller && !it.deleting).collect()
     }
 
-    fn version(&self, kind: Kind, name: &Text) -> Option<u64> {
+    fn version(&self, kind: WrittenKind, name: &Text) -> Option<u64> {
         match kind {
-            Kind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
-            Kind::Slice => self.slices.get(name).map(|it| it.resource_version),
+            WrittenKind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
+            WrittenKind::Slice => self.slices.get(name).map(|it| it.resource_version),
         }
     }
 
-    /// What was refused for one Service says nothing of the next one of that name.
-    fn forget_refusals(&mut self) {
-        if self.under_way == 0 {
+    /// The backoff of a Service does not apply to the next Service of that name.
+    fn reset_backoff(&mut self) {
+        if self.calls_in_flight == 0 {
             (self.attempt, self.not_before) = (Attempt::None, None);
         }
     }
 
-    /// Nothing is written before the watches have shown what was, nor too soon after it.
-    fn waits_until(&mut self, now: Time) -> Option<Time> {
-        // What was under way is over, and nobody refused it.
+    /// When the next write is allowed: after the watches have shown the last one, the batch period and the backoff.
+    fn backoff_until(&mut self, now: Time) -> Option<Time> {
+        // All calls have ended, and none failed.
         if let Attempt::InFlight { .. } = self.attempt {
             self.attempt = Attempt::None;
         }
-        let refused = match self.attempt.next(0, now) {
+        let failed = match self.attempt.next(0, now) {
             NextAttempt::At(at) => Some(at),
             NextAttempt::Now | NextAttempt::AfterOutcome => None,
         };
-        let awaited = (!self.awaited.is_empty()).then_some(self.awaited_until);
+        let expected = (!self.expected.is_empty()).then_some(self.expected_until);
         // A clock that was set back must not make a wait longer.
         let is_ahead = |at: &Time, most: Duration| now < *at && at.since(now) <= most;
-        let awaited = awaited.filter(|it| is_ahead(it, WATCH_DELAY_MAX));
+        let expected = expected.filter(|it| is_ahead(it, WATCH_DELAY_MAX));
         let not_before = self.not_before.filter(|it| is_ahead(it, NAMESPACE_TERMINATING_RETRY));
-        refused.max(awaited).max(not_before)
+        failed.max(expected).max(not_before)
     }
 
-    /// Whatever the watches have shown is awaited no longer.
-    fn settle(&mut self) {
-        let mut awaited = core::mem::take(&mut self.awaited);
-        awaited.retain(|(kind, name), it| match (it, self.version(*kind, name)) {
-            (Awaited::Version(version), shown) => shown.is_none_or(|shown| shown < *version),
-            (Awaited::Gone, shown) => shown.is_some(),
+    /// Removes the expected writes that the watches have shown.
+    fn drop_fulfilled(&mut self) {
+        let mut expected = core::mem::take(&mut self.expected);
+        expected.retain(|(kind, name), it| match (it, self.version(*kind, name)) {
+            (ExpectedState::Version(version), shown) => shown.is_none_or(|shown| shown < *version),
+            (ExpectedState::Deleted, shown) => shown.is_some(),
         });
-        self.awaited = awaited;
+        self.expected = expected;
     }
 }
 
-impl Controller for Services {
+impl Controller for EndpointsController {
     type Fact = Fact;
     type Key = ObjectKey;
     type Call = Call;
@@ -201,7 +202,7 @@ impl Controller for Services {
                 }
                 facts.into_iter().for_each(|it| self.put(it, &mut keys));
                 if kind == ENDPOINTS && !core::mem::replace(&mut self.endpoints_were_listed, true) {
-                    self.entries.values_mut().for_each(|it| it.is_left_over = true);
+                    self.services.values_mut().for_each(|it| it.endpoints_are_orphaned = true);
                 }
             }
         }
@@ -209,34 +210,34 @@ impl Controller for Services {
     }
 
     fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
-        let Some(entry) = self.entries.get_mut(key) else { return Reconcile::default() };
-        if 0 < entry.under_way {
+        let Some(state) = self.services.get_mut(key) else { return Reconcile::default() };
+        if 0 < state.calls_in_flight {
             return Reconcile::default();
         }
-        entry.settle();
-        if let Some(wake_at) = entry.waits_until(now) {
+        state.drop_fulfilled();
+        if let Some(wake_at) = state.backoff_until(now) {
             return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
         }
-        entry.awaited.clear();
-        let (mut changes, events) = decide(key, entry, &self.pods, &self.zones);
-        if changes.is_empty() {
-            (entry.attempt, entry.not_before) = (Attempt::None, None);
-            if entry.is_empty() {
-                self.entries.remove(key);
+        state.expected.clear();
+        let (mut writes, events) = decide(key, state, &self.pods, &self.zones);
+        if writes.is_empty() {
+            (state.attempt, state.not_before) = (Attempt::None, None);
+            if state.is_empty() {
+                self.services.remove(key);
             }
             return Reconcile::default();
         }
-        // Slices go only when what takes their place is there.
-        let is_delete = |it: &Change| matches!(it, Change::DeleteSlice(_));
-        if changes.iter().all(is_delete) {
-            entry.not_before = None;
+        // Slices are deleted only after those that replace them were written.
+        let is_delete = |it: &EndpointsWrite| matches!(it, EndpointsWrite::DeleteSlice(_));
+        if writes.iter().all(is_delete) {
+            state.not_before = None;
         } else {
-            changes.retain(|it| !is_delete(it));
-            entry.not_before = Some(now + GATHER);
+            writes.retain(|it| !is_delete(it));
+            state.not_before = Some(now + BATCH_PERIOD);
         }
-        entry.under_way = changes.len();
-        entry.attempt.begin();
-        let calls = changes.into_iter().map(|change| Call { service: key.clone(), change }).collect();
+        state.calls_in_flight = writes.len();
+        state.attempt.begin();
+        let calls = writes.into_iter().map(|write| Call { service: key.clone(), write }).collect();
         Reconcile { calls, events, wake_at: None }
     }
 
@@ -245,43 +246,44 @@ impl Controller for Services {
     }
 
     fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
-        let Some(entry) = self.entries.get_mut(&call.service) else { return Requeue::default() };
-        entry.under_way = entry.under_way.saturating_sub(1);
+        let Some(state) = self.services.get_mut(&call.service) else { return Requeue::default() };
+        state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
         let mut events = Vec::new();
-        let is_delete = matches!(call.change, Change::DeleteEndpoints(_) | Change::DeleteSlice(_));
+        let is_delete =
+            matches!(call.write, EndpointsWrite::DeleteEndpoints(_) | EndpointsWrite::DeleteSlice(_));
         let outcome = match outcome {
-            // Somebody was faster.
+            // It was deleted meanwhile.
             Outcome::Refused(Refusal::NotFound) if is_delete => Outcome::Done(Vec::new()),
             outcome => outcome,
         };
         match outcome {
             Outcome::Done(body) => {
-                entry.awaited.extend(awaited(&call.change, &body));
-                entry.awaited_until = now + WATCH_DELAY_MAX;
+                state.expected.extend(expected_state(&call.write, &body));
+                state.expected_until = now + WATCH_DELAY_MAX;
             }
             Outcome::Refused(Refusal::NamespaceTerminating) => {
-                entry.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
+                state.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
             }
             Outcome::Refused(refusal) => {
-                // Calls that are refused together were refused once.
-                if let Attempt::InFlight { .. } = entry.attempt {
-                    entry.attempt.fail(&refusal, now);
+                // Several failed calls of one reconcile count as one failure.
+                if let Attempt::InFlight { .. } = state.attempt {
+                    state.attempt.fail(&refusal, now);
                 }
-                events.extend(entry.service.as_ref().map(|it| failed(it, &call.change, &refusal)));
+                events.extend(state.service.as_ref().map(|it| failure_event(it, &call.write, &refusal)));
             }
         }
         Requeue { keys: Vec::from([call.service.clone()]), events }
     }
 }
 
-/// Its place among the watches.
+/// Index into [`Controller::watches`].
 const ENDPOINTS: usize = 3;
 
-impl Services {
+impl EndpointsController {
     fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
         let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
-            0 => self.entries.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
+            0 => self.services.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
             1 => self.pods.values().cloned().map(Fact::Pod).collect(),
             2 => {
                 let nodes = self.zones.iter().map(|(name, zone)| {
@@ -290,10 +292,10 @@ impl Services {
                 nodes.collect()
             }
             ENDPOINTS => {
-                self.entries.values().filter_map(|it| it.endpoints.clone()).map(Fact::Endpoints).collect()
+                self.services.values().filter_map(|it| it.endpoints.clone()).map(Fact::Endpoints).collect()
             }
             _ => {
-                let slices = self.entries.values().flat_map(|it| it.slices.values());
+                let slices = self.services.values().flat_map(|it| it.slices.values());
                 slices.cloned().map(Fact::Slice).collect()
             }
         };
@@ -306,18 +308,18 @@ impl Services {
             Fact::Service(service) => self.put_service(service, keys),
             Fact::Pod(pod) => {
                 let before = self.pods.insert(pod.key.clone(), pod.clone());
-                self.change_pod(before.as_deref(), Some(&pod), keys);
+                self.update_pod(before.as_deref(), Some(&pod), keys);
             }
             Fact::Node(node) => {
                 let before = self.zones.insert(node.name.clone(), node.zone.clone());
                 if before.as_ref() != Some(&node.zone) {
-                    self.mark_node(&node.name, keys);
+                    self.enqueue_node(&node.name, keys);
                 }
             }
             Fact::Endpoints(endpoints) => {
-                let entry = self.entries.entry(endpoints.key.clone()).or_default();
+                let state = self.services.entry(endpoints.key.clone()).or_default();
                 keys.insert(endpoints.key.clone());
-                entry.endpoints = Some(endpoints);
+                state.endpoints = Some(endpoints);
             }
             Fact::Slice(slice) => self.put_slice(slice, keys),
         }
@@ -326,31 +328,32 @@ impl Services {
     fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => {
-                if let Some(entry) = self.entries.get_mut(&service.key) {
-                    (entry.service, entry.trigger, entry.is_left_over) = (None, Trigger::Service, true);
-                    entry.members.clear();
-                    entry.forget_refusals();
+                if let Some(state) = self.services.get_mut(&service.key) {
+                    (state.service, state.trigger, state.endpoints_are_orphaned) =
+                        (None, Trigger::Service, true);
+                    state.selected_pods.clear();
+                    state.reset_backoff();
                     keys.insert(service.key.clone());
                 }
             }
             Fact::Pod(pod) => {
                 let before = self.pods.remove(&pod.key);
-                self.change_pod(before.as_deref(), None, keys);
+                self.update_pod(before.as_deref(), None, keys);
             }
             Fact::Node(node) => {
                 self.zones.remove(&node.name);
-                self.mark_node(&node.name, keys);
+                self.enqueue_node(&node.name, keys);
             }
             Fact::Endpoints(endpoints) => {
-                if let Some(entry) = self.entries.get_mut(&endpoints.key) {
-                    entry.endpoints = None;
+                if let Some(state) = self.services.get_mut(&endpoints.key) {
+                    state.endpoints = None;
                     keys.insert(endpoints.key.clone());
                 }
             }
             Fact::Slice(slice) => {
                 if let Some(key) = self.slices.remove(&slice.key) {
-                    if let Some(entry) = self.entries.get_mut(&key) {
-                        entry.slices.remove(&slice.key.name);
+                    if let Some(state) = self.services.get_mut(&key) {
+                        state.slices.remove(&slice.key.name);
                     }
                     keys.insert(key);
                 }
@@ -360,21 +363,21 @@ impl Services {
 
     fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
-        let entry = self.entries.entry(service.key.clone()).or_default();
-        let selected = entry.service.as_ref().and_then(|it| it.selector.clone());
-        if selected != service.selector || entry.service.is_none() {
+        let state = self.services.entry(service.key.clone()).or_default();
+        let selected = state.service.as_ref().and_then(|it| it.selector.clone());
+        if selected != service.selector || state.service.is_none() {
             let namespace = &service.key.namespace;
             let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
             let pods = self.pods.range(first..).take_while(|(key, _)| key.namespace == *namespace);
-            let members = pods.filter(|(_, pod)| service.selects(pod));
-            entry.members.clear();
-            entry.forget_refusals();
-            for (key, pod) in members {
-                entry.members.insert(key.name.clone());
-                entry.trigger.add(pod.turned_at);
+            let selected_pods = pods.filter(|(_, pod)| service.selects(pod));
+            state.selected_pods.clear();
+            state.reset_backoff();
+            for (key, pod) in selected_pods {
+                state.selected_pods.insert(key.name.clone());
+                state.trigger.add(pod.ready_changed_at);
             }
         }
-        entry.service = Some(service);
+        state.service = Some(service);
     }
 
     fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
@@ -387,14 +390,14 @@ impl Services {
         }
         if is_ours && !name.is_empty() {
             self.slices.insert(slice.key.clone(), key.clone());
-            let entry = self.entries.entry(key.clone()).or_default();
-            entry.slices.insert(slice.key.name.clone(), slice);
+            let state = self.services.entry(key.clone()).or_default();
+            state.slices.insert(slice.key.name.clone(), slice);
             keys.insert(key);
         }
     }
 
-    /// A pod has come or gone or changed.
-    fn change_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
+    /// A pod was added, changed or deleted.
+    fn update_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
         if was_on != is_on {
@@ -410,21 +413,21 @@ impl Services {
                 self.by_node.entry(node.clone()).or_default().insert(key.clone());
             }
         }
-        if before.zip(now).is_some_and(|(before, now)| before.looks_like(now)) {
+        if before.zip(now).is_some_and(|(before, now)| before.is_equivalent(now)) {
             return;
         }
-        let turned_at = now.and_then(|it| it.turned_at);
-        let is_news = turned_at > before.and_then(|it| it.turned_at);
-        for (name, entry) in within(&mut self.entries, &key.namespace) {
-            let Some(service) = &entry.service else { continue };
+        let ready_changed_at = now.and_then(|it| it.ready_changed_at);
+        let is_news = ready_changed_at > before.and_then(|it| it.ready_changed_at);
+        for (name, state) in in_namespace(&mut self.services, &key.namespace) {
+            let Some(service) = &state.service else { continue };
             let was = before.is_some_and(|it| service.selects(it));
             let is = now.is_some_and(|it| service.selects(it));
             match is {
-                true => entry.members.insert(key.name.clone()),
-                false => entry.members.remove(&key.name),
+                true => state.selected_pods.insert(key.name.clone()),
+                false => state.selected_pods.remove(&key.name),
             };
             if is && (is_news || !was) {
-                entry.trigger.add(turned_at);
+                state.trigger.add(ready_changed_at);
             }
             if was || is {
                 keys.insert(name.clone());
@@ -432,70 +435,74 @@ impl Services {
         }
     }
 
-    fn mark_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
+    fn enqueue_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
-            let services = within(&mut self.entries, &key.namespace);
+            let services = in_namespace(&mut self.services, &key.namespace);
             keys.extend(
-                services.filter(|(_, it)| it.members.contains(&key.name)).map(|(name, _)| name.clone()),
+                services.filter(|(_, it)| it.selected_pods.contains(&key.name)).map(|(name, _)| name.clone()),
             );
         }
     }
 }
 
-fn within<'a>(
-    entries: &'a mut BTreeMap<ObjectKey, Entry>,
+fn in_namespace<'a>(
+    services: &'a mut BTreeMap<ObjectKey, ServiceState>,
     namespace: &'a Text,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a mut Entry)> {
+) -> impl Iterator<Item = (&'a ObjectKey, &'a mut ServiceState)> {
     let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
-    entries.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
+    services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Rule: a Service that selects pods has Endpoints and slices of them; one that selects none has what was written for it by
-/// hand, with a mirror in slices; one that stands for something outside has nothing. When a Service is gone its Endpoints
-/// go, and its slices are garbage.
+/// Rule: a Service with a selector has Endpoints and EndpointSlices of its pods. The Endpoints of a Service without a selector
+/// are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has neither. The Endpoints of a
+/// deleted Service are deleted here, its EndpointSlices by the garbage collector.
 fn decide(
     key: &ObjectKey,
-    entry: &mut Entry,
+    state: &mut ServiceState,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
-    zones: &Zones,
-) -> (Vec<Change>, Vec<EventRecord>) {
-    let mirrors = entry.slices_of(mirror::CONTROLLER);
-    let without_mirror = || mirrors.iter().map(|it| Change::DeleteSlice((*it).clone())).collect::<Vec<_>>();
-    let Some(service) = entry.service.clone() else {
-        let mut changes = without_mirror();
-        let left = entry.endpoints.as_ref().filter(|it| entry.is_left_over && !mirror::is_election(it));
-        changes.extend(left.filter(|it| !it.deleting).map(|it| Change::DeleteEndpoints(it.clone())));
-        return (changes, Vec::new());
+    zones: &NodeZones,
+) -> (Vec<EndpointsWrite>, Vec<EventRecord>) {
+    let mirrors = state.slices_of(mirror::CONTROLLER);
+    let without_mirror =
+        || mirrors.iter().map(|it| EndpointsWrite::DeleteSlice((*it).clone())).collect::<Vec<_>>();
+    let Some(service) = state.service.clone() else {
+        let mut writes = without_mirror();
+        let left = state
+            .endpoints
+            .as_ref()
+            .filter(|it| state.endpoints_are_orphaned && !mirror::is_leader_election_record(it));
+        writes.extend(left.filter(|it| !it.deleting).map(|it| EndpointsWrite::DeleteEndpoints(it.clone())));
+        return (writes, Vec::new());
     };
     if service.selector.is_none() {
-        return match entry.endpoints.as_ref().filter(|it| mirror::is_mirrored(it)) {
-            Some(endpoints) => mirror::changes(endpoints, &mirrors),
+        return match state.endpoints.as_ref().filter(|it| mirror::is_mirrored(it)) {
+            Some(endpoints) => mirror::writes(endpoints, &mirrors),
             None => (without_mirror(), Vec::new()),
         };
     }
-    let mut changes = without_mirror();
+    let mut writes = without_mirror();
     if service.is_external {
-        return (changes, Vec::new());
+        return (writes, Vec::new());
     }
-    let trigger = match core::mem::replace(&mut entry.trigger, Trigger::Pod(None)) {
+    let trigger = match core::mem::replace(&mut state.trigger, Trigger::Pod(None)) {
         Trigger::Service => Some(service.created),
         Trigger::Pod(first) => first,
     };
-    let members = entry.members.iter().filter_map(|name| {
+    let selected_pods = state.selected_pods.iter().filter_map(|name| {
         let key = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
         pods.get(&key)
     });
-    changes.extend(subsets::change(&service, members.clone(), entry.endpoints.as_ref(), trigger));
-    let slices = entry.slices_of(slices::CONTROLLER);
-    changes.extend(slices::changes(&service, members, zones, &slices, trigger));
+    writes.extend(subsets::write(&service, selected_pods.clone(), state.endpoints.as_ref(), trigger));
+    let slices = state.slices_of(slices::CONTROLLER);
+    writes.extend(slices::writes(&service, selected_pods, zones, &slices, trigger));
     if service.deleting {
-        changes.retain(|it| !matches!(it, Change::CreateEndpoints(_)));
+        writes.retain(|it| !matches!(it, EndpointsWrite::CreateEndpoints(_)));
     }
-    (changes, Vec::new())
+    (writes, Vec::new())
 }
 
-/// What the watches must show before the Service is looked at again.
-fn awaited(change: &Change, body: &[u8]) -> Option<((Kind, Text), Awaited)> {
+/// The state that the watches must show before the Service is reconciled again.
+fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, Text), ExpectedState)> {
     #[derive(Deserialize)]
     struct Written {
         metadata: Meta,
@@ -506,18 +513,22 @@ fn awaited(change: &Change, body: &[u8]) -> Option<((Kind, Text), Awaited)> {
         name: String,
         resource_version: String,
     }
-    let kind = match change {
-        Change::DeleteEndpoints(it) => return Some(((Kind::Endpoints, it.key.name.clone()), Awaited::Gone)),
-        Change::DeleteSlice(it) => return Some(((Kind::Slice, it.key.name.clone()), Awaited::Gone)),
-        Change::CreateEndpoints(_) | Change::UpdateEndpoints(..) => Kind::Endpoints,
-        Change::CreateSlice(_) | Change::UpdateSlice(..) => Kind::Slice,
+    let kind = match write {
+        EndpointsWrite::DeleteEndpoints(it) => {
+            return Some(((WrittenKind::Endpoints, it.key.name.clone()), ExpectedState::Deleted));
+        }
+        EndpointsWrite::DeleteSlice(it) => {
+            return Some(((WrittenKind::Slice, it.key.name.clone()), ExpectedState::Deleted));
+        }
+        EndpointsWrite::CreateEndpoints(_) | EndpointsWrite::UpdateEndpoints(..) => WrittenKind::Endpoints,
+        EndpointsWrite::CreateSlice(_) | EndpointsWrite::UpdateSlice(..) => WrittenKind::Slice,
     };
     let written: Written = serde_json::from_slice(body).ok()?;
     let version = written.metadata.resource_version.parse().ok()?;
-    Some(((kind, written.metadata.name.as_str().into()), Awaited::Version(version)))
+    Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
-fn failed(service: &Service, change: &Change, refusal: &Refusal) -> EventRecord {
+fn failure_event(service: &Service, write: &EndpointsWrite, refusal: &Refusal) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {
         let message = format!(
@@ -525,18 +536,18 @@ fn failed(service: &Service, change: &Change, refusal: &Refusal) -> EventRecord 
         );
         plan::Event::warning("FailedToUpdateEndpointSlices", message)
     };
-    let event = match change {
-        Change::CreateEndpoints(_) => plan::Event::warning(
+    let event = match write {
+        EndpointsWrite::CreateEndpoints(_) => plan::Event::warning(
             "FailedToCreateEndpoint",
             format!("Failed to create endpoint for service {key}: {refusal}"),
         ),
-        Change::UpdateEndpoints(..) | Change::DeleteEndpoints(_) => plan::Event::warning(
+        EndpointsWrite::UpdateEndpoints(..) | EndpointsWrite::DeleteEndpoints(_) => plan::Event::warning(
             "FailedToUpdateEndpoint",
             format!("Failed to update endpoint {key}: {refusal}"),
         ),
-        Change::CreateSlice(_) => slices("create"),
-        Change::UpdateSlice(..) => slices("update"),
-        Change::DeleteSlice(_) => slices("delete"),
+        EndpointsWrite::CreateSlice(_) => slices("create"),
+        EndpointsWrite::UpdateSlice(..) => slices("update"),
+        EndpointsWrite::DeleteSlice(_) => slices("delete"),
     };
     EventRecord { about: service.reference(), event }
 }

@@ -1,4 +1,4 @@
-//! The EndpointSlices of a Service that selects pods.
+//! The EndpointSlices of a Service with a selector. Upstream: `endpointslice.Reconciler`.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
@@ -9,57 +9,58 @@ use muster_api::labels::Labels;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::call::{Change, Draft};
+use super::call::{EndpointsWrite, SliceDraft};
 use super::facts::{
-    Condition, Endpoint, Family, Hints, Identity, Owner, Pod, Port, Referent, Service, Slice, Traffic,
+    Endpoint, EndpointConditions, EndpointIdentity, EndpointPort, Family, Hints, Pod, Service, Slice,
+    SliceOwner, TargetRef, TrafficDistribution,
 };
 use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 
-/// Who keeps these slices, in upstream's word.
+/// Value of the label `managed-by` of these slices.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// So many endpoints are in one slice at most: a change of one of them is a write of all. Upstream:
-/// `max-endpoints-per-slice`.
+/// Most endpoints in one slice: a change of one endpoint writes the whole slice. Upstream: `max-endpoints-per-slice`.
 const ENDPOINTS_MAX: usize = 100;
 
-/// Where a node stands; the outer `None` if there is no such node.
-pub(super) type Zones = BTreeMap<Text, Option<Text>>;
+/// The zone of each node, if it has one.
+pub(super) type NodeZones = BTreeMap<Text, Option<Text>>;
 
-/// What must be written so that the slices show these pods.
-pub(super) fn changes<'a>(
+/// The writes after which the slices contain these pods.
+pub(super) fn writes<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>> + Clone,
-    zones: &Zones,
+    zones: &NodeZones,
     slices: &[&Arc<Slice>],
     trigger: Option<Time>,
-) -> Vec<Change> {
+) -> Vec<EndpointsWrite> {
     let families = service.families();
-    let mut changes = Vec::new();
+    let mut writes = Vec::new();
     for family in &families {
         let slices: Vec<&Arc<Slice>> =
             slices.iter().copied().filter(|it| it.family == Some(*family)).collect();
-        let wanted = wanted(service, pods.clone(), zones, *family);
-        let writer = Writer { service, family: *family, trigger };
-        changes.extend(writer.changes(wanted, &slices));
+        let desired = desired_endpoints(service, pods.clone(), zones, *family);
+        let writer = SliceReconciler { service, family: *family, trigger };
+        writes.extend(writer.writes(desired, &slices));
     }
-    let is_lost = |it: &&&Arc<Slice>| it.family.is_none_or(|it| !families.contains(&it));
-    changes.extend(slices.iter().filter(is_lost).map(|it| Change::DeleteSlice((*it).clone())));
-    changes
+    let has_other_family = |it: &&&Arc<Slice>| it.family.is_none_or(|it| !families.contains(&it));
+    writes
+        .extend(slices.iter().filter(has_other_family).map(|it| EndpointsWrite::DeleteSlice((*it).clone())));
+    writes
 }
 
-/// Endpoints that have the same ports, which is what one slice can hold.
-type Group = BTreeMap<Identity, Endpoint>;
+/// Endpoints with the same ports: only those can be in one slice.
+type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
-/// Rule: every pod that a Service selects is an endpoint of it while it has an address and has not ended, whatever its
-/// state: that is in the endpoint's conditions. One whose node is not there is left out, unless the Service publishes what
-/// is not ready. Upstream: `reconcileByAddressType`.
-fn wanted<'a>(
+/// Rule: every pod that a Service selects is an endpoint while it has an address and is not terminal; its readiness is in the
+/// conditions of the endpoint. A pod whose node does not exist is left out, unless the Service has
+/// `publishNotReadyAddresses`. Upstream: `reconcileByAddressType`.
+fn desired_endpoints<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
-    zones: &Zones,
+    zones: &NodeZones,
     family: Family,
-) -> BTreeMap<Vec<Port>, Group> {
-    let mut groups: BTreeMap<Vec<Port>, Group> = BTreeMap::new();
+) -> BTreeMap<Vec<EndpointPort>, EndpointGroup> {
+    let mut groups: BTreeMap<Vec<EndpointPort>, EndpointGroup> = BTreeMap::new();
     for pod in pods.filter(|it| !it.ended && !it.addresses.is_empty()) {
         let group = groups.entry(ports(service, pod)).or_default();
         let zone = pod.node.as_ref().and_then(|it| zones.get(it));
@@ -74,34 +75,34 @@ fn wanted<'a>(
     groups
 }
 
-fn ports(service: &Service, pod: &Pod) -> Vec<Port> {
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let found = service.ports.iter().filter_map(|it| {
-        Some(Port {
+        Some(EndpointPort {
             name: it.name.clone(),
             port: Some(pod.port(it)?),
             protocol: it.protocol.clone(),
             app_protocol: it.app_protocol.clone(),
         })
     });
-    let mut ports: Vec<Port> = found.collect();
+    let mut ports: Vec<EndpointPort> = found.collect();
     ports.sort();
     ports
 }
 
-/// Rule: an endpoint is ready if its pod is and is not being deleted, or if the Service publishes what is not ready; it
-/// serves while its pod is ready, even if that is being deleted. Upstream: `podToEndpoint`.
+/// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has `publishNotReadyAddresses`;
+/// it is `serving` while its pod is ready, even if the pod is being deleted. Upstream: `podToEndpoint`.
 fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
     let of_family = pod.addresses.iter().filter(|it| Family::of(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
     addresses.sort();
     let ready = service.publishes_unready || (pod.ready && !pod.deleting);
     let condition =
-        Condition { ready: Some(ready), serving: Some(pod.ready), terminating: Some(pod.deleting) };
-    // Who is not ready is meant for nobody.
+        EndpointConditions { ready: Some(ready), serving: Some(pod.ready), terminating: Some(pod.deleting) };
+    // An endpoint that is not ready has no hints.
     let of = |it: &Option<Text>, is_meant: bool| it.iter().filter(|_| ready && is_meant).cloned().collect();
     let hints = Hints {
-        zones: of(&zone, service.traffic != Traffic::Anywhere),
-        nodes: of(&pod.node, service.traffic == Traffic::SameNode),
+        zones: of(&zone, service.traffic != TrafficDistribution::Anywhere),
+        nodes: of(&pod.node, service.traffic == TrafficDistribution::SameNode),
     };
     Endpoint {
         addresses,
@@ -109,88 +110,92 @@ fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) ->
         node: pod.node.clone(),
         zone,
         condition,
-        target: Some(Referent::pod(pod)),
+        target: Some(TargetRef::pod(pod)),
         hints,
     }
 }
 
-/// What becomes of a slice that is there.
-struct Place<'a> {
+/// An existing slice with its desired endpoints.
+struct SlicePlan<'a> {
     slice: &'a Arc<Slice>,
     endpoints: Vec<Endpoint>,
     changed: bool,
 }
 
-struct Writer<'a> {
+struct SliceReconciler<'a> {
     service: &'a Service,
     family: Family,
     trigger: Option<Time>,
 }
 
-impl Writer<'_> {
-    fn changes(&self, wanted: BTreeMap<Vec<Port>, Group>, slices: &[&Arc<Slice>]) -> Vec<Change> {
+impl SliceReconciler<'_> {
+    fn writes(
+        &self,
+        desired: BTreeMap<Vec<EndpointPort>, EndpointGroup>,
+        slices: &[&Arc<Slice>],
+    ) -> Vec<EndpointsWrite> {
         let is_own = |it: &&&Arc<Slice>| it.is_of("Service", &self.service.uid);
-        let mut by_ports: BTreeMap<&Vec<Port>, Vec<&Arc<Slice>>> = BTreeMap::new();
+        let mut by_ports: BTreeMap<&Vec<EndpointPort>, Vec<&Arc<Slice>>> = BTreeMap::new();
         for slice in slices.iter().filter(is_own) {
             by_ports.entry(&slice.ports).or_default().push(slice);
         }
-        let (mut fresh, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
-        for (ports, group) in wanted {
+        let (mut created, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
+        for (ports, group) in desired {
             let slices = by_ports.remove(&ports).unwrap_or_default();
             let (new, kept) = self.fill(group, slices);
-            fresh.extend(new.into_iter().map(|endpoints| (ports.clone(), endpoints)));
-            for place in kept {
-                let is_emptied = place.endpoints.is_empty() && !place.slice.endpoints.is_empty();
-                match place.changed {
-                    true if is_emptied => spare.push(place.slice),
-                    true => changed.push(place),
+            created.extend(new.into_iter().map(|endpoints| (ports.clone(), endpoints)));
+            for plan in kept {
+                let is_emptied = plan.endpoints.is_empty() && !plan.slice.endpoints.is_empty();
+                match plan.changed {
+                    true if is_emptied => spare.push(plan.slice),
+                    true => changed.push(plan),
                     false => {}
                 }
             }
         }
-        // Nobody has these ports any more.
+        // No pod has these ports any more.
         spare.extend(by_ports.into_values().flatten());
-        let strange = slices.iter().copied().filter(|it| !is_own(&it));
-        let gone = spare.len() + strange.clone().count();
-        if gone == slices.len() && fresh.is_empty() {
-            // There is always one slice, so that clients can tell a Service without pods from one that is not looked after.
-            let stands = |it: &&Arc<Slice>| {
-                it.ports.is_empty() && it.endpoints.is_empty() && !relabels(self.service, it)
+        let foreign = slices.iter().copied().filter(|it| !is_own(&it));
+        let gone = spare.len() + foreign.clone().count();
+        if gone == slices.len() && created.is_empty() {
+            // A placeholder slice shows clients that the Service has no pods, rather than not being reconciled yet.
+            let is_placeholder = |it: &&Arc<Slice>| {
+                it.ports.is_empty() && it.endpoints.is_empty() && !labels_differ(self.service, it)
             };
             match &spare[..] {
-                [only] if gone == 1 && stands(only) => spare.clear(),
-                _ => fresh.push((Vec::new(), Vec::new())),
+                [only] if gone == 1 && is_placeholder(only) => spare.clear(),
+                _ => created.push((Vec::new(), Vec::new())),
             }
         }
-        let mut changes = Vec::new();
-        // What would be deleted is used for what would be created.
-        for (ports, endpoints) in fresh {
+        let mut writes = Vec::new();
+        // Slices that would be deleted are reused for those that would be created.
+        for (ports, endpoints) in created {
             let draft = Arc::new(self.draft(ports, endpoints));
-            changes.push(match spare.pop() {
-                Some(slice) => Change::UpdateSlice(slice.clone(), draft),
+            writes.push(match spare.pop() {
+                Some(slice) => EndpointsWrite::UpdateSlice(slice.clone(), draft),
                 None if self.service.deleting => continue,
-                None => Change::CreateSlice(draft),
+                None => EndpointsWrite::CreateSlice(draft),
             });
         }
-        changes.extend(changed.into_iter().map(|it| {
+        writes.extend(changed.into_iter().map(|it| {
             let draft = self.draft(it.slice.ports.clone(), it.endpoints);
-            Change::UpdateSlice(it.slice.clone(), Arc::new(draft))
+            EndpointsWrite::UpdateSlice(it.slice.clone(), Arc::new(draft))
         }));
-        let spare = spare.into_iter().chain(strange);
-        changes.extend(spare.map(|it| Change::DeleteSlice(it.clone())));
-        changes
+        let spare = spare.into_iter().chain(foreign);
+        writes.extend(spare.map(|it| EndpointsWrite::DeleteSlice(it.clone())));
+        writes
     }
 
-    /// Rule: an endpoint stays in its slice. New ones go where something is written anyway, the fullest slice first; then
-    /// into the one slice that they fill best; then into new ones. Upstream: `reconcileByPortMapping`.
+    /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest first; then
+    /// to the one slice that they fill best; then to new slices. Upstream: `reconcileByPortMapping`.
     fn fill<'a>(
         &self,
-        mut group: Group,
+        mut group: EndpointGroup,
         slices: Vec<&'a Arc<Slice>>,
-    ) -> (Vec<Vec<Endpoint>>, Vec<Place<'a>>) {
-        let mut places = Vec::new();
+    ) -> (Vec<Vec<Endpoint>>, Vec<SlicePlan<'a>>) {
+        let mut plans = Vec::new();
         for slice in slices {
-            let mut changed = relabels(self.service, slice);
+            let mut changed = labels_differ(self.service, slice);
             let mut endpoints = Vec::with_capacity(slice.endpoints.len());
             for before in &slice.endpoints {
                 let Some(now) = group.remove(&before.identity()) else {
@@ -200,31 +205,31 @@ impl Writer<'_> {
                 changed |= now != *before;
                 endpoints.push(now);
             }
-            places.push(Place { slice, endpoints, changed });
+            plans.push(SlicePlan { slice, endpoints, changed });
         }
         let mut rest = group.into_values();
-        places.sort_by(|a, b| b.endpoints.len().cmp(&a.endpoints.len()).then(a.slice.key.cmp(&b.slice.key)));
-        for place in places.iter_mut().filter(|it| it.changed && !it.endpoints.is_empty()) {
-            let room = ENDPOINTS_MAX.saturating_sub(place.endpoints.len());
-            place.endpoints.extend(rest.by_ref().take(room));
+        plans.sort_by(|a, b| b.endpoints.len().cmp(&a.endpoints.len()).then(a.slice.key.cmp(&b.slice.key)));
+        for plan in plans.iter_mut().filter(|it| it.changed && !it.endpoints.is_empty()) {
+            let free = ENDPOINTS_MAX.saturating_sub(plan.endpoints.len());
+            plan.endpoints.extend(rest.by_ref().take(free));
         }
-        let mut fresh = Vec::new();
+        let mut created = Vec::new();
         let mut rest: Vec<Endpoint> = rest.collect();
         while !rest.is_empty() {
             let count = rest.len();
-            let fits = |it: &&mut Place<'_>| !it.changed && it.endpoints.len() + count <= ENDPOINTS_MAX;
-            match places.iter_mut().find(fits).filter(|_| count < ENDPOINTS_MAX) {
-                Some(place) => {
-                    place.endpoints.append(&mut rest);
-                    place.changed = true;
+            let fits = |it: &&mut SlicePlan<'_>| !it.changed && it.endpoints.len() + count <= ENDPOINTS_MAX;
+            match plans.iter_mut().find(fits).filter(|_| count < ENDPOINTS_MAX) {
+                Some(plan) => {
+                    plan.endpoints.append(&mut rest);
+                    plan.changed = true;
                 }
-                None => fresh.push(rest.drain(..count.min(ENDPOINTS_MAX)).collect()),
+                None => created.push(rest.drain(..count.min(ENDPOINTS_MAX)).collect()),
             }
         }
-        (fresh, places)
+        (created, plans)
     }
 
-    fn draft(&self, ports: Vec<Port>, endpoints: Vec<Endpoint>) -> Draft {
+    fn draft(&self, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> SliceDraft {
         let service = self.service;
         let mut labels: BTreeMap<Text, Text> = own_labels(&service.labels).collect();
         if service.address.is_none() {
@@ -233,8 +238,12 @@ impl Writer<'_> {
         labels.insert(SERVICE_NAME.into(), service.key.name.clone());
         labels.insert(MANAGED_BY.into(), CONTROLLER.into());
         let time = self.trigger.map(|it| it.to_rfc3339().as_str().into());
-        Draft {
-            owner: Owner { kind: "Service".into(), name: service.key.name.clone(), uid: service.uid.clone() },
+        SliceDraft {
+            owner: SliceOwner {
+                kind: "Service".into(),
+                name: service.key.name.clone(),
+                uid: service.uid.clone(),
+            },
             labels,
             annotations: [(TRIGGER_TIME.into(), time)].into(),
             family: self.family,
@@ -244,8 +253,8 @@ impl Writer<'_> {
     }
 }
 
-/// Whether the labels of the Service are not those of the slice, but for those that say what the slice is.
-fn relabels(service: &Service, slice: &Slice) -> bool {
+/// Whether the labels that the slice copies from the Service differ.
+fn labels_differ(service: &Service, slice: &Slice) -> bool {
     !own_labels(&service.labels).eq(own_labels(&slice.labels))
 }
 

@@ -1,4 +1,4 @@
-//! The Endpoints of a Service that selects pods: the older kind, which holds all addresses in one object.
+//! The Endpoints of a Service with a selector: the older API, with all addresses in one object.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
@@ -9,29 +9,29 @@ use muster_api::labels::Labels;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::call::{Change, EndpointsDraft};
-use super::facts::{Address, Endpoints, Family, Pod, Port, Referent, Service, Subset};
+use super::call::{EndpointsDraft, EndpointsWrite};
+use super::facts::{Address, EndpointPort, Endpoints, Family, Pod, Service, Subset, TargetRef};
 use super::{HEADLESS, OVER_CAPACITY, TRIGGER_TIME};
 
-/// Who keeps them, and the label that says so.
+/// The label of managed Endpoints, and its value.
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-/// More addresses than this are left out: the object would not fit. Upstream: `maxCapacity`.
+/// Addresses above this are left out: the object would become too large. Upstream: `maxCapacity`.
 const ADDRESSES_MAX: usize = 1000;
 
-pub(super) fn change<'a>(
+pub(super) fn write<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Arc<Pod>>,
     endpoints: Option<&Arc<Endpoints>>,
     trigger: Option<Time>,
-) -> Option<Change> {
-    let mut subsets = packed(offers(service, pods));
+) -> Option<EndpointsWrite> {
+    let mut subsets = repack(address_ports(service, pods));
     let truncated = truncate(&mut subsets);
     if let Some(before) = endpoints {
-        let says_truncated = before.annotations.contains_key(OVER_CAPACITY);
-        let is_same = packed(all(&before.subsets)) == subsets
-            && says_truncated == truncated
+        let was_truncated = before.annotations.contains_key(OVER_CAPACITY);
+        let is_same = repack(flatten(&before.subsets)) == subsets
+            && was_truncated == truncated
             && before.labels.get(MANAGED_BY).is_some_and(|it| **it == *CONTROLLER)
             && own_labels(&before.labels).eq(own_labels(&service.labels));
         if is_same {
@@ -53,8 +53,8 @@ pub(super) fn change<'a>(
         subsets,
     });
     Some(match endpoints {
-        Some(before) => Change::UpdateEndpoints(before.clone(), draft),
-        None => Change::CreateEndpoints(draft),
+        Some(before) => EndpointsWrite::UpdateEndpoints(before.clone(), draft),
+        None => EndpointsWrite::CreateEndpoints(draft),
     })
 }
 
@@ -63,12 +63,16 @@ fn own_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
     own.map(|(key, value)| (key.into(), value.into()))
 }
 
-/// An address with one of its ports, if it has any, and whether it is ready.
-type Offer = (Address, Option<Port>, bool);
+/// An address, one of its ports, if it has any, and whether it is ready.
+type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Rule: a pod has its address of the Service's first family, ready or not, in the Endpoints; not if it has ended, and while
-/// it is being deleted only if the Service publishes what is not ready. Upstream: `syncService` of the endpoints controller.
-fn offers<'a>(service: &Service, pods: impl Iterator<Item = &'a Arc<Pod>>) -> impl Iterator<Item = Offer> {
+/// Rule: the Endpoints contain the address of each pod in the Service's first family, as ready or not ready. A terminal pod is
+/// left out, and a pod that is being deleted as well, unless the Service has `publishNotReadyAddresses`.
+/// Upstream: `syncService` of the endpoints controller.
+fn address_ports<'a>(
+    service: &Service,
+    pods: impl Iterator<Item = &'a Arc<Pod>>,
+) -> impl Iterator<Item = AddressPort> {
     let family = match (&service.families[..], service.address) {
         ([first, ..], _) => Some(*first),
         ([], address) => address.map(Family::of),
@@ -79,11 +83,11 @@ fn offers<'a>(service: &Service, pods: impl Iterator<Item = &'a Arc<Pod>>) -> im
             ip: ip.to_string().as_str().into(),
             hostname: pod.hostname_in(service),
             node: pod.node.clone(),
-            target: Some(Referent::pod(pod)),
+            target: Some(TargetRef::pod(pod)),
         });
         let ready = service.publishes_unready || pod.ready;
         let ports = service.ports.iter().filter_map(|it| {
-            Some(Some(Port {
+            Some(Some(EndpointPort {
                 name: it.name.clone(),
                 port: Some(pod.port(it)?),
                 protocol: it.protocol.clone(),
@@ -92,12 +96,12 @@ fn offers<'a>(service: &Service, pods: impl Iterator<Item = &'a Arc<Pod>>) -> im
         });
         // A headless Service needs no ports.
         let none = (service.ports.is_empty() && service.is_headless).then_some(None);
-        let offers = ports.chain(none).filter_map(|port| Some((address.clone()?, port, ready)));
-        offers.collect::<Vec<Offer>>()
+        let address_ports = ports.chain(none).filter_map(|port| Some((address.clone()?, port, ready)));
+        address_ports.collect::<Vec<AddressPort>>()
     })
 }
 
-pub(super) fn all(subsets: &[Subset]) -> impl Iterator<Item = Offer> + '_ {
+pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> + '_ {
     subsets.iter().flat_map(|subset| {
         let ready = subset.ready.iter().map(|it| (it, true));
         ready.chain(subset.unready.iter().map(|it| (it, false))).flat_map(|(address, ready)| {
@@ -108,37 +112,37 @@ pub(super) fn all(subsets: &[Subset]) -> impl Iterator<Item = Offer> + '_ {
     })
 }
 
-/// Two pods may have one address, that of their node.
-type Place = (Text, Option<Text>);
+/// IP address and UID of the pod: host-network pods share the address of their node.
+type AddressKey = (Text, Option<Text>);
 
-/// Addresses with the same ports come together, each subset in order. An address that is said to be both is not ready.
+/// Groups addresses with the same ports into one sorted subset. An address that is both ready and not ready is not ready.
 /// Upstream: `RepackSubsets`.
-pub(super) fn packed(offers: impl Iterator<Item = Offer>) -> Vec<Subset> {
-    let mut addresses: BTreeMap<Place, Address> = BTreeMap::new();
-    let mut by_port: BTreeMap<Option<Port>, BTreeMap<Place, bool>> = BTreeMap::new();
-    for (address, port, ready) in offers {
-        let place = (address.ip.clone(), address.target.as_ref().and_then(|it| it.uid.clone()));
-        *by_port.entry(port).or_default().entry(place.clone()).or_insert(true) &= ready;
-        addresses.entry(place).or_insert(address);
+pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
+    let mut addresses: BTreeMap<AddressKey, Address> = BTreeMap::new();
+    let mut by_port: BTreeMap<Option<EndpointPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();
+    for (address, port, ready) in address_ports {
+        let key = (address.ip.clone(), address.target.as_ref().and_then(|it| it.uid.clone()));
+        *by_port.entry(port).or_default().entry(key.clone()).or_insert(true) &= ready;
+        addresses.entry(key).or_insert(address);
     }
-    let mut by_addresses: BTreeMap<BTreeMap<Place, bool>, Vec<Port>> = BTreeMap::new();
-    for (port, places) in by_port {
-        by_addresses.entry(places).or_default().extend(port);
+    let mut by_addresses: BTreeMap<BTreeMap<AddressKey, bool>, Vec<EndpointPort>> = BTreeMap::new();
+    for (port, keys) in by_port {
+        by_addresses.entry(keys).or_default().extend(port);
     }
-    let subsets = by_addresses.into_iter().map(|(places, ports)| {
-        let of = |wanted: bool| -> Vec<Address> {
-            let wanted = places.iter().filter(|(_, ready)| **ready == wanted);
-            wanted.filter_map(|(place, _)| addresses.get(place).cloned()).collect()
+    let subsets = by_addresses.into_iter().map(|(keys, ports)| {
+        let addresses_that_are = |wanted: bool| -> Vec<Address> {
+            let wanted = keys.iter().filter(|(_, ready)| **ready == wanted);
+            wanted.filter_map(|(key, _)| addresses.get(key).cloned()).collect()
         };
-        Subset { ready: of(true), unready: of(false), ports }
+        Subset { ready: addresses_that_are(true), unready: addresses_that_are(false), ports }
     });
     let mut subsets: Vec<Subset> = subsets.collect();
     subsets.sort_by(|a, b| a.ports.cmp(&b.ports));
     subsets
 }
 
-/// Rule: of more than 1,000 addresses the ready ones stay, in each subset as many as its share. Says whether any was left
-/// out. Upstream: `truncateEndpoints`.
+/// Rule: of more than 1,000 addresses the ready ones are kept first, proportionally in each subset. Returns whether any was
+/// left out. Upstream: `truncateEndpoints`.
 fn truncate(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));
@@ -146,14 +150,14 @@ fn truncate(subsets: &mut [Subset]) -> bool {
         return false;
     }
     let only_ready = ADDRESSES_MAX < ready;
-    let (room, of) = if only_ready { (ADDRESSES_MAX, ready) } else { (ADDRESSES_MAX - ready, unready) };
-    let mut left = room;
+    let (limit, of) = if only_ready { (ADDRESSES_MAX, ready) } else { (ADDRESSES_MAX - ready, unready) };
+    let mut left = limit;
     for subset in subsets {
         if only_ready {
             subset.unready.clear();
         }
         let list = if only_ready { &mut subset.ready } else { &mut subset.unready };
-        list.truncate((list.len() * room).div_ceil(of).min(left));
+        list.truncate((list.len() * limit).div_ceil(of).min(left));
         left -= list.len();
     }
     true

@@ -1,10 +1,9 @@
-//! A world in, what is written out, as text. The time is that of the first day: services are made at 00:00:01, and pods
-//! turned ready at 00:00:02.
+//! A scenario in, the writes and events out, as text. Services are created at 00:00:01, and pods become ready at 00:00:02.
 //!
 //! A line is an object of namespace `a`:
-//! - `service NAME`: `headless`, `external`, `bare` (selects nothing, else `app=NAME`), `unready` (publishes what is not
-//!   ready), `port=NAME:TARGET[/PROTOCOL]`, `label=KEY:VALUE`, `families=IPv4,IPv6`, `prefers=…`, `deleting`;
-//! - `pod NAME app=APP ip=IP[,IP] on=NODE`, and then `ready`, `deleting`, `ended`, `port=NAME:NUMBER`, `as=HOST.DOMAIN`;
+//! - `service NAME`: `headless`, `external`, `bare` (no selector, else `app=NAME`), `unready`
+//!   (`publishNotReadyAddresses`), `port=NAME:TARGET[/PROTOCOL]`, `label=KEY:VALUE`, `families=IPv4,IPv6`, `prefers=…`, `deleting`;
+//! - `pod NAME app=APP ip=IP[,IP] on=NODE`, and then `ready`, `deleting`, `terminated`, `port=NAME:NUMBER`, `as=HOST.DOMAIN`;
 //! - `node NAME [zone=ZONE]`;
 //! - `endpoints NAME IP…`: `not=IP` for one that is not ready, `port=NAME:NUMBER`, `label=…`, `note=…`: an annotation.
 
@@ -19,13 +18,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controller::test_cluster::TestCluster;
 
-fn check(world: &str, story: Expect) {
-    story.assert_eq(&cluster(world).run(Duration::from_secs(5)));
+fn check(scenario: &str, expected: Expect) {
+    expected.assert_eq(&cluster(scenario).run(Duration::from_secs(5)));
 }
 
-fn cluster(world: &str) -> TestCluster<Services> {
-    let lines = world.lines().map(str::trim).filter(|it| !it.is_empty());
-    TestCluster::new(Services::default(), lines.map(object))
+fn cluster(scenario: &str) -> TestCluster<EndpointsController> {
+    let lines = scenario.lines().map(str::trim).filter(|it| !it.is_empty());
+    TestCluster::new(EndpointsController::default(), lines.map(object))
 }
 
 fn object(line: &str) -> Value {
@@ -33,7 +32,7 @@ fn object(line: &str) -> Value {
     let name = words[1];
     let is = |word: &str| words.contains(&word);
     let all = |word: &'static str| words.iter().filter_map(move |it| it.strip_prefix(word));
-    let said = |word: &'static str| all(word).next();
+    let value_of = |word: &'static str| all(word).next();
     let pairs = |word: &'static str| -> Value {
         let pairs = all(word).map(|it| it.split_once(':').unwrap_or((it, "")));
         Value::Object(pairs.map(|(key, value)| (key.into(), json!(value))).collect())
@@ -61,29 +60,29 @@ fn object(line: &str) -> Value {
                 "spec": {
                     "type": if is("external") { "ExternalName" } else { "ClusterIP" },
                     "clusterIP": if is("headless") { "None" } else { "10.96.0.7" },
-                    "ipFamilies": said("families=").unwrap_or("IPv4").split(',').collect::<Vec<_>>(),
+                    "ipFamilies": value_of("families=").unwrap_or("IPv4").split(',').collect::<Vec<_>>(),
                     "selector": if is("bare") { json!(null) } else { json!({"app": name}) },
                     "ports": ports("targetPort"),
                     "publishNotReadyAddresses": is("unready"),
-                    "trafficDistribution": said("prefers="),
+                    "trafficDistribution": value_of("prefers="),
                 },
             })
         }
         "pod" => {
-            meta["labels"]["app"] = json!(said("app="));
-            let host = said("as=").map(|it| it.split_once('.').unwrap());
-            let ips = said("ip=").map(|it| it.split(',').map(|it| json!({"ip": it})).collect::<Value>());
+            meta["labels"]["app"] = json!(value_of("app="));
+            let host = value_of("as=").map(|it| it.split_once('.').unwrap());
+            let ips = value_of("ip=").map(|it| it.split(',').map(|it| json!({"ip": it})).collect::<Value>());
             json!({
                 "kind": "Pod",
                 "metadata": meta,
                 "spec": {
-                    "nodeName": said("on="),
+                    "nodeName": value_of("on="),
                     "hostname": host.map(|it| it.0),
                     "subdomain": host.map(|it| it.1),
                     "containers": [{"ports": ports("containerPort")}],
                 },
                 "status": {
-                    "phase": if is("ended") { "Succeeded" } else { "Running" },
+                    "phase": if is("terminated") { "Succeeded" } else { "Running" },
                     "podIPs": ips,
                     "conditions": [{
                         "type": "Ready",
@@ -95,7 +94,7 @@ fn object(line: &str) -> Value {
         }
         "node" => {
             let mut labels = json!({});
-            if let Some(zone) = said("zone=") {
+            if let Some(zone) = value_of("zone=") {
                 labels["topology.kubernetes.io/zone"] = json!(zone);
             }
             json!({"kind": "Node", "metadata": {"name": name, "labels": labels}})
@@ -115,7 +114,7 @@ fn ready(word: &str, at: &str) -> Value {
 }
 
 #[test]
-fn pods_that_a_service_selects_in_every_state() {
+fn selected_pods_in_every_state() {
     check(
         "
         node n1 zone=east
@@ -124,7 +123,7 @@ fn pods_that_a_service_selects_in_every_state() {
         pod web-1 app=web ip=10.0.0.1 on=n1 ready
         pod web-2 app=web ip=10.0.0.2 on=n2
         pod web-3 app=web ip=10.0.0.3 on=n2 ready deleting
-        pod web-4 app=web ip=10.0.0.4 on=n2 ready ended
+        pod web-4 app=web ip=10.0.0.4 on=n2 ready terminated
         pod web-5 app=web on=n2
         pod web-6 app=web ip=10.0.0.6 on=gone ready
         pod other app=other ip=10.0.0.7 on=n1 ready
@@ -143,7 +142,7 @@ fn pods_that_a_service_selects_in_every_state() {
 }
 
 #[test]
-fn a_headless_service_needs_no_ports_and_gives_names() {
+fn a_headless_service_needs_no_ports_and_has_hostnames() {
     check(
         "
         node n1
@@ -164,7 +163,7 @@ fn a_headless_service_needs_no_ports_and_gives_names() {
 }
 
 #[test]
-fn what_is_not_ready_is_published_if_the_service_says_so() {
+fn publish_not_ready_addresses() {
     check(
         "
         node n1
@@ -187,7 +186,7 @@ fn what_is_not_ready_is_published_if_the_service_says_so() {
 }
 
 #[test]
-fn a_named_port_is_found_in_each_pod() {
+fn a_named_target_port_is_resolved_for_each_pod() {
     check(
         "
         node n1
@@ -216,7 +215,7 @@ fn a_named_port_is_found_in_each_pod() {
 }
 
 #[test]
-fn two_families_and_pods_on_the_address_of_their_node() {
+fn dual_stack_services_and_host_network_pods() {
     check(
         "
         node n1
@@ -240,7 +239,7 @@ fn two_families_and_pods_on_the_address_of_their_node() {
 }
 
 #[test]
-fn where_traffic_should_stay() {
+fn traffic_distribution_adds_hints() {
     check(
         "
         node n1 zone=east
@@ -291,7 +290,7 @@ fn services_without_pods_and_without_selectors() {
 }
 
 #[test]
-fn what_changes_is_written_and_nothing_else() {
+fn only_changed_slices_are_written() {
     let mut cluster = cluster(
         "
         node n1
@@ -302,7 +301,7 @@ fn what_changes_is_written_and_nothing_else() {
     );
     cluster.run(Duration::from_secs(5));
     let mut told = String::new();
-    let mut then = |what: &str, cluster: &mut TestCluster<Services>| {
+    let mut then = |what: &str, cluster: &mut TestCluster<EndpointsController>| {
         told += &format!("{what}\n{}", cluster.run(Duration::from_secs(5)));
     };
     cluster.patch("Pod", "web-1", &json!({"metadata": {"annotations": {"a": "b"}}}));
@@ -383,7 +382,7 @@ fn what_changes_is_written_and_nothing_else() {
 }
 
 #[test]
-fn many_changes_are_gathered() {
+fn changes_are_batched() {
     let mut cluster = cluster("service web headless\nnode n1");
     cluster.run(Duration::from_secs(5));
     let mut told = String::new();
@@ -459,7 +458,7 @@ fn many_changes_are_gathered() {
 }
 
 #[test]
-fn of_very_many_the_endpoints_have_the_ready_ones() {
+fn endpoints_are_truncated_to_ready_addresses() {
     let mut world = String::from("service web headless\nnode n1\n");
     for index in 0..1200 {
         let state = if index < 900 { "ready" } else { "" };
@@ -498,14 +497,14 @@ fn of_very_many_the_endpoints_have_the_ready_ones() {
         create slice of a/web IPv4
             endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io kubernetes.io/service-name=web service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z
     "#]].assert_eq(&lines);
-    // It was left out anyway.
+    // The address was already left out.
     cluster.delete("Pod", "web-1199");
     let told = cluster.run(Duration::from_secs(5));
     expect!["update slice a/web-1214 IPv4"].assert_eq(told.lines().next().unwrap_or_default());
 }
 
 #[test]
-fn endpoints_by_hand_are_mirrored() {
+fn endpoints_without_a_selector_are_mirrored() {
     let mut cluster = cluster(
         "
         service db bare
@@ -517,7 +516,7 @@ fn endpoints_by_hand_are_mirrored() {
         ",
     );
     let mut told = String::new();
-    let mut then = |what: &str, cluster: &mut TestCluster<Services>| {
+    let mut then = |what: &str, cluster: &mut TestCluster<EndpointsController>| {
         told += &format!("{what}\n{}", cluster.run(Duration::from_secs(5)));
     };
     then("# at first", &mut cluster);
@@ -559,7 +558,7 @@ fn endpoints_by_hand_are_mirrored() {
 }
 
 #[test]
-fn own_writes_are_waited_for_and_refused_ones_made_again() {
+fn own_writes_are_awaited_and_failed_writes_retried() {
     let mut cluster = cluster("service web headless\nnode n1");
     cluster.refusals.extend([Refusal::Server("not now".into()), Refusal::NamespaceTerminating]);
     let mut told = format!("# refused\n{}", cluster.run(Duration::from_secs(59)));
@@ -577,7 +576,7 @@ fn own_writes_are_waited_for_and_refused_ones_made_again() {
             endpoints.kubernetes.io/managed-by=endpoint-controller service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z  -> not now
         create slice of a/web IPv4
             endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io kubernetes.io/service-name=web service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z  -> the namespace is being terminated
-          warns of Service a/web: FailedToCreateEndpoint Failed to create endpoint for service a/web: not now
+          Warning event for Service a/web: FailedToCreateEndpoint Failed to create endpoint for service a/web: not now
         # later
         create endpoints a/web
             endpoints.kubernetes.io/managed-by=endpoint-controller service.kubernetes.io/headless=
@@ -595,7 +594,7 @@ fn own_writes_are_waited_for_and_refused_ones_made_again() {
 }
 
 #[test]
-fn a_namespace_that_is_made_anew_is_not_waited_for() {
+fn a_recreated_namespace_has_no_backoff() {
     let mut cluster = cluster("service web headless\nnode n1");
     cluster.refusals.extend([Refusal::NamespaceTerminating, Refusal::NamespaceTerminating]);
     let mut told = format!("# it is being deleted\n{}", cluster.run(Duration::from_secs(5)));
@@ -617,7 +616,7 @@ fn a_namespace_that_is_made_anew_is_not_waited_for() {
 }
 
 #[test]
-fn slices_of_others_are_left_alone_and_those_of_a_service_of_that_name_go() {
+fn foreign_slices_stay_and_slices_of_a_former_service_are_deleted() {
     let slice = |name: &str, managed_by: &str, uid: &str| {
         json!({
             "kind": "EndpointSlice",
@@ -654,7 +653,7 @@ fn slices_of_others_are_left_alone_and_those_of_a_service_of_that_name_go() {
 }
 
 #[test]
-fn addresses_as_go_reads_them() {
+fn addresses_are_parsed_as_in_go() {
     let read = |text: &str| decode::address(text).map_or_else(|| "-".into(), |it| format!("{it}"));
     let all =
         ["10.0.0.1", "010.000.0.01", "::ffff:10.0.0.1", "FD00::0:1", "10.0.0", "10.0.0.256", "1.2.3.4.5", ""];
