@@ -95,7 +95,7 @@ impl Default for ReclaimConfig {
         Self {
             system_reserved: ResourceQuantities::new(),
             eviction_thresholds: Thresholds::default(),
-            pressure_transition_period: eviction::PRESSURE_MIN,
+            pressure_transition_period: eviction::PRESSURE_TRANSITION_PERIOD,
             eviction_grace_max: Duration::ZERO,
             image_gc_high_percent: 85,
             image_gc_low_percent: 80,

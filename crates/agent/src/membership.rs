@@ -101,7 +101,7 @@ impl ClusterMembership {
 
     /// Whether the API server is confirmed to be the node's cluster, so that its lists and events may be applied.
     pub fn may_apply_events(&self) -> bool {
-        self.lock_state().may_obey()
+        self.lock_state().is_verified()
     }
 
     pub(super) fn may_remove_orphans(&self) -> bool {
@@ -116,7 +116,7 @@ impl ClusterMembership {
 
     /// The reason why the node is NotReady, if the reason is its cluster.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
-        self.lock_state().trouble(&self.record.display().to_string())
+        self.lock_state().not_ready_reason(&self.record.display().to_string())
     }
 
     fn lock_state(&self) -> MutexGuard<'_, cluster_identity::Membership> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_engine::kubelet::pod::{Action, Outcome};
+use muster_engine::kubelet::pod::{Action, ActionOutcome};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -178,13 +178,13 @@ impl AgentMetrics {
         self
     }
 
-    pub(crate) fn count_action(&self, action: &Action, outcome: &Outcome) {
-        let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
+    pub(crate) fn count_action(&self, action: &Action, outcome: &ActionOutcome) {
+        let result = if matches!(outcome, ActionOutcome::Failed { .. }) { "error" } else { "success" };
         self.actions.get_or_create(&ActionLabels { action: action_label(action), result }).inc();
         if let Action::Probe { probe, .. } = action {
             let result = match outcome {
-                Outcome::Probed { passed: true, .. } => "successful",
-                Outcome::Probed { passed: false, .. } => "failed",
+                ActionOutcome::Probed { passed: true, .. } => "successful",
+                ActionOutcome::Probed { passed: false, .. } => "failed",
                 _ => "unknown",
             };
             self.probes.get_or_create(&ProbeLabels { probe_type: probe.as_str(), result }).inc();
@@ -296,16 +296,16 @@ mod tests {
     #[test]
     fn counted_metrics_are_encoded() {
         let metrics = AgentMetrics::default();
-        let failed = Outcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
+        let failed = ActionOutcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
         metrics.count_action(&Action::Prepare, &failed);
-        metrics.count_action(&Action::Prepare, &Outcome::Done);
+        metrics.count_action(&Action::Prepare, &ActionOutcome::Done);
         let probe = Action::Probe {
             container: "main".into(),
             position: 0,
             id: "c1".into(),
             probe: ProbeKind::Liveness,
         };
-        metrics.count_action(&probe, &Outcome::Probed { passed: false, message: "".into() });
+        metrics.count_action(&probe, &ActionOutcome::Probed { passed: false, message: "".into() });
         metrics.count_eviction("memory.available");
         metrics.observe_start(Duration::from_millis(800), Duration::from_millis(30));
         metrics.runtime_calls.record_call("run_podsandbox", true, Duration::from_millis(300));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{Action, Container, Outcome, RuntimeState, Sandbox, State};
+use muster_engine::kubelet::pod::{Action, ActionOutcome, Container, ContainerState, RuntimeState, Sandbox};
 
 /// The sandboxes and containers on one machine, by pod UID.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +14,8 @@ pub struct SimRuntime {
 }
 
 impl SimRuntime {
-    pub fn runtime_state(&self, uid: &str, mark: u64) -> RuntimeState {
-        RuntimeState { mark, ..self.pods.get(uid).cloned().unwrap_or_default() }
+    pub fn runtime_state(&self, uid: &str, change_count: u64) -> RuntimeState {
+        RuntimeState { change_count, ..self.pods.get(uid).cloned().unwrap_or_default() }
     }
 
     /// The UIDs of pods with a sandbox or container.
@@ -42,15 +42,21 @@ impl SimRuntime {
         action: &Action,
         image: &Text,
         now: Time,
-    ) -> Option<Outcome> {
+    ) -> Option<ActionOutcome> {
         let outcome = self.apply_action(uid, action, image, now);
         self.pods.retain(|_, it| !it.sandboxes.is_empty() || !it.containers.is_empty());
         outcome
     }
 
-    fn apply_action(&mut self, uid: &Text, action: &Action, image: &Text, now: Time) -> Option<Outcome> {
+    fn apply_action(
+        &mut self,
+        uid: &Text,
+        action: &Action,
+        image: &Text,
+        now: Time,
+    ) -> Option<ActionOutcome> {
         let refused = |message: &str| {
-            Some(Outcome::Failed { reason: "CreateContainerError".into(), message: message.into() })
+            Some(ActionOutcome::Failed { reason: "CreateContainerError".into(), message: message.into() })
         };
         self.ids += 1;
         let id = self.ids;
@@ -67,7 +73,7 @@ impl SimRuntime {
                     created: now,
                     addresses: [format!("10.0.{}.{}", id / 256, id % 256).into()].into(),
                 });
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::Start { container, sandbox, attempt, hash, .. } => {
                 if !pod.sandboxes.iter().any(|it| it.id == *sandbox && it.is_ready) {
@@ -85,17 +91,17 @@ impl SimRuntime {
                     hash: hash.clone(),
                     image: image.clone(),
                     image_id: image.clone(),
-                    state: State::Running { since: now },
+                    state: ContainerState::Running { since: now },
                 });
-                Outcome::Started { id }
+                ActionOutcome::Started { id }
             }
             Action::Stop { id, .. } => {
                 self.exit_container(uid, id, 143, now);
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::RemoveContainer { id } => {
                 pod.containers.retain(|it| it.id != *id);
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::StopSandbox { id } => {
                 let sandbox = id.clone();
@@ -103,12 +109,12 @@ impl SimRuntime {
                 let inside = pod.containers.iter().filter(|it| it.sandbox == sandbox);
                 let inside: Vec<Text> = inside.map(|it| it.id.clone()).collect();
                 inside.iter().for_each(|it| self.exit_container(uid, it, 137, now));
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::RemoveSandbox { id } => {
                 pod.sandboxes.retain(|it| it.id != *id);
                 pod.containers.retain(|it| it.sandbox != *id);
-                Outcome::Done
+                ActionOutcome::Done
             }
             _ => return None,
         };
@@ -119,10 +125,10 @@ impl SimRuntime {
     pub fn exit_container(&mut self, uid: &str, id: &str, code: i32, now: Time) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {
-            if let State::Running { since } = container.state {
+            if let ContainerState::Running { since } = container.state {
                 let reason = if code == 0 { "Completed" } else { "Error" }.into();
                 let (started, finished, message) = (since, now, "".into());
-                container.state = State::Exited { code, reason, message, started, finished };
+                container.state = ContainerState::Exited { code, reason, message, started, finished };
             }
         }
     }
@@ -142,6 +148,6 @@ impl SimRuntime {
     }
 }
 
-pub fn is_running_state(state: &State) -> bool {
-    matches!(state, State::Running { .. })
+pub fn is_running_state(state: &ContainerState) -> bool {
+    matches!(state, ContainerState::Running { .. })
 }

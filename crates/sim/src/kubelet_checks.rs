@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{Action, Outcome, ProbeKind, RuntimeState, State};
+use muster_engine::kubelet::pod::{Action, ActionOutcome, ContainerState, ProbeKind, RuntimeState};
 use serde_json::Value;
 
 /// Checks the actions of a kubelet for one pod.
@@ -74,9 +74,11 @@ impl KubeletChecks {
     }
 
     /// Records the outcome of an action.
-    pub fn on_outcome(&mut self, action: &Action, outcome: &Outcome) {
-        if let (Action::Probe { id, probe: ProbeKind::Startup, .. }, Outcome::Probed { passed: true, .. }) =
-            (action, outcome)
+    pub fn on_outcome(&mut self, action: &Action, outcome: &ActionOutcome) {
+        if let (
+            Action::Probe { id, probe: ProbeKind::Startup, .. },
+            ActionOutcome::Probed { passed: true, .. },
+        ) = (action, outcome)
         {
             self.started_containers.insert(id.clone());
         }
@@ -86,7 +88,7 @@ impl KubeletChecks {
     fn check_restart_backoff(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
-        let State::Exited { finished, .. } = last.state else { return Ok(()) };
+        let ContainerState::Exited { finished, .. } = last.state else { return Ok(()) };
         let before = self.restarts.remove(name);
         if let Some(before) = before.as_ref().filter(|it| it.after == last.id) {
             // The previous attempt to start the container failed, and is repeated.

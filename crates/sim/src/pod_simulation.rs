@@ -12,7 +12,8 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::kubelet::pod::{
-    Action, Container, Ending, Host, Object, Outcome, Pod, Restart, RuntimeState, State,
+    Action, ActionOutcome, Container, ContainerState, Host, Object, Pod, PodTermination, RestartPolicy,
+    RuntimeState,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +49,7 @@ enum PodTask {
     Respond {
         life: u64,
         action: Action,
-        outcome: Outcome,
+        outcome: ActionOutcome,
     },
     /// A container exits on its own.
     Exit {
@@ -97,7 +98,7 @@ struct PodSimulation {
     /// Time of the next scheduled sync.
     wake_at: Option<Time>,
     has_faults: bool,
-    restart: Restart,
+    restart: RestartPolicy,
     /// Exit codes of containers, by name: they decide whether a restart is allowed.
     exit_codes: BTreeMap<Text, Vec<i32>>,
     /// Sandboxes in which a main container has started.
@@ -115,8 +116,11 @@ const MAIN_CONTAINERS: [&str; 2] = ["log", "web"];
 impl PodSimulation {
     fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let restarts =
-            [(Restart::Always, "Always"), (Restart::OnFailure, "OnFailure"), (Restart::Never, "Never")];
+        let restarts = [
+            (RestartPolicy::Always, "Always"),
+            (RestartPolicy::OnFailure, "OnFailure"),
+            (RestartPolicy::Never, "Never"),
+        ];
         let (restart, policy) = restarts[usize::try_from(rng.below(3)).unwrap_or(0)];
         let image = |name: &str| json!({"name": name, "image": format!("{name}:1")});
         let init = INIT_CONTAINERS.map(|(name, is_sidecar)| {
@@ -195,7 +199,7 @@ impl PodSimulation {
             ));
         }
         match &self.agent {
-            Some(pod) if !pod.is_over() => {
+            Some(pod) if !pod.is_finished() => {
                 Err("nothing of the pod is left, but the kubelet keeps its state".into())
             }
             _ => Ok(()),
@@ -250,7 +254,7 @@ impl PodSimulation {
             }
             PodTask::QueryRuntime { life: of } if of == life => {
                 if let Some(pod) = &self.agent {
-                    let seen = self.machine.runtime_state(&self.uid, pod.mark());
+                    let seen = self.machine.runtime_state(&self.uid, pod.change_count());
                     let late = self.rng.between(1, if self.has_faults { 300 } else { 10 });
                     self.schedule_task(late, PodTask::RuntimeQueried { life, seen });
                 }
@@ -266,7 +270,7 @@ impl PodSimulation {
                 let (now, object) = (self.now, self.parsed_pod());
                 self.observe_deletion();
                 if let Some(pod) = &mut self.agent {
-                    if self.exists { pod.update_spec(object, now) } else { pod.gone(now) }
+                    if self.exists { pod.update_spec(object, now) } else { pod.removed_from_api(now) }
                 }
                 self.sync_pod()?;
             }
@@ -351,7 +355,8 @@ impl PodSimulation {
 
     /// The runtime or the API server executes an action, even if the kubelet that sent it has crashed meanwhile.
     fn apply_action(&mut self, life: u64, action: Action) -> Result<(), String> {
-        let failed = Outcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
+        let failed =
+            ActionOutcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
         let fails = self.has_faults && self.rng.chance(120);
         // Some calls take effect although they return an error.
         let outcome = if fails && self.rng.chance(600) {
@@ -366,7 +371,7 @@ impl PodSimulation {
         Ok(())
     }
 
-    fn execute_on_target(&mut self, life: u64, action: &Action) -> Result<Outcome, String> {
+    fn execute_on_target(&mut self, life: u64, action: &Action) -> Result<ActionOutcome, String> {
         let now = self.now;
         match action {
             Action::Start { container, sandbox, attempt, .. } => {
@@ -374,7 +379,7 @@ impl PodSimulation {
                 let image: Text = format!("{container}:1").into();
                 let outcome =
                     self.machine.execute_action(&self.uid.clone(), action, &image, now).expect("it starts");
-                if let Outcome::Started { id } = &outcome {
+                if let ActionOutcome::Started { id } = &outcome {
                     self.check_start_allowed(container, sandbox, *attempt, &before)?;
                     self.schedule_exit(&id.clone(), container);
                 }
@@ -388,12 +393,12 @@ impl PodSimulation {
             return Ok(outcome);
         }
         Ok(match action {
-            Action::FindImage { .. } if self.rng.chance(300) => Outcome::Absent,
-            Action::FindImage { .. } => Outcome::Present,
-            Action::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            Action::FindImage { .. } if self.rng.chance(300) => ActionOutcome::Absent,
+            Action::FindImage { .. } => ActionOutcome::Present,
+            Action::Pull { .. } => ActionOutcome::Pulled { bytes: 1 },
             Action::Probe { .. } => {
                 let passed = !self.has_faults || self.rng.chance(800);
-                Outcome::Probed { passed, message: "no".into() }
+                ActionOutcome::Probed { passed, message: "no".into() }
             }
             Action::Report(patch) => {
                 let before = self.object["status"].clone();
@@ -403,7 +408,7 @@ impl PodSimulation {
                 if self.object["status"] != before {
                     self.schedule_watch_event();
                 }
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::Delete => {
                 if self.exists {
@@ -412,9 +417,9 @@ impl PodSimulation {
                     self.exists = false;
                     self.schedule_watch_event();
                 }
-                Outcome::Done
+                ActionOutcome::Done
             }
-            _ => Outcome::Done,
+            _ => ActionOutcome::Done,
         })
     }
 
@@ -440,7 +445,7 @@ impl PodSimulation {
             let all = before.containers.iter().filter(|it| *it.name == *name && it.sandbox == *sandbox);
             all.max_by_key(|it| it.attempt)
         };
-        let has_ended_well = |it: &Container| matches!(it.state, State::Exited { code: 0, .. });
+        let has_ended_well = |it: &Container| matches!(it.state, ContainerState::Exited { code: 0, .. });
         if !self.started_sandboxes.contains(sandbox) {
             for (earlier, is_sidecar) in &INIT_CONTAINERS[..place.unwrap_or(init)] {
                 let last = in_sandbox(earlier);
@@ -456,7 +461,7 @@ impl PodSimulation {
                     return Err(format!("{name} starts again after it had finished"));
                 }
                 let failed = in_sandbox(name).is_some();
-                if failed && self.restart == Restart::Never {
+                if failed && self.restart == RestartPolicy::Never {
                     return Err(format!("{name} failed, but starts again"));
                 }
             }
@@ -512,7 +517,7 @@ impl PodSimulation {
     /// Schedules the exit of a started container, if it exits on its own.
     fn schedule_exit(&mut self, id: &Text, name: &Text) {
         let is_init = INIT_CONTAINERS.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
-        let ends = is_init || self.restart != Restart::Always && &**name != "proxy";
+        let ends = is_init || self.restart != RestartPolicy::Always && &**name != "proxy";
         let code = if self.has_faults && self.rng.chance(300) { 1 } else { 0 };
         if ends || (self.has_faults && self.rng.chance(300)) {
             let late = self.rng.between(100, 20_000);
@@ -584,7 +589,7 @@ impl PodSimulation {
                 self.exists = false;
                 self.schedule_watch_event();
             }
-            500..520 if self.restart == Restart::Always => {
+            500..520 if self.restart == RestartPolicy::Always => {
                 let image = format!("web:{}", self.rng.between(1, 3));
                 self.trace_line(format!("web is to be {image}"));
                 self.object["spec"]["containers"][1]["image"] = image.into();
@@ -593,14 +598,14 @@ impl PodSimulation {
             }
             520..530 => {
                 if let Some(pod) = &mut self.agent {
-                    let ending = Ending {
+                    let ending = PodTermination {
                         reason: "Evicted".into(),
                         message: "too much".into(),
                         grace: None,
                         is_rejection: false,
                         is_disruption: true,
                     };
-                    pod.end(ending, now);
+                    pod.terminate(ending, now);
                     self.trace_line("the pod is evicted");
                 }
             }
@@ -619,7 +624,7 @@ impl PodSimulation {
     fn record_exit_codes(&mut self) {
         let seen = self.machine.runtime_state(&self.uid, 0);
         for container in seen.containers {
-            if let State::Exited { code, .. } = container.state {
+            if let ContainerState::Exited { code, .. } = container.state {
                 let codes = self.exit_codes.entry(container.name).or_default();
                 if !codes.contains(&code) {
                     codes.push(code);
@@ -656,7 +661,7 @@ impl PodSimulation {
         if phase == "Running" && observed != generation {
             return Err(format!("observedGeneration is {observed}, but the generation is {generation}"));
         }
-        if self.restart == Restart::Always && phase == "Succeeded" {
+        if self.restart == RestartPolicy::Always && phase == "Succeeded" {
             return Err("the pod has finished, but its restartPolicy is Always".into());
         }
         for container in seen.containers.iter().filter(|it| is_running_state(&it.state)) {
@@ -676,11 +681,11 @@ impl PodSimulation {
 }
 
 /// Whether the restart policy restarts a container with this exit code. Written independently of the engine.
-fn is_restarted(restart: Restart, code: i32) -> bool {
+fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     match (restart, code) {
-        (Restart::Always, _) => true,
-        (Restart::OnFailure, 0) | (Restart::Never, _) => false,
-        (Restart::OnFailure, _) => true,
+        (RestartPolicy::Always, _) => true,
+        (RestartPolicy::OnFailure, 0) | (RestartPolicy::Never, _) => false,
+        (RestartPolicy::OnFailure, _) => true,
     }
 }
 
@@ -694,11 +699,11 @@ fn failure_reason(action: &Action) -> &'static str {
     }
 }
 
-fn outcome_summary(outcome: &Outcome) -> &str {
+fn outcome_summary(outcome: &ActionOutcome) -> &str {
     match outcome {
-        Outcome::Failed { message, .. } => message,
-        Outcome::Probed { passed: false, .. } => "did not pass",
-        Outcome::Absent => "absent",
+        ActionOutcome::Failed { message, .. } => message,
+        ActionOutcome::Probed { passed: false, .. } => "did not pass",
+        ActionOutcome::Absent => "absent",
         _ => "done",
     }
 }

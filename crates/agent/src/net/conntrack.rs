@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use muster_engine::service_proxy::Flow;
+use muster_engine::service_proxy::UdpFlow;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
@@ -32,7 +32,7 @@ const IPPROTO_UDP: u8 = 17;
 const AF_INET: u8 = 2;
 
 /// Deletes the flows for which `is_stale` returns `true`, and returns their number.
-pub(super) fn delete_flows(is_stale: impl Fn(Flow) -> bool) -> io::Result<usize> {
+pub(super) fn delete_flows(is_stale: impl Fn(UdpFlow) -> bool) -> io::Result<usize> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
@@ -106,7 +106,7 @@ fn parse_error(message: &[u8]) -> io::Result<()> {
 }
 
 /// Parses a UDP flow, and the original tuple by which the kernel identifies it.
-fn parse_flow(attributes: &[u8]) -> Option<(Flow, &[u8])> {
+fn parse_flow(attributes: &[u8]) -> Option<(UdpFlow, &[u8])> {
     let (sent, answered) =
         (find_attribute(attributes, CTA_TUPLE_ORIG)?, find_attribute(attributes, CTA_TUPLE_REPLY)?);
     let of = |tuple, address: u16, port: u16| {
@@ -116,7 +116,7 @@ fn parse_flow(attributes: &[u8]) -> Option<(Flow, &[u8])> {
         (find_attribute(ports, 1)? == [IPPROTO_UDP])
             .then(|| (Ipv4Addr::from(address), u16::from_be_bytes(port)))
     };
-    Some((Flow { to: of(sent, 2, 3)?, got_by: of(answered, 1, 2)? }, sent))
+    Some((UdpFlow { destination: of(sent, 2, 3)?, backend: of(answered, 1, 2)? }, sent))
 }
 
 fn find_attribute(mut attributes: &[u8], attribute_type: u16) -> Option<&[u8]> {
@@ -168,7 +168,7 @@ mod tests {
         };
         let bytes = told(IPPROTO_UDP);
         let (flow, sent) = parse_flow(&bytes).expect("a flow");
-        assert_eq!(flow, Flow { to: (service.into(), 514), got_by: (pod.into(), 5140) });
+        assert_eq!(flow, UdpFlow { destination: (service.into(), 514), backend: (pod.into(), 5140) });
         assert_eq!(sent, tuple(client, service, 4000, 514, IPPROTO_UDP));
         assert_eq!(parse_flow(&told(6)), None);
         for length in 0..bytes.len() {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use muster_engine::service_proxy::{self as decide, Me};
+use muster_engine::service_proxy::{self as decide, ThisNode};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -145,21 +145,21 @@ async fn reconcile(
     routes: &mut routes::PodRoutes,
 ) -> Result<(), NetworkError> {
     routes.prepare_host(config.cluster_dns).await?;
-    let this_node = Me {
+    let this_node = ThisNode {
         name: config.name.as_str().into(),
         addresses: routes.node_addresses().to_vec(),
         dns: config.cluster_dns.and_then(|it| match it {
             IpAddr::V4(it) => Some(it),
             IpAddr::V6(_) => None,
         }),
-        is_bridge_unseen: !routes.is_bridge_filtered(),
+        bridge_netfilter_disabled: !routes.is_bridge_filtered(),
         server: server.to_vec(),
         external_ips: config.external_ip_ranges.clone(),
     };
     let (desired, table, own) = {
         let picture = cache.lock_state();
         let desired = decide::routes(&picture, &config.name, routes.network());
-        let table = decide::table(&picture, &this_node, &desired);
+        let table = decide::build_table(&picture, &this_node, &desired);
         (desired, table, picture.node(&config.name).cloned())
     };
     // All three are tried, whichever fails.

@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::facts::Malformed;
-use muster_engine::service_proxy::{Node, Picture, Service, Slice};
+use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
 use tokio::sync::Notify;
 
 use crate::error_chain::format_error_chain;
@@ -24,7 +24,7 @@ const KIND_COUNT: usize = 3;
 /// The Services, EndpointSlices and nodes that this node has received.
 #[derive(Debug)]
 pub struct ServiceCache {
-    state: Mutex<Picture>,
+    state: Mutex<ProxyState>,
     /// Number of kinds that have been listed at least once.
     kinds_listed: AtomicUsize,
     changed: Notify,
@@ -37,7 +37,7 @@ impl Default for ServiceCache {
 }
 
 impl ServiceCache {
-    pub(crate) fn lock_state(&self) -> MutexGuard<'_, Picture> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,12 @@ impl WatchedKind {
         }
     }
 
-    fn apply(self, picture: &mut Picture, key: ObjectKey, object: &DynamicObject) -> Result<bool, Malformed> {
+    fn apply(
+        self,
+        picture: &mut ProxyState,
+        key: ObjectKey,
+        object: &DynamicObject,
+    ) -> Result<bool, Malformed> {
         Ok(match self {
             Self::Services => picture.put_service(key, Service::read(&object.data)?),
             Self::Slices => picture.put_slice(key, Slice::read(object.labels(), &object.data)?),
@@ -105,7 +110,7 @@ impl WatchedKind {
         })
     }
 
-    fn remove(self, picture: &mut Picture, key: &ObjectKey) -> bool {
+    fn remove(self, picture: &mut ProxyState, key: &ObjectKey) -> bool {
         match self {
             Self::Services => picture.remove_service(key),
             Self::Slices => picture.remove_slice(key),
@@ -113,11 +118,11 @@ impl WatchedKind {
         }
     }
 
-    fn retain_listed(self, picture: &mut Picture, listed: &BTreeSet<ObjectKey>) -> bool {
+    fn retain_listed(self, picture: &mut ProxyState, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
-            Self::Services => picture.keep_services(listed),
-            Self::Slices => picture.keep_slices(listed),
-            Self::Nodes => picture.keep_nodes(listed),
+            Self::Services => picture.retain_services(listed),
+            Self::Slices => picture.retain_slices(listed),
+            Self::Nodes => picture.retain_nodes(listed),
         }
     }
 }

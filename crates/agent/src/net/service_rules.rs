@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use muster_engine::service_proxy::Table;
+use muster_engine::service_proxy::NftTable;
 
 use super::{NetworkError, command, conntrack};
 
 /// The nftables table that was last applied; `None`: the kernel's state is unknown.
 #[derive(Debug)]
 pub(super) struct ServiceRules {
-    applied: Option<Arc<Table>>,
+    applied: Option<Arc<NftTable>>,
 }
 
 impl ServiceRules {
@@ -17,7 +17,7 @@ impl ServiceRules {
         Self { applied: None }
     }
 
-    pub(super) async fn apply_table(&mut self, table: Table) -> Result<(), NetworkError> {
+    pub(super) async fn apply_table(&mut self, table: NftTable) -> Result<(), NetworkError> {
         // If this fails, the kernel's state is unknown.
         let before = self.applied.take();
         let script = match &before {
@@ -42,12 +42,12 @@ impl ServiceRules {
 }
 
 /// Deletes conntrack entries of UDP flows to removed endpoints: new rules affect new flows only.
-async fn delete_stale_flows(before: Arc<Table>, now: Arc<Table>) -> Result<(), NetworkError> {
-    if !now.moves_flows(&before) {
+async fn delete_stale_flows(before: Arc<NftTable>, now: Arc<NftTable>) -> Result<(), NetworkError> {
+    if !now.changes_backends(&before) {
         return Ok(());
     }
     let forgotten =
-        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_astray(&before, it))).await;
+        tokio::task::spawn_blocking(move || conntrack::delete_flows(|it| now.is_stale(&before, it))).await;
     let forgotten = forgotten.unwrap_or_else(|it| Err(std::io::Error::other(it)));
     let count = forgotten.map_err(|source| NetworkError::DeleteFlows { source })?;
     if count != 0 {

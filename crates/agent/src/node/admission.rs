@@ -11,7 +11,7 @@ use muster_api::qos::QosClass;
 use muster_api::taints::{Taint, TaintEffect, Toleration};
 use muster_api::text::Text;
 use muster_engine::kubelet::eviction;
-use muster_engine::kubelet::pod::Ending;
+use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};
 
 use super::Node;
@@ -25,7 +25,10 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits for the admission decision. Returns the rejection, or `None` if the pod is admitted.
-pub(super) async fn admit_pod<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<PodEntry>) -> Option<Ending> {
+pub(super) async fn admit_pod<R: Runtime>(
+    node: &Arc<Node<R>>,
+    entry: &Arc<PodEntry>,
+) -> Option<PodTermination> {
     let object = entry.snapshot().object;
     let (Some(candidate), Some(spec)) = (&entry.candidate, &object.spec) else { return None };
     // A pod that was admitted before stays admitted; a pod that is being deleted is not checked.

@@ -15,7 +15,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::plan::Event;
-use muster_engine::kubelet::pod::{Action, Container, Outcome, ProbeKind, RuntimeState, State};
+use muster_engine::kubelet::pod::{
+    Action, ActionOutcome, Container, ContainerState, ProbeKind, RuntimeState,
+};
 use muster_engine::service_proxy;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -55,13 +57,13 @@ pub(super) struct Executor<R> {
 }
 
 impl<R: Runtime> Executor<R> {
-    pub(super) async fn execute(&self, action: Action) -> Outcome {
+    pub(super) async fn execute(&self, action: Action) -> ActionOutcome {
         let runtime = &self.node.runtime;
         let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
         let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
         if is_last && !is_deleted && self.node.state.is_suspended() {
             // The next agent resumes the pod from its containers and its status.
-            return Outcome::Done;
+            return ActionOutcome::Done;
         }
         match action {
             Action::Prepare => self.prepare_pod().await,
@@ -70,7 +72,7 @@ impl<R: Runtime> Executor<R> {
             Action::Pull { image, .. } => self.pull_image(&image).await,
             Action::Start { position, sandbox, attempt, hash, .. } => {
                 match self.start_container(&self.pod.containers[position], &sandbox, attempt, &hash).await {
-                    Ok(id) => Outcome::Started { id: id.into() },
+                    Ok(id) => ActionOutcome::Started { id: id.into() },
                     Err(outcome) => outcome,
                 }
             }
@@ -86,7 +88,7 @@ impl<R: Runtime> Executor<R> {
             Action::RemoveContainer { id } => {
                 let outcome = removal_outcome(runtime.remove_container(&id).await);
                 let container = self.containers.iter().find(|it| it.id == id);
-                if let (Outcome::Done, Some(it)) = (&outcome, container) {
+                if let (ActionOutcome::Done, Some(it)) = (&outcome, container) {
                     self.container_logs().remove_log(&it.name, it.attempt, &id);
                 }
                 outcome
@@ -99,7 +101,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    async fn prepare_pod(&self) -> Outcome {
+    async fn prepare_pod(&self) -> ActionOutcome {
         let Some(spec) = &self.pod.spec else { return failed_outcome("InvalidPod", "the pod has no spec") };
         let (_, _, uid) = sandbox::pod_ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
@@ -113,7 +115,7 @@ impl<R: Runtime> Executor<R> {
             );
         }
         match self.prepare_volumes().await {
-            Ok(()) => Outcome::Done,
+            Ok(()) => ActionOutcome::Done,
             Err(message) => failed_outcome("FailedMount", message),
         }
     }
@@ -137,7 +139,7 @@ impl<R: Runtime> Executor<R> {
         tree
     }
 
-    async fn run_sandbox(&self, attempt: u32) -> Outcome {
+    async fn run_sandbox(&self, attempt: u32) -> ActionOutcome {
         let node = &self.node;
         let spec = self.pod.spec.as_ref();
         let status = match self.start_timing.measure_call(node.runtime.status()).await {
@@ -178,7 +180,7 @@ impl<R: Runtime> Executor<R> {
             );
         }
         match self.start_timing.measure_call(node.runtime.run_sandbox(config, &handler)).await {
-            Ok(_) => Outcome::Done,
+            Ok(_) => ActionOutcome::Done,
             Err(error) => failed_outcome("FailedCreatePodSandBox", error.message),
         }
     }
@@ -192,7 +194,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    async fn find_image(&self, name: &str) -> Outcome {
+    async fn find_image(&self, name: &str) -> ActionOutcome {
         if let Err(why) = image::normalize_image_name(name) {
             return failed_outcome(
                 "InvalidImageName",
@@ -200,9 +202,9 @@ impl<R: Runtime> Executor<R> {
             );
         }
         match self.start_timing.measure_call(self.node.runtime.image_status(name)).await {
-            Ok(Some(_)) => Outcome::Present,
-            Ok(None) => Outcome::Absent,
-            Err(error) if error.is_not_found() => Outcome::Absent,
+            Ok(Some(_)) => ActionOutcome::Present,
+            Ok(None) => ActionOutcome::Absent,
+            Err(error) if error.is_not_found() => ActionOutcome::Absent,
             Err(error) => failed_outcome(
                 "ImageInspectError",
                 format!("Failed to inspect image {name:?}: {}", error.message),
@@ -210,7 +212,7 @@ impl<R: Runtime> Executor<R> {
         }
     }
 
-    async fn pull_image(&self, name: &str) -> Outcome {
+    async fn pull_image(&self, name: &str) -> ActionOutcome {
         let Ok(_permit) = self.node.pull_permits.acquire().await else {
             return failed_outcome("ErrImagePull", "the node agent is stopping");
         };
@@ -223,7 +225,7 @@ impl<R: Runtime> Executor<R> {
                 Ok(_) => {
                     let found = self.node.runtime.image_status(name).await;
                     let bytes = found.ok().flatten().map_or(0, |it| it.size);
-                    return Outcome::Pulled { bytes };
+                    return ActionOutcome::Pulled { bytes };
                 }
                 Err(error) => last = failed_outcome("ErrImagePull", error.message),
             }
@@ -237,7 +239,7 @@ impl<R: Runtime> Executor<R> {
         sandbox_id: &str,
         attempt: u32,
         hash: &str,
-    ) -> Result<String, Outcome> {
+    ) -> Result<String, ActionOutcome> {
         let config_error = |message: String| failed_outcome("CreateContainerConfigError", message);
         let node = &self.node;
         let name = &role.container.name;
@@ -294,7 +296,7 @@ impl<R: Runtime> Executor<R> {
     /// ID of the target container of an ephemeral container.
     fn target_container_id(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
-        let running = self.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let running = self.containers.iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
         let target = running.filter(|it| *it.name == *name).max_by_key(|it| it.attempt);
         let id = target.map(|it| it.id.to_string());
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
@@ -315,7 +317,7 @@ impl<R: Runtime> Executor<R> {
         }
         let namespace = sandbox::pod_ids(&self.pod).1;
         let wants_all = self.pod.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        Ok(service_proxy::links(&cache.lock_state(), namespace, wants_all))
+        Ok(service_proxy::service_env_vars(&cache.lock_state(), namespace, wants_all))
     }
 
     fn write_hosts_file(&self) -> io::Result<()> {
@@ -336,16 +338,16 @@ impl<R: Runtime> Executor<R> {
         ContainerProber { runtime: &self.node.runtime, container: &role.container, id, address }
     }
 
-    async fn run_post_start_hook(&self, role: &PodContainer, id: &str) -> Outcome {
+    async fn run_post_start_hook(&self, role: &PodContainer, id: &str) -> ActionOutcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
-        let Some(hook) = hook else { return Outcome::Done };
+        let Some(hook) = hook else { return ActionOutcome::Done };
         match self.container_prober(role, id).run_hook(hook, &self.pod_display_name()).await {
-            Ok(()) => Outcome::Done,
+            Ok(()) => ActionOutcome::Done,
             Err(message) => failed_outcome("PostStartHookError", message),
         }
     }
 
-    async fn run_probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> Outcome {
+    async fn run_probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> ActionOutcome {
         let probe = match kind {
             ProbeKind::Startup => role.container.startup_probe.as_ref(),
             ProbeKind::Liveness => role.container.liveness_probe.as_ref(),
@@ -353,12 +355,12 @@ impl<R: Runtime> Executor<R> {
         };
         let Some(probe) = probe else { return failed_outcome("Unknown", "the container has no such probe") };
         match self.container_prober(role, id).run_probe(probe).await {
-            Ok(answer) => Outcome::Probed { passed: answer.passed, message: answer.message.into() },
+            Ok(answer) => ActionOutcome::Probed { passed: answer.passed, message: answer.message.into() },
             Err(message) => failed_outcome("Unknown", message),
         }
     }
 
-    async fn stop_container(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> Outcome {
+    async fn stop_container(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> ActionOutcome {
         let began = Instant::now();
         if pre_stop && let Some(role) = self.pod.container(name) {
             let hook = role.container.lifecycle.as_ref().and_then(|it| it.pre_stop.as_ref());
@@ -412,7 +414,7 @@ impl<R: Runtime> Executor<R> {
         self.node.recorder.record(EventRecord { about, event: Event::warning(reason, message) });
     }
 
-    async fn clean_up(&self, with_logs: bool) -> Outcome {
+    async fn clean_up(&self, with_logs: bool) -> ActionOutcome {
         let uid = sandbox::pod_ids(&self.pod).2;
         let mut tries = 0;
         while let Err(error) = cgroup::remove_pod_cgroup(&self.node.config.cgroup_parent, uid) {
@@ -428,19 +430,19 @@ impl<R: Runtime> Executor<R> {
         if with_logs && let Err(message) = self.container_logs().remove_all() {
             return failed_outcome("FailedCleanUp", message);
         }
-        Outcome::Done
+        ActionOutcome::Done
     }
 }
 
-pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> Outcome {
-    Outcome::Failed { reason: reason.into(), message: message.into().into() }
+pub(super) fn failed_outcome(reason: &str, message: impl Into<String>) -> ActionOutcome {
+    ActionOutcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
 /// Outcome of a stop or removal. A container or sandbox that is already gone counts as removed.
-fn removal_outcome(outcome: Result<(), RuntimeError>) -> Outcome {
+fn removal_outcome(outcome: Result<(), RuntimeError>) -> ActionOutcome {
     match outcome {
-        Ok(()) => Outcome::Done,
-        Err(error) if error.is_not_found() => Outcome::Done,
+        Ok(()) => ActionOutcome::Done,
+        Err(error) if error.is_not_found() => ActionOutcome::Done,
         Err(error) => failed_outcome("KillPodError", error.message),
     }
 }
@@ -471,7 +473,7 @@ impl StartTiming {
         pod: &ObjectKey,
     ) -> Option<(Duration, Duration)> {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
-        let runs = state.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
+        let runs = state.containers.iter().any(|it| matches!(it.state, ContainerState::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
         if !runs || !has_started || self.is_recorded.swap(true, Ordering::Relaxed) {
             return None;

@@ -103,19 +103,18 @@ async fn relist_once<R: Runtime>(node: &Arc<Node<R>>, pods_are_listed: bool) -> 
     for entry in node.pods.all_pods() {
         let snapshot = entry.snapshot();
         let uid = snapshot.object.metadata.uid.as_deref().unwrap_or_default();
-        let known: BTreeSet<(String, bool)> = snapshot
-            .runtime_state
-            .sandboxes
-            .iter()
-            .map(|it| (it.id.to_string(), it.is_ready))
-            .chain(
-                snapshot
-                    .runtime_state
-                    .containers
-                    .iter()
-                    .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
-            )
-            .collect();
+        let known: BTreeSet<(String, bool)> =
+            snapshot
+                .runtime_state
+                .sandboxes
+                .iter()
+                .map(|it| (it.id.to_string(), it.is_ready))
+                .chain(
+                    snapshot.runtime_state.containers.iter().map(|it| {
+                        (it.id.to_string(), matches!(it.state, pod::ContainerState::Running { .. }))
+                    }),
+                )
+                .collect();
         let actual = found.remove(uid).map(|it| it.1).unwrap_or_default();
         if actual != known {
             entry.notify_worker(|update| update.runtime_changed = true);

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
-use muster_engine::kubelet::pod::{self, Ending};
+use muster_engine::kubelet::pod::{self, PodTermination};
 use muster_engine::kubelet::static_pod;
 use tokio::sync::Notify;
 
@@ -81,7 +81,7 @@ pub struct PodEntry {
 pub(super) struct WorkerUpdate {
     pub object: Option<Arc<ParsedPod>>,
     pub is_gone: bool,
-    pub ending: Option<Ending>,
+    pub ending: Option<PodTermination>,
     /// Whether the pod's sandbox or containers may have changed in the runtime.
     pub runtime_changed: bool,
 }
@@ -146,7 +146,7 @@ impl PodEntry {
     }
 
     /// Ends the pod, because it is evicted or preempted or because the node shuts down.
-    pub fn terminate(&self, ending: Ending) {
+    pub fn terminate(&self, ending: PodTermination) {
         self.notify_worker(|update| update.ending = Some(ending));
     }
 

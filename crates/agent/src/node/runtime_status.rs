@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_engine::kubelet::pod::{Container, RuntimeState, Sandbox, State};
+use muster_engine::kubelet::pod::{Container, ContainerState, RuntimeState, Sandbox};
 
 use super::{Config, container};
 use crate::clock::from_runtime_nanos;
@@ -22,12 +22,12 @@ impl RuntimeStatusReader {
         runtime: &R,
         config: &Config,
         pod: &ParsedPod,
-        mark: u64,
+        change_count: u64,
     ) -> Result<RuntimeState, RuntimeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let (sandboxes, containers) =
             (runtime.list_sandboxes(Some(uid)).await?, runtime.list_containers(Some(uid)).await?);
-        let mut state = RuntimeState { mark, ..RuntimeState::default() };
+        let mut state = RuntimeState { change_count, ..RuntimeState::default() };
         for it in sandboxes {
             state.sandboxes.extend(self.read_sandbox(runtime, it).await?);
         }
@@ -83,20 +83,20 @@ impl RuntimeStatusReader {
             hash: it.annotations.get(container::HASH_ANNOTATION).map_or("", |it| it.as_str()).into(),
             image: it.image.map(|it| it.image).unwrap_or_default().into(),
             image_id: it.image_ref.into(),
-            state: State::Unknown,
+            state: ContainerState::Unknown,
             id: it.id.as_str().into(),
         };
         let is_running = it.state == v1::ContainerState::ContainerRunning as i32;
         if it.state == v1::ContainerState::ContainerCreated as i32 {
-            found.state = State::Created;
+            found.state = ContainerState::Created;
             return Ok(Some(found));
         }
         if !is_running && it.state != v1::ContainerState::ContainerExited as i32 {
             return Ok(Some(found));
         }
         let is_unchanged = |cached: &Container| match cached.state {
-            State::Running { .. } => is_running,
-            State::Exited { .. } => !is_running,
+            ContainerState::Running { .. } => is_running,
+            ContainerState::Exited { .. } => !is_running,
             _ => false,
         };
         if let Some(cached) = self.containers.get(&it.id).filter(|it| is_unchanged(it)) {
@@ -115,7 +115,7 @@ impl RuntimeStatusReader {
         }
         // The state may have changed since the list.
         found.state = if status.state == v1::ContainerState::ContainerRunning as i32 {
-            State::Running { since: from_runtime_nanos(status.started_at) }
+            ContainerState::Running { since: from_runtime_nanos(status.started_at) }
         } else if status.state == v1::ContainerState::ContainerExited as i32 {
             let mut message = status.message;
             let termination_message =
@@ -124,7 +124,7 @@ impl RuntimeStatusReader {
                 message += ": ";
             }
             message += &termination_message;
-            State::Exited {
+            ContainerState::Exited {
                 code: status.exit_code,
                 reason: status.reason.into(),
                 message: message.into(),
@@ -132,7 +132,7 @@ impl RuntimeStatusReader {
                 finished: from_runtime_nanos(status.finished_at),
             }
         } else {
-            State::Unknown
+            ContainerState::Unknown
         };
         self.containers.insert(it.id, found.clone());
         Ok(Some(found))

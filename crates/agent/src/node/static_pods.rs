@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use muster_api::meta::ObjectKey;
-use muster_engine::kubelet::static_pod::{self, Fate};
+use muster_engine::kubelet::static_pod::{self, MirrorDecision};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
 use tokio::net::unix::pipe::Receiver;
@@ -208,7 +208,7 @@ fn manifest_hash(text: &[u8], path: &Path, node: &str) -> String {
 fn parse_manifest(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
-    let pod = static_pod::read(manifest, node, hash, &now().to_rfc3339_micros())?;
+    let pod = static_pod::parse_manifest(manifest, node, hash, &now().to_rfc3339_micros())?;
     ParsedPod::new(pod).map(Arc::new).map_err(|it| it.to_string())
 }
 
@@ -259,8 +259,8 @@ async fn reconcile_mirrors<R: Runtime>(
     for (key, mirror) in mirrors {
         let entry = entries.get(key);
         let pod = entry.map(|it| it.snapshot().object);
-        match (static_pod::fate(&mirror.json, pod.as_ref().map(|it| &it.json), node_uid), entry) {
-            (Fate::Stays, Some(entry)) => entry.set_mirror(Some(mirror)),
+        match (static_pod::decide_mirror(&mirror.json, pod.as_ref().map(|it| &it.json), node_uid), entry) {
+            (MirrorDecision::Keep, Some(entry)) => entry.set_mirror(Some(mirror)),
             _ => {
                 let preconditions = Preconditions { uid: mirror.uid(), ..Preconditions::default() };
                 let now = DeleteParams {
@@ -284,7 +284,7 @@ async fn reconcile_mirrors<R: Runtime>(
     }
     for (key, entry) in entries.iter().filter(|(key, _)| !mirrors.contains_key(*key)) {
         entry.set_mirror(None);
-        let object = static_pod::mirror(&entry.snapshot().object.json, &node.config.name, node_uid);
+        let object = static_pod::mirror_pod(&entry.snapshot().object.json, &node.config.name, node_uid);
         let Ok(object) = serde_json::from_value::<Pod>(object) else { continue };
         let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
         match timeout(CALL_TIMEOUT, pods.create(&PostParams::default(), &object)).await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use muster_engine::kubelet::pod::Outcome;
+use muster_engine::kubelet::pod::ActionOutcome;
 use serde_json::{Value, json};
 
 use super::executor::failed_outcome;
@@ -24,11 +24,11 @@ pub(super) struct StatusWriter<'a> {
 
 impl StatusWriter<'_> {
     /// Patches the status of the pod, or of its mirror pod.
-    pub(super) async fn patch_status(&self, mut patch: Value) -> Outcome {
+    pub(super) async fn patch_status(&self, mut patch: Value) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let uid = match self.entry.source {
             PodSource::Api => uid.to_owned(),
-            PodSource::Orphan => return Outcome::Done,
+            PodSource::Orphan => return ActionOutcome::Done,
             PodSource::Static => match self.entry.snapshot().mirror_uid {
                 Some(uid) => uid,
                 None => return failed_outcome("NoMirror", "the mirror pod does not exist yet"),
@@ -43,7 +43,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
-    pub(super) async fn delete_pod(&self) -> Outcome {
+    pub(super) async fn delete_pod(&self) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid},
@@ -56,16 +56,16 @@ impl StatusWriter<'_> {
     }
 
     /// Sends a request. A 404 on deleting a pod counts as success.
-    async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
+    async fn send_request(&self, request: http::Result<Request<Vec<u8>>>) -> ActionOutcome {
         let request = match request {
             Ok(request) => request,
             Err(error) => return failed_outcome("Invalid", error.to_string()),
         };
         let is_delete = request.method() == Method::DELETE;
         match tokio::time::timeout(RESPONSE_TIMEOUT, self.client.request_text(request)).await {
-            Ok(Ok(_)) => Outcome::Done,
+            Ok(Ok(_)) => ActionOutcome::Done,
             Ok(Err(kube::Error::Api(status))) if is_delete && matches!(status.code, 404 | 409) => {
-                Outcome::Done
+                ActionOutcome::Done
             }
             Ok(Err(kube::Error::Api(status))) => failed_outcome(&status.reason, status.message.clone()),
             Ok(Err(error)) => failed_outcome("Unreachable", error.to_string()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{self, Action, Host, Outcome, RuntimeState, State};
+use muster_engine::kubelet::pod::{self, Action, ActionOutcome, ContainerState, Host, RuntimeState};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -38,7 +38,7 @@ pub(super) struct Worker<R> {
     object: Arc<ParsedPod>,
     observer: RuntimeStatusReader,
     runtime_state: RuntimeState,
-    actions: JoinSet<Outcome>,
+    actions: JoinSet<ActionOutcome>,
     in_flight: HashMap<Id, Action>,
     /// When the volumes are refreshed next. `None` until they are prepared.
     refresh_at: Option<Instant>,
@@ -77,7 +77,7 @@ impl<R: Runtime> Worker<R> {
     /// Runs until the pod's containers and files are removed.
     pub(super) async fn run(mut self) {
         if let Some(ending) = admission::admit_pod(&self.node, &self.entry).await {
-            self.pod.end(ending, now());
+            self.pod.terminate(ending, now());
         }
         let mut read_at = Some(Instant::now());
         // Consecutive reads in which an exited container still shows as running.
@@ -101,7 +101,7 @@ impl<R: Runtime> Worker<R> {
                 read_at = wait.map(|it| Instant::now() + it);
             }
             let wake_at = self.sync_pod();
-            if self.pod.is_over() {
+            if self.pod.is_finished() {
                 break;
             }
             let at = [wake_at, read_at, self.refresh_at].into_iter().flatten().min();
@@ -114,9 +114,9 @@ impl<R: Runtime> Worker<R> {
                     self.apply_update(update);
                 }
                 Some(done) = self.actions.join_next_with_id() => {
-                    let mark = self.pod.mark();
+                    let change_count = self.pod.change_count();
                     self.handle_action_outcome(done);
-                    if mark != self.pod.mark() {
+                    if change_count != self.pod.change_count() {
                         read_at = Some(Instant::now());
                     }
                 }
@@ -128,7 +128,7 @@ impl<R: Runtime> Worker<R> {
 
     async fn read_runtime_state(&mut self) -> Result<(), crate::runtime::RuntimeError> {
         let Self { node, observer, object, pod, start_timing: figures, .. } = self;
-        let reading = observer.read_state(&*node.runtime, &node.config, object, pod.mark());
+        let reading = observer.read_state(&*node.runtime, &node.config, object, pod.change_count());
         let state = figures.measure_call(reading).await?;
         if let Some((all, own)) = self.start_timing.record_start(&state, self.first_seen, self.pod.key()) {
             self.node.metrics.observe_start(all, own);
@@ -141,8 +141,11 @@ impl<R: Runtime> Worker<R> {
 
     /// Whether a container or sandbox shows as running although the runtime reported its exit.
     fn is_exit_pending(&self) -> bool {
-        let running =
-            self.runtime_state.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let running = self
+            .runtime_state
+            .containers
+            .iter()
+            .filter(|it| matches!(it.state, ContainerState::Running { .. }));
         let ready = self.runtime_state.sandboxes.iter().filter(|it| it.is_ready);
         let mut ids = running.map(|it| &it.id).chain(ready.map(|it| &it.id));
         ids.any(|id| self.node.pods.has_exited(id))
@@ -158,10 +161,10 @@ impl<R: Runtime> Worker<R> {
             self.object = object;
         }
         if let Some(ending) = update.ending {
-            self.pod.end(ending, now);
+            self.pod.terminate(ending, now);
         }
         if update.is_gone {
-            self.pod.gone(now);
+            self.pod.removed_from_api(now);
         }
     }
 
@@ -182,7 +185,7 @@ impl<R: Runtime> Worker<R> {
             let id = self.actions.spawn(task).id();
             self.in_flight.insert(id, action);
         }
-        let has_ended = self.pod.has_ended();
+        let has_ended = self.pod.has_terminated();
         let mut has_changed = false;
         self.entry.update_snapshot(|snapshot| {
             has_changed = std::mem::replace(&mut snapshot.has_ended, has_ended) != has_ended;
@@ -211,25 +214,28 @@ impl<R: Runtime> Worker<R> {
         }
     }
 
-    fn handle_action_outcome(&mut self, done: Result<(Id, Outcome), JoinError>) {
+    fn handle_action_outcome(&mut self, done: Result<(Id, ActionOutcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
             // An action that panicked counts as failed.
             Err(error) => {
                 let message = format!("internal error of the agent: {error}");
                 tracing::error!(pod = %self.pod.key(), "{message}");
-                (error.id(), Outcome::Failed { reason: "InternalError".into(), message: message.into() })
+                (
+                    error.id(),
+                    ActionOutcome::Failed { reason: "InternalError".into(), message: message.into() },
+                )
             }
         };
         let Some(action) = self.in_flight.remove(&id) else { return };
         self.node.metrics.count_action(&action, &outcome);
-        if let Outcome::Failed { reason, message } = &outcome {
+        if let ActionOutcome::Failed { reason, message } = &outcome {
             tracing::debug!(pod = %self.pod.key(), %reason, "{action}: {message}");
         }
-        if action == Action::Prepare && outcome == Outcome::Done {
+        if action == Action::Prepare && outcome == ActionOutcome::Done {
             self.refresh_at = Some(Instant::now() + VOLUME_REFRESH_INTERVAL);
         }
-        if let (Action::Report(patch), Outcome::Done) = (&action, &outcome) {
+        if let (Action::Report(patch), ActionOutcome::Done) = (&action, &outcome) {
             let status = patch["status"].clone();
             self.entry.update_snapshot(|snapshot| snapshot.status = status);
         }
@@ -242,7 +248,7 @@ impl<R: Runtime> Worker<R> {
             return;
         }
         let are_settled = self.node.volumes.are_settled(self.pod.uid());
-        if self.pod.has_ended() || are_settled || self.object.metadata.deletion_timestamp.is_some() {
+        if self.pod.has_terminated() || are_settled || self.object.metadata.deletion_timestamp.is_some() {
             self.refresh_at = None;
             return;
         }
@@ -253,7 +259,7 @@ impl<R: Runtime> Worker<R> {
             if let Err(error) = executor.prepare_volumes().await {
                 tracing::debug!("cannot refresh the volumes of a pod: {error}");
             }
-            Outcome::Done
+            ActionOutcome::Done
         });
     }
 }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
-use muster_engine::kubelet::pod::{self as kubelet, Action, Object, Outcome, Probe, ProbeKind};
+use muster_engine::kubelet::pod::{self as kubelet, Action, ActionOutcome, Object, Probe, ProbeKind};
 use serde_json::Value;
 
 use super::behaviour::{ContainerBehaviour, ContainerTimings, StopBehaviour};
@@ -202,16 +202,17 @@ impl SimulatedPod {
     /// Handles the success of the call in flight, which produced this resourceVersion.
     pub(super) fn handle_call_success(&mut self, version: u64, host: SimulatedHost, now: Timestamp) {
         self.version = self.version.max(version);
-        self.handle_call_outcome(Outcome::Done, host, now);
+        self.handle_call_outcome(ActionOutcome::Done, host, now);
     }
 
     /// Handles the failure of the call in flight.
     pub(super) fn handle_call_failure(&mut self, host: SimulatedHost, now: Timestamp) {
-        let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
+        let failed =
+            ActionOutcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
         self.handle_call_outcome(failed, host, now);
     }
 
-    fn handle_call_outcome(&mut self, outcome: Outcome, host: SimulatedHost, now: Timestamp) {
+    fn handle_call_outcome(&mut self, outcome: ActionOutcome, host: SimulatedHost, now: Timestamp) {
         let Some(active) = &mut self.active else { return };
         let at = active.pod_time(now);
         if let Some(action) = active.call_in_flight.take() {
@@ -231,7 +232,7 @@ impl SimulatedPod {
         let mut call = None;
         loop {
             active.complete_due(runtime, behaviour, pace, at);
-            active.kubelet.update_runtime_state(runtime.runtime_state(active.kubelet.mark()), at);
+            active.kubelet.update_runtime_state(runtime.runtime_state(active.kubelet.change_count()), at);
             let sync = active.kubelet.sync_runtime(at);
             if sync.actions.is_empty() {
                 break;
@@ -248,7 +249,7 @@ impl SimulatedPod {
         let sync = active.kubelet.sync(at);
         if let Some(Action::Report(patch)) = sync.actions.first() {
             if active.was_ended_by_another_client() {
-                active.kubelet.done(&sync.actions[0], Outcome::Done, at);
+                active.kubelet.done(&sync.actions[0], ActionOutcome::Done, at);
             } else {
                 call = Some(PodCall::Report(patch.clone()));
                 active.call_in_flight = sync.actions.into_iter().next();
@@ -325,18 +326,18 @@ impl ActivePod {
                 if never || !self.passed.insert((id.clone(), *probe)) {
                     return;
                 }
-                Outcome::Probed { passed: true, message: "".into() }
+                ActionOutcome::Probed { passed: true, message: "".into() }
             }
-            Action::FindImage { container, .. } if of(container).image_missing => Outcome::Absent,
-            Action::FindImage { .. } => Outcome::Present,
-            Action::Pull { container, image } if of(container).image_missing => Outcome::Failed {
+            Action::FindImage { container, .. } if of(container).image_missing => ActionOutcome::Absent,
+            Action::FindImage { .. } => ActionOutcome::Present,
+            Action::Pull { container, image } if of(container).image_missing => ActionOutcome::Failed {
                 reason: "ErrImagePull".into(),
                 message: format!("failed to pull and unpack image {image:?}: {image}: not found").into(),
             },
-            Action::Pull { .. } => Outcome::Pulled { bytes: 0 },
+            Action::Pull { .. } => ActionOutcome::Pulled { bytes: 0 },
             action => {
                 runtime.execute_instant_action(action, address, now);
-                Outcome::Done
+                ActionOutcome::Done
             }
         };
         self.kubelet.done(&action, outcome, now);
@@ -359,9 +360,10 @@ impl ActivePod {
         for (_, action) in due {
             let outcome = match &action {
                 // A start in progress is cancelled when the pod is deleted, as in the kubelet.
-                Action::Start { .. } if is_deleted => {
-                    Outcome::Failed { reason: "RunContainerError".into(), message: "context canceled".into() }
-                }
+                Action::Start { .. } if is_deleted => ActionOutcome::Failed {
+                    reason: "RunContainerError".into(),
+                    message: "context canceled".into(),
+                },
                 Action::Start { container, position, .. } => {
                     let spec = self.object.spec.all().nth(*position);
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
@@ -370,7 +372,7 @@ impl ActivePod {
                         behaviour.for_container(it.role, &it.image).exit_behaviour(it.role, pace)
                     });
                     runtime.schedule_exit(&id, exit, now);
-                    Outcome::Started { id }
+                    ActionOutcome::Started { id }
                 }
                 Action::Stop { container, id, grace, .. } => {
                     let spec = self.object.spec.find(container);
@@ -378,16 +380,16 @@ impl ActivePod {
                         spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
                     let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(pace.stop)), StopBehaviour::After(it) if *grace < it);
                     runtime.stop_container(id, is_killed, now);
-                    Outcome::Done
+                    ActionOutcome::Done
                 }
-                _ => Outcome::Done,
+                _ => ActionOutcome::Done,
             };
             self.kubelet.done(&action, outcome, now);
         }
         // A container that was stopped more than once, or that exited meanwhile, has stopped.
         let has_stopped = |(_, action): &mut (Option<Time>, Action)| matches!(action, Action::Stop { id, .. } if !runtime.is_running(id));
         let stopped: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., has_stopped).collect();
-        stopped.iter().for_each(|(_, action)| self.kubelet.done(action, Outcome::Done, now));
+        stopped.iter().for_each(|(_, action)| self.kubelet.done(action, ActionOutcome::Done, now));
     }
 }
 

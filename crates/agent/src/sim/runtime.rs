@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::kubelet::pod::{Action, Container, Object, RuntimeState, Sandbox, State};
+use muster_engine::kubelet::pod::{Action, Container, ContainerState, Object, RuntimeState, Sandbox};
 use serde_json::Value;
 
 use super::behaviour::{EXIT_CODE_SIGKILL, ExitBehaviour, exit_reason};
@@ -43,7 +43,7 @@ impl FakeRuntime {
         let count = status["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
         let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
         let id = |it: &Value| it.as_str().and_then(|it| it.split_once("://")).map(|it| Text::from(it.1));
-        let container = |id: Text, attempt: u32, state: State| Container {
+        let container = |id: Text, attempt: u32, state: ContainerState| Container {
             id,
             sandbox: sandbox_id(0),
             name: text(&status["name"]),
@@ -54,7 +54,7 @@ impl FakeRuntime {
             state,
         };
         let before = |at: &Value| at.as_str().and_then(Time::parse).map_or(now, |it| it.min(now));
-        let exited = |it: &Value| State::Exited {
+        let exited = |it: &Value| ContainerState::Exited {
             code: it["exitCode"].as_i64().and_then(|it| i32::try_from(it).ok()).unwrap_or(0),
             reason: text(&it["reason"]),
             message: text(&it["message"]),
@@ -63,7 +63,7 @@ impl FakeRuntime {
         };
         let (state, last) = (&status["state"], &status["lastState"]["terminated"]);
         let current = if state["running"].is_object() {
-            State::Running { since: before(&state["running"]["startedAt"]) }
+            ContainerState::Running { since: before(&state["running"]["startedAt"]) }
         } else if state["terminated"].is_object() {
             exited(&state["terminated"])
         } else if last.is_object() {
@@ -80,8 +80,8 @@ impl FakeRuntime {
         self.containers.push(container(current_id, count, current));
     }
 
-    pub(super) fn runtime_state(&self, mark: u64) -> RuntimeState {
-        RuntimeState { mark, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
+    pub(super) fn runtime_state(&self, change_count: u64) -> RuntimeState {
+        RuntimeState { change_count, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
     }
 
     /// Executes an action that takes no time.
@@ -129,7 +129,7 @@ impl FakeRuntime {
             hash: hash.clone(),
             image: image.clone(),
             image_id: format!("sim://{image}").into(),
-            state: State::Running { since: now },
+            state: ContainerState::Running { since: now },
         });
         id
     }
@@ -156,12 +156,12 @@ impl FakeRuntime {
     }
 
     pub(super) fn is_running(&self, id: &Text) -> bool {
-        self.containers.iter().any(|it| it.id == *id && matches!(it.state, State::Running { .. }))
+        self.containers.iter().any(|it| it.id == *id && matches!(it.state, ContainerState::Running { .. }))
     }
 
     pub(super) fn running_containers(&self) -> impl Iterator<Item = (&Container, Time)> {
         self.containers.iter().filter_map(|it| match it.state {
-            State::Running { since } => Some((it, since)),
+            ContainerState::Running { since } => Some((it, since)),
             _ => None,
         })
     }
@@ -169,9 +169,10 @@ impl FakeRuntime {
     fn exit_container(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
         self.exits.retain(|(_, it, _)| it != id);
         for container in self.containers.iter_mut().filter(|it| it.id == *id) {
-            if let State::Running { since } = container.state {
+            if let ContainerState::Running { since } = container.state {
                 let (reason, message) = (reason.into(), "".into());
-                container.state = State::Exited { code, reason, message, started: since, finished: now };
+                container.state =
+                    ContainerState::Exited { code, reason, message, started: since, finished: now };
             }
         }
     }

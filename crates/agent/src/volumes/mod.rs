@@ -61,7 +61,7 @@ pub enum VolumeError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     #[error("{0}")]
-    DownwardApi(#[from] downward_api::Untold),
+    DownwardApi(#[from] downward_api::DownwardApiError),
     #[error("references non-existent {kind} key: {key} ({kind} {name:?})")]
     MissingKey { kind: &'static str, name: String, key: String },
     #[error("missing value for {0}")]

@@ -1,8 +1,8 @@
-//! Whether an API server speaks for the cluster that a node has joined, and what the node may do before that is proven.
+//! Whether the API server belongs to the cluster that the node has joined, and what the node may do before that is verified.
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
-//! certificates. A node that believed it would end every container. So the node records the UID of the cluster it joined,
-//! and compares it with what the server says after each complete list.
+//! certificates. A node that trusted it would stop every container. So the node records the UID of the cluster it joined,
+//! and compares it with the server's UID after each complete list.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,18 +17,18 @@ pub const NAMESPACE: &str = "kube-system";
 pub enum Recorded {
     Nothing,
     Cluster(Text),
-    /// There is a record, and it cannot be read. It is never replaced by itself.
+    /// The record cannot be read. It is never replaced automatically.
     Unreadable,
 }
 
-/// What is known about the API server that the node talks to.
+/// Whether the API server belongs to the node's cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It was not asked yet, or did not answer the last time; with the reason if it refused to answer.
+pub enum ServerIdentity {
+    /// The UID was not read yet, or could not be read the last time; with the reason if the server refused.
     Unverified(Option<Text>),
-    /// It is the cluster that the node joined.
-    Proven,
-    /// It is another one.
+    /// The server belongs to the cluster that the node joined.
+    Verified,
+    /// The server belongs to another cluster.
     Foreign { found: Text },
 }
 
@@ -36,26 +36,26 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     recorded: Recorded,
-    standing: Standing,
-    /// A complete list of the node's pods was taken from the proven cluster since the agent started.
+    identity: ServerIdentity,
+    /// The verified cluster has given a complete list of the node's pods since the agent started.
     is_listed: bool,
 }
 
 impl Membership {
     pub fn new(recorded: Recorded) -> Self {
-        Self { recorded, standing: Standing::Unverified(None), is_listed: false }
+        Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
     /// Rule: a node belongs to the first cluster that it reads the UID of, and to no other until its record is deleted by
-    /// hand. Returns the UID to record; the cluster is proven once [`Membership::recorded`] was called.
+    /// hand. Returns the UID to record; the cluster is verified once [`Membership::recorded`] was called.
     pub fn identified(&mut self, found: Text) -> Option<Text> {
         match &self.recorded {
             Recorded::Nothing => {
-                self.standing = Standing::Unverified(None);
+                self.identity = ServerIdentity::Unverified(None);
                 return Some(found);
             }
-            Recorded::Cluster(joined) if *joined == found => self.standing = Standing::Proven,
-            Recorded::Cluster(_) | Recorded::Unreadable => self.standing = Standing::Foreign { found },
+            Recorded::Cluster(joined) if *joined == found => self.identity = ServerIdentity::Verified,
+            Recorded::Cluster(_) | Recorded::Unreadable => self.identity = ServerIdentity::Foreign { found },
         }
         None
     }
@@ -63,51 +63,51 @@ impl Membership {
     /// The UID is on disk.
     pub fn recorded(&mut self, uid: Text) {
         self.recorded = Recorded::Cluster(uid);
-        self.standing = Standing::Proven;
+        self.identity = ServerIdentity::Verified;
     }
 
     /// The UID could not be read or recorded; with a reason worth reporting, unless the server just did not answer.
     pub fn unverified(&mut self, why: Option<Text>) {
-        self.standing = Standing::Unverified(why);
+        self.identity = ServerIdentity::Unverified(why);
     }
 
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    pub fn identity(&self) -> &ServerIdentity {
+        &self.identity
     }
 
-    /// Rule: a list or an event is obeyed only while the server is proven to be the cluster that the node joined.
-    pub fn may_obey(&self) -> bool {
-        self.standing == Standing::Proven
+    /// Rule: lists and events of pods are applied only while the server is verified as the cluster that the node joined.
+    pub fn is_verified(&self) -> bool {
+        self.identity == ServerIdentity::Verified
     }
 
-    /// A complete list of pods has arrived and the server was asked for the UID after that. Whether the list is obeyed.
+    /// A complete list of pods was received, and the server's UID was read after it. Returns whether to apply the list.
     pub fn listed(&mut self) -> bool {
-        self.is_listed |= self.may_obey();
-        self.may_obey()
+        self.is_listed |= self.is_verified();
+        self.is_verified()
     }
 
-    /// Rule: containers that belong to no known pod are removed only after the proven cluster gave a complete list of pods
-    /// to this process, and only while it is still proven.
+    /// Rule: containers of unknown pods are removed only after the verified cluster gave a complete list of pods to this
+    /// process, and only while it is still verified.
     pub fn may_remove_orphans(&self) -> bool {
-        self.is_listed && self.may_obey()
+        self.is_listed && self.is_verified()
     }
 
-    /// Why the node is not ready, if it is because of its cluster. `record` is the file with the UID.
-    pub fn trouble(&self, record: &str) -> Option<String> {
+    /// The reason if the cluster's identity makes the node not ready. `record` is the file with the UID.
+    pub fn not_ready_reason(&self, record: &str) -> Option<String> {
         let kept = "containers are kept and no pod is started or removed";
-        match (&self.standing, &self.recorded) {
-            (Standing::Foreign { found }, Recorded::Cluster(joined)) => Some(format!(
+        match (&self.identity, &self.recorded) {
+            (ServerIdentity::Foreign { found }, Recorded::Cluster(joined)) => Some(format!(
                 "this node joined cluster {joined}, but the API server is cluster {found}: {kept}; restore the cluster's \
                  database, or delete {record} and restart the agent to move the node to the new cluster"
             )),
-            (Standing::Foreign { .. }, _) => Some(format!(
+            (ServerIdentity::Foreign { .. }, _) => Some(format!(
                 "the record of the cluster that this node joined cannot be read: {kept}; delete {record} and restart the \
                  agent to join the cluster of the API server"
             )),
-            (Standing::Unverified(Some(why)), _) => {
+            (ServerIdentity::Unverified(Some(why)), _) => {
                 Some(format!("cannot verify the identity of the cluster: {why}: {kept}"))
             }
-            (Standing::Unverified(None) | Standing::Proven, _) => None,
+            (ServerIdentity::Unverified(None) | ServerIdentity::Verified, _) => None,
         }
     }
 }
@@ -120,9 +120,9 @@ mod tests {
 
     use super::*;
 
-    /// Plays events to a node that has recorded `recorded`: `uid=X` the server says that its UID is X, `record` the node
-    /// could write it, `list` a complete list arrived, `silent` and `refused` for a server that does not say.
-    fn play(recorded: Recorded, events: &str) -> String {
+    /// Applies events to a node with this record: `uid=X` the server has the UID X, `record` the node has recorded it, `list` a
+    /// complete list was received, `silent` and `refused` the UID could not be read.
+    fn check(recorded: Recorded, events: &str) -> String {
         let mut node = Membership::new(recorded);
         let mut to_record = None;
         let mut lines = Vec::new();
@@ -130,7 +130,7 @@ mod tests {
             let mut obeyed = "";
             match event.split_once('=') {
                 Some(("uid", uid)) => to_record = node.identified(uid.into()),
-                _ if event == "record" => node.recorded(to_record.take().expect("there is one to record")),
+                _ if event == "record" => node.recorded(to_record.take().expect("a UID is to be recorded")),
                 _ if event == "silent" => node.unverified(None),
                 _ if event == "refused" => node.unverified(Some("forbidden".into())),
                 _ => obeyed = if node.listed() { ", list obeyed" } else { ", list ignored" },
@@ -138,7 +138,7 @@ mod tests {
             let orphans = if node.may_remove_orphans() { "removed" } else { "kept" };
             lines.push(format!("{event}: orphans {orphans}{obeyed}"));
         }
-        lines.extend(node.trouble("/var/lib/muster/cluster"));
+        lines.extend(node.not_ready_reason("/var/lib/muster/cluster"));
         lines.join("\n")
     }
 
@@ -150,7 +150,7 @@ mod tests {
             list: orphans kept, list ignored
             record: orphans kept
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&play(Recorded::Nothing, "list uid=a list record list"));
+        .assert_eq(&check(Recorded::Nothing, "list uid=a list record list"));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             list: orphans kept, list ignored
             uid=a: orphans kept
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&play(Recorded::Cluster("a".into()), "silent list uid=a list"));
+        .assert_eq(&check(Recorded::Cluster("a".into()), "silent list uid=a list"));
     }
 
     #[test]
@@ -173,12 +173,12 @@ mod tests {
             list: orphans kept, list ignored
             uid=a: orphans removed
             list: orphans removed, list obeyed"#]]
-        .assert_eq(&play(Recorded::Cluster("a".into()), "uid=a list silent uid=b list uid=a list"));
+        .assert_eq(&check(Recorded::Cluster("a".into()), "uid=a list silent uid=b list uid=a list"));
         expect![[r#"
             uid=b: orphans kept
             list: orphans kept, list ignored
             this node joined cluster a, but the API server is cluster b: containers are kept and no pod is started or removed; restore the cluster's database, or delete /var/lib/muster/cluster and restart the agent to move the node to the new cluster"#]]
-        .assert_eq(&play(Recorded::Cluster("a".into()), "uid=b list"));
+        .assert_eq(&check(Recorded::Cluster("a".into()), "uid=b list"));
     }
 
     #[test]
@@ -187,11 +187,11 @@ mod tests {
             uid=a: orphans kept
             list: orphans kept, list ignored
             the record of the cluster that this node joined cannot be read: containers are kept and no pod is started or removed; delete /var/lib/muster/cluster and restart the agent to join the cluster of the API server"#]]
-        .assert_eq(&play(Recorded::Unreadable, "uid=a list"));
+        .assert_eq(&check(Recorded::Unreadable, "uid=a list"));
         expect![[r#"
             refused: orphans kept
             list: orphans kept, list ignored
             cannot verify the identity of the cluster: forbidden: containers are kept and no pod is started or removed"#]]
-        .assert_eq(&play(Recorded::Cluster("a".into()), "refused list"));
+        .assert_eq(&check(Recorded::Cluster("a".into()), "refused list"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a pod may be told about itself, in variables and in files.
+//! The downward API: fields and resources of a pod as environment variables and files.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,16 +10,16 @@ use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use serde_json::Value;
 
-/// Why a field or an amount cannot be told.
+/// A field or resource reference that cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Untold {
+pub enum DownwardApiError {
     Field(String),
     Subscript(String),
     Resource(String),
     Container(String),
 }
 
-impl fmt::Display for Untold {
+impl fmt::Display for DownwardApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(path) => write!(f, "unsupported fieldPath: {path}"),
@@ -30,17 +30,17 @@ impl fmt::Display for Untold {
     }
 }
 
-impl core::error::Error for Untold {}
+impl core::error::Error for DownwardApiError {}
 
-/// Rule: a pod is told its names, labels, annotations and addresses, and nothing else of its object. What is not set
-/// is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
-pub fn field(pod: &Value, path: &str) -> Result<String, Untold> {
+/// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not set is
+/// empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
+pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
         let map = match map {
             "metadata.labels" => &pod["metadata"]["labels"],
             "metadata.annotations" => &pod["metadata"]["annotations"],
-            _ => return Err(Untold::Subscript(path.into())),
+            _ => return Err(DownwardApiError::Subscript(path.into())),
         };
         return Ok(map[key].as_str().unwrap_or_default().to_string());
     }
@@ -56,35 +56,35 @@ pub fn field(pod: &Value, path: &str) -> Result<String, Untold> {
         "status.hostIPs" => addresses(&pod["status"]["hostIPs"]),
         "status.podIP" => text("/status/podIP"),
         "status.podIPs" => addresses(&pod["status"]["podIPs"]),
-        _ => return Err(Untold::Field(path.into())),
+        _ => return Err(DownwardApiError::Field(path.into())),
     })
 }
 
-/// Rule: a container that has no limit of its own has its pod's, or else all that the node can give. Amounts are
-/// told in whole divisors, a part of one counted as one. Upstream: `ExtractResourceValueByContainerName`.
+/// Rule: a container without a limit has the limit of its pod, or else the node's allocatable. The amount is divided by the
+/// divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
 ///
-/// `resource` is as `limits.cpu`.
+/// `resource` is for example `limits.cpu`.
 pub fn resource(
     pod: &Value,
     container: &str,
     resource: &str,
     divisor: &str,
     allocatable: &ResourceQuantities,
-) -> Result<String, Untold> {
-    let untold = || Untold::Resource(resource.into());
-    let (side, name) = resource.split_once('.').ok_or_else(untold)?;
+) -> Result<String, DownwardApiError> {
+    let unsupported = || DownwardApiError::Resource(resource.into());
+    let (side, name) = resource.split_once('.').ok_or_else(unsupported)?;
     let is_known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
     if !matches!(side, "limits" | "requests") || !is_known {
-        return Err(untold());
+        return Err(unsupported());
     }
     let spec = &pod["spec"];
     let all = ["containers", "initContainers", "ephemeralContainers"].into_iter();
     let found = all.filter_map(|kind| spec[kind].as_array()).flatten().find(|it| it["name"] == container);
-    let found = found.ok_or_else(|| Untold::Container(container.into()))?;
+    let found = found.ok_or_else(|| DownwardApiError::Container(container.into()))?;
 
-    let stated = |of: &Value| Some(Quantity::from_json(of["resources"][side].get(name)?));
-    let inherited = || stated(spec).or_else(|| allocatable.get(name).copied());
-    let amount = stated(found).or_else(|| if side == "limits" { inherited() } else { None });
+    let own = |of: &Value| Some(Quantity::from_json(of["resources"][side].get(name)?));
+    let inherited = || own(spec).or_else(|| allocatable.get(name).copied());
+    let amount = own(found).or_else(|| if side == "limits" { inherited() } else { None });
     let amount = amount.unwrap_or(Quantity::ZERO);
 
     let divisor = Quantity::parse(divisor).ok().filter(|it| !it.is_zero() && !it.is_negative());
@@ -105,7 +105,7 @@ fn addresses(list: &Value) -> String {
     text
 }
 
-/// A line for each, in order: `key="value"`, quoted as Go does.
+/// Formats a map as sorted lines `key="value"`, quoted as Go does.
 fn lines(map: &Value) -> String {
     let sorted: BTreeMap<&String, &Value> = map.as_object().into_iter().flatten().collect();
     let mut text = String::new();
@@ -134,7 +134,7 @@ fn quote(text: &mut String, value: &str) {
             '\t' => text.push_str("\\t"),
             '\u{b}' => text.push_str("\\v"),
             ' '..='~' => text.push(char),
-            // A control character, or a space that is none of ASCII's, is told by its number.
+            // Control characters and non-ASCII spaces are escaped.
             _ if char.is_control() || char.is_whitespace() => {
                 let number = u32::from(char);
                 let written = match number {
@@ -150,9 +150,13 @@ fn quote(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// `$(NAME)` in a text becomes what the name stands for, and `$$` is one `$`. A name without a meaning stays as it is
-/// written, and is noted. Upstream: `expansion.Expand`.
-pub fn expand(text: &str, meaning: impl Fn(&str) -> Option<String>, unknown: &mut dyn FnMut(&str)) -> String {
+/// Expands `$(NAME)` to the value of the variable, and `$$` to `$`. A reference to an unknown variable stays as it is, and
+/// is passed to `unknown`. Upstream: `expansion.Expand`.
+pub fn expand(
+    text: &str,
+    value_of: impl Fn(&str) -> Option<String>,
+    unknown: &mut dyn FnMut(&str),
+) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -166,7 +170,7 @@ pub fn expand(text: &str, meaning: impl Fn(&str) -> Option<String>, unknown: &mu
             Some('(') => match rest[1..].find(')') {
                 Some(end) => {
                     let name = &rest[1..=end];
-                    expanded.push_str(&meaning(name).unwrap_or_else(|| {
+                    expanded.push_str(&value_of(name).unwrap_or_else(|| {
                         unknown(name);
                         format!("$({name})")
                     }));
@@ -210,7 +214,7 @@ mod tests {
             "spec.containers",
             "spec.nodeSelector['x']",
         ];
-        let told: Vec<String> = paths
+        let report: Vec<String> = paths
             .into_iter()
             .map(|path| match field(&pod, path) {
                 Ok(text) => format!("{path}: {text}"),
@@ -229,7 +233,7 @@ mod tests {
             status.podIPs: 10.0.0.1,fd00::1
             spec.containers! unsupported fieldPath: spec.containers
             spec.nodeSelector['x']! fieldPath "spec.nodeSelector['x']" does not support subscript"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&report.join("\n"));
     }
 
     #[test]
@@ -242,7 +246,7 @@ mod tests {
         let node: ResourceQuantities =
             [("cpu".into(), Quantity::from_units(2)), ("memory".into(), Quantity::from_units(1 << 30))]
                 .into();
-        let asked = [
+        let references = [
             ("a", "requests.cpu", ""),
             ("a", "requests.cpu", "1m"),
             ("a", "limits.cpu", "0"),
@@ -255,7 +259,7 @@ mod tests {
             ("i", "cpu", ""),
             ("z", "limits.cpu", ""),
         ];
-        let told: Vec<String> = asked
+        let report: Vec<String> = references
             .into_iter()
             .map(|(container, name, divisor)| match resource(&pod, container, name, divisor, &node) {
                 Ok(text) => format!("{container} {name} by {divisor}: {text}"),
@@ -274,18 +278,18 @@ mod tests {
             i limits.nvidia.com/gpu! unsupported container resource : limits.nvidia.com/gpu
             i cpu! unsupported container resource : cpu
             z limits.cpu! container z not found"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&report.join("\n"));
     }
 
     #[test]
     fn expansion() {
-        let meaning = |name: &str| (name == "A").then(|| "1".to_string());
-        let mut told = Vec::new();
+        let value_of = |name: &str| (name == "A").then(|| "1".to_string());
+        let mut report = Vec::new();
         for text in ["$(A)", "x$(A)y$(A)", "$$(A)", "$(B)", "$(A", "$A", "$", "$$", "é$(A)$", "$()", "$$$(A)"]
         {
             let mut unknown = Vec::new();
-            let expanded = expand(text, meaning, &mut |name| unknown.push(name.to_string()));
-            told.push(format!("{text} -> {expanded} {unknown:?}"));
+            let expanded = expand(text, value_of, &mut |name| unknown.push(name.to_string()));
+            report.push(format!("{text} -> {expanded} {unknown:?}"));
         }
         expect![[r#"
             $(A) -> 1 []
@@ -299,6 +303,6 @@ mod tests {
             é$(A)$ -> é1$ []
             $() -> $() [""]
             $$$(A) -> $1 []"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&report.join("\n"));
     }
 }

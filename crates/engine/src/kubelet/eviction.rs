@@ -1,9 +1,9 @@
-//! A node that runs short of something: when it is short, which pod goes, and what that pod is told.
+//! Eviction of pods from a node under resource pressure: when there is pressure, which pod is evicted, with which message.
 //!
-//! Upstream: `pkg/kubelet/eviction`. Pods of a DaemonSet go last, which upstream does not do: they would be back at once.
-//! What a pod may take by its own word is in `limits`.
+//! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last: they would be created again at once.
+//! Eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
 
-mod limits;
+mod storage_limits;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -17,22 +17,23 @@ use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-pub use self::limits::{Limit, Limited, Storage, over_its_limit};
+pub use self::storage_limits::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use crate::kubelet::node_status::Pressures;
 
-/// Why an evicted pod failed.
+/// Reason of an evicted pod.
 pub const REASON: &str = "Evicted";
 
-/// Pods from this priority on keep the node itself running. Upstream: `SystemCriticalPriority`.
-pub const CRITICAL: i32 = 2_000_000_000;
+/// Pods with this priority or a higher one are critical, and never evicted. Upstream: `SystemCriticalPriority`.
+pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// A pressure is over when it was not seen for so long: a node that goes to and fro would get and lose pods all the time.
-pub const PRESSURE_MIN: Duration = Duration::from_secs(300);
+/// A pressure condition stays True for this long after the pressure was last observed: an oscillating node would get and
+/// lose pods all the time. Upstream: `eviction-pressure-transition-period`.
+pub const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
-/// What is measured.
+/// An eviction signal. Upstream: `evictionapi.Signal`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Signal {
-    /// First, for what is short of memory cannot wait.
+    /// Memory comes first: it is the most urgent.
     MemoryAvailable,
     NodefsAvailable,
     NodefsInodesFree,
@@ -62,28 +63,28 @@ impl Signal {
         }
     }
 
-    pub fn resource(self) -> Resource {
+    pub fn resource(self) -> EvictionResource {
         match self {
-            Self::MemoryAvailable => Resource::Memory,
-            Self::NodefsAvailable | Self::ImagefsAvailable => Resource::EphemeralStorage,
-            Self::NodefsInodesFree | Self::ImagefsInodesFree => Resource::Inodes,
-            Self::PidAvailable => Resource::Pids,
+            Self::MemoryAvailable => EvictionResource::Memory,
+            Self::NodefsAvailable | Self::ImagefsAvailable => EvictionResource::EphemeralStorage,
+            Self::NodefsInodesFree | Self::ImagefsInodesFree => EvictionResource::Inodes,
+            Self::PidAvailable => EvictionResource::Pids,
         }
     }
 }
 
-/// What there is too little of, and what pods take of it.
+/// The resource of an eviction signal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Resource {
+pub enum EvictionResource {
     Memory,
     EphemeralStorage,
     Inodes,
     Pids,
 }
 
-impl Resource {
-    /// Whether dead containers and unused images take some of it.
-    pub fn is_of_disks(self) -> bool {
+impl EvictionResource {
+    /// Whether dead containers and unused images use the resource.
+    pub fn is_on_disk(self) -> bool {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
     }
 
@@ -95,7 +96,7 @@ impl Resource {
     }
 }
 
-impl fmt::Display for Resource {
+impl fmt::Display for EvictionResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Memory => "memory",
@@ -106,18 +107,18 @@ impl fmt::Display for Resource {
     }
 }
 
-/// How much must be left.
+/// The value of a threshold: the amount that must be available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Least {
-    Of(Quantity),
-    /// A share of what there is, in thousandths.
+pub enum ThresholdValue {
+    Quantity(Quantity),
+    /// A share of the capacity, in thousandths.
     Share(u32),
 }
 
-impl Least {
+impl ThresholdValue {
     fn of(self, capacity: i64) -> i64 {
         match self {
-            Self::Of(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
+            Self::Quantity(amount) => i64::try_from(amount.units()).unwrap_or(i64::MAX),
             Self::Share(thousandths) => {
                 i64::try_from(i128::from(capacity) * i128::from(thousandths) / 1000).unwrap_or(i64::MAX)
             }
@@ -125,108 +126,107 @@ impl Least {
     }
 }
 
-/// What must be left of everything that is measured.
+/// The eviction thresholds of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Thresholds {
-    hard: BTreeMap<Signal, Least>,
-    /// What may be missing for a while.
-    soft: BTreeMap<Signal, (Least, Duration)>,
-    /// How much more than its threshold must be left of what was short, before it no longer is.
-    reclaim: BTreeMap<Signal, Least>,
+    hard: BTreeMap<Signal, ThresholdValue>,
+    /// Soft thresholds, with their grace periods.
+    soft: BTreeMap<Signal, (ThresholdValue, Duration)>,
+    /// Amount above the threshold that must be available after an eviction. Upstream: `eviction-minimum-reclaim`.
+    reclaim: BTreeMap<Signal, ThresholdValue>,
 }
 
-/// A kubelet's.
+/// The defaults of the kubelet.
 impl Default for Thresholds {
     fn default() -> Self {
         let hard = BTreeMap::from([
-            (Signal::MemoryAvailable, Least::Of(Quantity::from_bytes(100 << 20))),
-            (Signal::NodefsAvailable, Least::Share(100)),
-            (Signal::NodefsInodesFree, Least::Share(50)),
-            (Signal::ImagefsAvailable, Least::Share(150)),
-            (Signal::ImagefsInodesFree, Least::Share(50)),
+            (Signal::MemoryAvailable, ThresholdValue::Quantity(Quantity::from_bytes(100 << 20))),
+            (Signal::NodefsAvailable, ThresholdValue::Share(100)),
+            (Signal::NodefsInodesFree, ThresholdValue::Share(50)),
+            (Signal::ImagefsAvailable, ThresholdValue::Share(150)),
+            (Signal::ImagefsInodesFree, ThresholdValue::Share(50)),
         ]);
         Self { hard, soft: BTreeMap::new(), reclaim: BTreeMap::new() }
     }
 }
 
 impl Thresholds {
-    /// Reads `memory.available<100Mi,nodefs.available<10%` over what is there: what is not named stays, and a share of
-    /// none or of all takes the signal out, as upstream reads it.
+    /// Parses `memory.available<100Mi,nodefs.available<10%`. Other signals keep their thresholds, and 0% or 100% removes one,
+    /// as upstream.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in amounts(text, '<')? {
             match least {
-                Least::Share(0 | 1000) => self.hard.remove(&signal),
+                ThresholdValue::Share(0 | 1000) => self.hard.remove(&signal),
                 least => self.hard.insert(signal, least),
             };
         }
         Ok(self)
     }
 
-    /// Rule: what is short by a soft threshold may be so for the time that is given with it, and each has one.
+    /// Rule: a soft threshold evicts pods after it has been crossed for its grace period; each soft threshold has one.
     pub fn with_soft(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
         let graces: BTreeMap<Signal, Duration> =
             graces.iter().map(|(name, grace)| Ok((signal(name)?, *grace))).collect::<Result<_, String>>()?;
         for (signal, least) in amounts(text, '<')? {
-            if matches!(least, Least::Share(0 | 1000)) {
+            if matches!(least, ThresholdValue::Share(0 | 1000)) {
                 continue;
             }
             let name = signal.name();
             let grace = graces.get(&signal).ok_or_else(|| {
-                format!("it is not said for how long {name} may be short: add {name}=1m to --eviction-soft-grace-period")
+                format!("{name} has a soft threshold, but no grace period: add {name}=1m to --eviction-soft-grace-period")
             })?;
             self.soft.insert(signal, (least, *grace));
         }
         match graces.keys().find(|it| !self.soft.contains_key(it)) {
             Some(signal) => Err(format!(
-                "{name} has a grace period, and no threshold: add {name}<AMOUNT to --eviction-soft",
+                "{name} has a grace period, but no soft threshold: add {name}<AMOUNT to --eviction-soft",
                 name = signal.name()
             )),
             None => Ok(self),
         }
     }
 
-    /// Reads `memory.available=200Mi`.
+    /// Parses `memory.available=200Mi`.
     pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
         self.reclaim.extend(amounts(text, '=')?);
         Ok(self)
     }
 
-    /// What pods do not get, for there would be pressure.
+    /// The hard threshold of a signal, which is not allocatable to pods.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
         self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
 
-    /// All of them, the hard ones first: what is short by them cannot wait.
-    fn all(&self) -> impl Iterator<Item = (Name, Least, Duration)> {
+    /// All thresholds, hard ones first: those are the most urgent.
+    fn all(&self) -> impl Iterator<Item = (ThresholdKey, ThresholdValue, Duration)> {
         let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
         let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
         hard.chain(soft)
     }
 }
 
-/// What a threshold is known by: whether it is soft, and what it is of.
-type Name = (bool, Signal);
+/// Whether a threshold is soft, and its signal.
+type ThresholdKey = (bool, Signal);
 
-/// Reads `memory.available<100Mi,nodefs.available<10%`.
-fn amounts(text: &str, sign: char) -> Result<Vec<(Signal, Least)>, String> {
+/// Parses `memory.available<100Mi,nodefs.available<10%`.
+fn amounts(text: &str, sign: char) -> Result<Vec<(Signal, ThresholdValue)>, String> {
     let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     parts.map(|it| amount(it, sign)).collect()
 }
 
-fn amount(part: &str, sign: char) -> Result<(Signal, Least), String> {
+fn amount(part: &str, sign: char) -> Result<(Signal, ThresholdValue), String> {
     let (name, least) = part
         .split_once(sign)
         .or_else(|| part.split_once('='))
-        .ok_or_else(|| format!("{part:?} is no threshold: write it as memory.available{sign}100Mi"))?;
+        .ok_or_else(|| format!("{part:?} is not a threshold: write it as memory.available{sign}100Mi"))?;
     let signal = signal(name.trim())?;
     let least = least.trim();
     let read = match least.strip_suffix('%') {
-        Some(percent) => {
-            share(percent).ok_or_else(|| format!("{least:?} of {name} is no share: write it as 10%"))?
-        }
+        Some(percent) => share(percent)
+            .ok_or_else(|| format!("{least:?} of {name} is not a percentage: write it as 10%"))?,
         None => match Quantity::parse(least) {
-            Ok(amount) if !amount.is_negative() => Least::Of(amount),
-            Ok(_) => return Err(format!("{least:?} of {name} is less than nothing")),
+            Ok(amount) if !amount.is_negative() => ThresholdValue::Quantity(amount),
+            Ok(_) => return Err(format!("{least:?} of {name} is negative")),
             Err(error) => return Err(format!("{least:?} of {name}: {error}")),
         },
     };
@@ -236,16 +236,16 @@ fn amount(part: &str, sign: char) -> Result<(Signal, Least), String> {
 fn signal(name: &str) -> Result<Signal, String> {
     Signal::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
         let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
-        format!("{name:?} is not measured: it is one of {}", known.join(", "))
+        format!("{name:?} is not an eviction signal: use one of {}", known.join(", "))
     })
 }
 
-fn share(percent: &str) -> Option<Least> {
+fn share(percent: &str) -> Option<ThresholdValue> {
     let thousandths = Quantity::parse(percent).ok()?.millis().checked_div(100)?;
-    u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(Least::Share)
+    u32::try_from(thousandths).ok().filter(|it| *it <= 1000).map(ThresholdValue::Share)
 }
 
-/// What was measured of a signal.
+/// The measured values of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
     pub available: i64,
@@ -254,23 +254,23 @@ pub struct Measure {
 
 pub type Measures = BTreeMap<Signal, Measure>;
 
-/// Something is short now.
+/// A threshold that is crossed now: less is available than it requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shortage {
+pub struct CrossedThreshold {
     pub signal: Signal,
-    pub least: i64,
+    pub threshold: i64,
     pub available: i64,
-    /// By a soft threshold, for longer than it may be.
+    /// A soft threshold whose grace period is over.
     pub is_soft: bool,
 }
 
-impl Shortage {
-    pub fn resource(self) -> Resource {
+impl CrossedThreshold {
+    pub fn resource(self) -> EvictionResource {
         self.signal.resource()
     }
 
-    /// Rule: what is short by a hard threshold cannot wait, and a container gets the least there is; by a soft one a pod
-    /// has its own time, or the longest that the node gives, whichever is shorter.
+    /// Rule: for a hard threshold the grace period of the evicted pod is one second; for a soft one it is the pod's own, at
+    /// most that of the node (`eviction-max-pod-grace-period`).
     pub fn grace(self, own: Duration, longest: Duration) -> Duration {
         if self.is_soft { own.min(longest).max(GRACE_MIN) } else { GRACE_MIN }
     }
@@ -279,106 +279,122 @@ impl Shortage {
 /// Upstream: `immediateEvictionGracePeriodSeconds`.
 pub const GRACE_MIN: Duration = Duration::from_secs(1);
 
-/// What a node is short of, and since when it no longer is.
+/// Tracks which thresholds are crossed, and when each pressure was last observed.
 #[derive(Clone, Debug)]
-pub struct Watcher {
+pub struct ThresholdMonitor {
     thresholds: Thresholds,
-    pressure_min: Duration,
-    /// Since when a threshold is not met, and whether it was acted upon: then more must be left than it says.
-    short: BTreeMap<Name, (Time, bool)>,
+    pressure_transition_period: Duration,
+    /// Since when each threshold is crossed, and whether pods were evicted for it: then the minimum reclaim applies.
+    crossed: BTreeMap<ThresholdKey, (Time, bool)>,
     memory: Option<Time>,
     disk: Option<Time>,
     pids: Option<Time>,
 }
 
-impl Watcher {
-    pub fn new(thresholds: Thresholds, pressure_min: Duration) -> Self {
-        Self { thresholds, pressure_min, short: BTreeMap::new(), memory: None, disk: None, pids: None }
+impl ThresholdMonitor {
+    pub fn new(thresholds: Thresholds, pressure_transition_period: Duration) -> Self {
+        Self {
+            thresholds,
+            pressure_transition_period,
+            crossed: BTreeMap::new(),
+            memory: None,
+            disk: None,
+            pids: None,
+        }
     }
 
-    /// Rule: a node is short of what it has less left of than its threshold says; once pods went for it, until as much more
-    /// is left as is to be reclaimed at least. The pressure is said to last until it was not seen for five minutes. What
-    /// could not be measured is not short.
-    /// The most urgent shortage is answered: what is reclaimed for it may end the others. Of those by soft thresholds it is
-    /// said at once that there is pressure, and they are answered when their time is over.
-    pub fn see(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<Shortage>) {
-        let mut short = BTreeMap::new();
-        let mut answered = None;
+    /// Rule: a threshold is crossed while less than its value is available; after an eviction, until the minimum reclaim is
+    /// available too. A pressure condition stays True for five minutes after it was last observed. A signal that could not be
+    /// measured crosses no threshold. Only the most urgent threshold is returned: what is reclaimed for it may resolve the
+    /// others. A soft threshold causes the pressure condition at once, and is returned when its grace period is over.
+    pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
+        let mut still_crossed = BTreeMap::new();
+        let mut due = None;
         for (name @ (is_soft, signal), least, grace) in self.thresholds.all() {
             let Some(measure) = measures.get(&signal) else { continue };
             let least = least.of(measure.capacity);
-            let (since, was_answered) = self.short.get(&name).copied().unwrap_or((now, false));
-            let more = self.thresholds.reclaim.get(&signal).filter(|_| was_answered);
-            let wanted = least.saturating_add(more.map_or(0, |it| it.of(measure.capacity)));
-            if wanted <= measure.available {
+            let (since, has_evicted) = self.crossed.get(&name).copied().unwrap_or((now, false));
+            let more = self.thresholds.reclaim.get(&signal).filter(|_| has_evicted);
+            let required = least.saturating_add(more.map_or(0, |it| it.of(measure.capacity)));
+            if required <= measure.available {
                 continue;
             }
             let is_due = grace <= now.since(since);
-            short.insert(name, (since, was_answered || is_due));
-            if is_due && answered.is_none() {
-                answered = Some(Shortage { signal, least, available: measure.available, is_soft });
+            still_crossed.insert(name, (since, has_evicted || is_due));
+            if is_due && due.is_none() {
+                due = Some(CrossedThreshold {
+                    signal,
+                    threshold: least,
+                    available: measure.available,
+                    is_soft,
+                });
             }
             *match signal.resource() {
-                Resource::Memory => &mut self.memory,
-                Resource::EphemeralStorage | Resource::Inodes => &mut self.disk,
-                Resource::Pids => &mut self.pids,
+                EvictionResource::Memory => &mut self.memory,
+                EvictionResource::EphemeralStorage | EvictionResource::Inodes => &mut self.disk,
+                EvictionResource::Pids => &mut self.pids,
             } = Some(now);
         }
-        self.short = short;
-        let lasts = |seen: Option<Time>| seen.is_some_and(|it| now < it + self.pressure_min || now == it);
+        self.crossed = still_crossed;
+        let lasts = |seen: Option<Time>| {
+            seen.is_some_and(|it| now < it + self.pressure_transition_period || now == it)
+        };
         let pressures =
             Pressures { memory: lasts(self.memory), disk: lasts(self.disk), pids: lasts(self.pids) };
-        (pressures, answered)
+        (pressures, due)
     }
 }
 
-/// A pod that may have to go.
+/// A pod that may be evicted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Candidate {
+pub struct EvictionCandidate {
     pub uid: Text,
     pub priority: i32,
-    /// From a file on the node, or the mirror of such a one.
+    /// A static pod or its mirror pod.
     pub is_static: bool,
-    /// A DaemonSet made it.
+    /// A DaemonSet owns the pod.
     pub is_daemon: bool,
-    /// What the pod asks for and what it takes, volumes and all. Where nobody knows what it takes, it goes first.
+    /// Request and usage of the pod, with its volumes. A pod with unknown usage is evicted first.
     pub request: i64,
     pub usage: Option<i64>,
-    pub containers: Vec<Taker>,
+    pub containers: Vec<ContainerUsage>,
 }
 
-/// A container, for the message.
+/// Request and usage of a container, for the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Taker {
+pub struct ContainerUsage {
     pub name: Text,
     pub request: i64,
     pub usage: Option<i64>,
 }
 
-/// Rule: first goes who takes more than they asked for, of those the least important, of those who takes most beyond what
-/// they asked for. Daemon pods go when no other is left; static and critical pods do not go.
-/// With PIDs, of which nobody asks for any, importance decides. Upstream: `rankMemoryPressure` and its neighbours.
-pub fn first_to_go(shortage: Shortage, candidates: &[Candidate]) -> Option<&Candidate> {
-    let may_go = |it: &&Candidate| !it.is_static && it.priority < CRITICAL;
-    let order = |it: &&Candidate| {
+/// Rule: pods that use more than they request are evicted first, then by priority, then by usage above the request. Daemon
+/// pods are evicted when no other pod is left; static and critical pods never. For PIDs, which cannot be requested, the
+/// priority decides. Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
+pub fn choose_pod_to_evict(
+    shortage: CrossedThreshold,
+    candidates: &[EvictionCandidate],
+) -> Option<&EvictionCandidate> {
+    let is_evictable = |it: &&EvictionCandidate| !it.is_static && it.priority < SYSTEM_CRITICAL_PRIORITY;
+    let order = |it: &&EvictionCandidate| {
         let excess = it.usage.map_or(i64::MAX, |usage| usage.saturating_sub(it.request));
-        let exceeds = shortage.resource() != Resource::Pids && 0 < excess;
+        let exceeds = shortage.resource() != EvictionResource::Pids && 0 < excess;
         (it.is_daemon, !exceeds, it.priority, Reverse(excess), it.uid.clone())
     };
-    candidates.iter().filter(may_go).min_by_key(order)
+    candidates.iter().filter(is_evictable).min_by_key(order)
 }
 
-/// What a pod is told that goes.
-pub fn message(shortage: Shortage, pod: &Candidate) -> String {
+/// The message of an evicted pod. Upstream: `evictionMessage`.
+pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> String {
     let resource = shortage.resource();
     let amount = |count| resource.amount(count);
     let mut message = format!(
         "The node was low on resource: {resource}. Threshold quantity: {}, available: {}. ",
-        amount(shortage.least),
+        amount(shortage.threshold),
         amount(shortage.available)
     );
-    if matches!(resource, Resource::Memory | Resource::EphemeralStorage) {
-        for Taker { name, request, usage } in &pod.containers {
+    if matches!(resource, EvictionResource::Memory | EvictionResource::EphemeralStorage) {
+        for ContainerUsage { name, request, usage } in &pod.containers {
             if let Some(usage) = usage.filter(|it| request < it) {
                 message += &format!(
                     "Container {name} was using {}, request is {}, has larger consumption of {resource}. ",
@@ -391,8 +407,8 @@ pub fn message(shortage: Shortage, pod: &Candidate) -> String {
     message
 }
 
-/// Rule: under pressure a node takes no new pods but critical ones; where only memory is short, also those that asked for
-/// some, or that tolerate it. Upstream: the eviction manager's `Admit`.
+/// Rule: a node under pressure admits critical pods only; under memory pressure alone also pods that are not BestEffort, or
+/// that tolerate the taint. Upstream: the eviction manager's `Admit`.
 pub fn admit(
     pressures: Pressures,
     is_critical: bool,

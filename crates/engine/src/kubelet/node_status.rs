@@ -1,6 +1,6 @@
-//! What a node says of itself: its object when it registers, its status from then on.
+//! The Node object that the agent registers, its status, and its Lease.
 //!
-//! Reasons, messages and events are a kubelet's: those who watch nodes know them.
+//! Reasons, messages and events are those of the kubelet.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -16,18 +16,18 @@ use serde_json::{Map, Value, json};
 
 use crate::daemonset::plan::Event;
 
-/// A heartbeat comes so often, of which three may be missed.
-pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
-pub const LEASE_S: u32 = 40;
+/// Interval of Lease renewals, and the duration of the Lease: three renewals may be missed.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+pub const LEASE_DURATION_S: u32 = 40;
 
-/// A status in which nothing changed is told again after so long.
-pub const REPORT_EVERY: Duration = Duration::from_secs(300);
+/// An unchanged status is written again after this time. Upstream: `nodeStatusReportFrequency`.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// So many images are told of, the largest first, each with so many of its names.
+/// Images in the status, largest first, and names of each. Upstream: `nodeStatusMaxImages`, `MaxNamesPerImageInNodeStatus`.
 const IMAGES_MAX: usize = 50;
 const IMAGE_NAMES_MAX: usize = 5;
 
-/// Labels that a node sets again when it comes back under its name; all others are for those who set them.
+/// Labels that a node sets again when it registers again; all others belong to users.
 /// Upstream: `updateDefaultLabels`.
 const OWN_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
@@ -43,49 +43,49 @@ const OWN_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// A node as it knows itself.
+/// The node as measured by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Node {
     pub name: String,
-    /// As `amd64`.
+    /// `amd64`, `arm64`.
     pub arch: String,
     pub addresses: Vec<String>,
-    /// Where the API server reaches it.
+    /// Port of the agent's HTTPS endpoint.
     pub port: u16,
     pub capacity: ResourceQuantities,
-    /// What the system keeps for itself, and what must be left before pods are sent off.
+    /// Resources reserved for the system, and the hard eviction thresholds.
     pub reserved: ResourceQuantities,
-    pub info: Info,
-    pub images: Vec<Image>,
-    /// Ways to run containers that a runtime class may name. The runtime's own has no name.
+    pub info: NodeSystemInfo,
+    pub images: Vec<ContainerImage>,
+    /// Runtime handlers that a RuntimeClass may name. The default handler has an empty name.
     pub handlers: Vec<String>,
     pub pressures: Pressures,
-    /// Why it is not ready; nothing: it is.
-    pub troubles: Vec<String>,
+    /// Why the node is not ready; empty if it is ready.
+    pub not_ready_reasons: Vec<String>,
 }
 
-/// What a machine is called, and what it runs.
+/// Identifiers and versions of the machine. Upstream: `NodeSystemInfo`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Info {
+pub struct NodeSystemInfo {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
     pub kernel: String,
     pub os_image: String,
-    /// As `containerd://1.6.20`.
+    /// `containerd://1.6.20`.
     pub runtime: String,
     pub version: String,
     pub swap_bytes: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Image {
+pub struct ContainerImage {
     /// Digests first.
     pub names: Vec<String>,
     pub size_bytes: i64,
 }
 
-/// What there is too little of.
+/// The pressure conditions of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressures {
     pub memory: bool,
@@ -99,8 +99,8 @@ impl Pressures {
     }
 }
 
-/// What a node registers with.
-pub fn object(
+/// The Node object with which the agent registers. Upstream: `initialNode`.
+pub fn initial_node(
     node: &Node,
     labels: &BTreeMap<String, String>,
     taints: &[Value],
@@ -130,37 +130,37 @@ pub fn object(
     (object, events)
 }
 
-/// Rule: a node that comes back under its name sets the labels anew that are about itself; taints and all other labels
-/// stay as others left them. `None`: there is nothing to set. Upstream: `tryRegisterWithAPIServer`.
-pub fn relabel(wanted: &Value, shown: &Value) -> Option<Value> {
+/// Rule: a node that registers again sets its default labels; taints and all other labels stay. `None`: nothing is to be
+/// set. Upstream: `tryRegisterWithAPIServer`.
+pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
     let of = |node: &Value, key: &str| node["metadata"]["labels"].get(key).cloned();
     let changed: Map<String, Value> = OWN_LABELS
         .iter()
         .filter_map(|key| {
-            Some((key.to_string(), of(wanted, key).filter(|it| of(shown, key).as_ref() != Some(it))?))
+            Some((key.to_string(), of(desired, key).filter(|it| of(current, key).as_ref() != Some(it))?))
         })
         .collect();
     (!changed.is_empty()).then(|| json!({"metadata": {"labels": changed}}))
 }
 
-/// Rule: a node says that it was cordoned, and that it takes pods again. Upstream: `recordNodeSchedulableEvent`.
-pub fn cordoned(name: &str, before: bool, now: bool) -> Option<Event> {
+/// Rule: the agent records an event when its node is cordoned or uncordoned. Upstream: `recordNodeSchedulableEvent`.
+pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<Event> {
     let event = if now { "NodeNotSchedulable" } else { "NodeSchedulable" };
     (before != now).then(|| Event::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The whole status as a strategic merge patch, in which conditions that others set stay, and what is to be heard of it.
-/// `shown` is the status that the API server has.
-pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {
+/// The status as a strategic merge patch, which leaves conditions of others, and the events to record. `current` is the status
+/// on the API server.
+pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
     let mut events = Vec::new();
     let name = &node.name;
     let conditions: Vec<Value> = conditions(node)
         .into_iter()
         .map(|it| {
-            let before = find(&shown["conditions"], it.kind);
+            let before = find(&current["conditions"], it.kind);
             let is_same = before.is_some_and(|before| before["status"] == it.status());
             let since = before.map(|it| &it["lastTransitionTime"]).filter(|it| is_same && it.is_string());
-            // That a new node is ready is no news to anybody.
+            // No event if a new node is ready from the start.
             if !is_same && (before.is_some() || it.kind != "Ready") {
                 events.push(Event::normal(it.event, format!("Node {name} status is now: {}", it.event)));
             }
@@ -174,7 +174,7 @@ pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {
             })
         })
         .collect();
-    let boot_id = &shown["nodeInfo"]["bootID"];
+    let boot_id = &current["nodeInfo"]["bootID"];
     if boot_id.as_str().is_some_and(|it| !it.is_empty() && it != node.info.boot_id) {
         let message = format!("Node {name} has been rebooted, boot id: {}", node.info.boot_id);
         events.push(Event::warning("Rebooted", message));
@@ -182,8 +182,8 @@ pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {
     let addresses = node.addresses.iter().map(|it| json!({"type": "InternalIP", "address": it}));
     let addresses = addresses.chain([json!({"type": "Hostname", "address": name})]);
     let status = json!({
-        "capacity": amounts(&node.capacity, &shown["capacity"]),
-        "allocatable": amounts(&allocatable(&node.capacity, &node.reserved), &shown["allocatable"]),
+        "capacity": quantities_json(&node.capacity, &current["capacity"]),
+        "allocatable": quantities_json(&allocatable(&node.capacity, &node.reserved), &current["allocatable"]),
         "conditions": conditions,
         "addresses": addresses.collect::<Vec<_>>(),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
@@ -194,37 +194,38 @@ pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {
     (status, events)
 }
 
-/// Rule: a status is told when something in it changed; that it was measured anew is no change.
-/// Upstream: `nodeStatusHasChanged`.
-pub fn is_news(status: &Value, shown: &Value) -> bool {
-    let is_shown = |(key, value): (&String, &Value)| match key.as_str() {
+/// Rule: the status is written when a field has changed; a new heartbeat time is no change. Upstream: `nodeStatusHasChanged`.
+pub fn has_changed(status: &Value, current: &Value) -> bool {
+    let is_unchanged = |(key, value): (&String, &Value)| match key.as_str() {
         "conditions" => value.as_array().into_iter().flatten().all(|it| {
             let fields = ["status", "reason", "message", "lastTransitionTime"];
-            let shown = find(&shown["conditions"], it["type"].as_str().unwrap_or_default());
-            shown.is_some_and(|shown| fields.iter().all(|key| shown[key] == it[key]))
+            let before = find(&current["conditions"], it["type"].as_str().unwrap_or_default());
+            before.is_some_and(|before| fields.iter().all(|key| before[key] == it[key]))
         }),
-        _ => says_the_same(value, &shown[key]),
+        _ => is_equal_or_default(value, &current[key]),
     };
-    !status.as_object().into_iter().flatten().all(is_shown)
+    !status.as_object().into_iter().flatten().all(is_unchanged)
 }
 
-/// What is taken off is not there; an empty list is none, and neither is an empty text.
-fn says_the_same(ours: &Value, shown: &Value) -> bool {
-    match (ours, shown) {
-        (Value::Object(ours), shown) => ours.iter().all(|(key, value)| says_the_same(value, &shown[key])),
-        (Value::Array(ours), Value::Array(shown)) => {
-            ours.len() == shown.len()
-                && ours.iter().zip(shown).all(|(ours, shown)| says_the_same(ours, shown))
+/// Whether the values are equal; an absent field equals an empty list, an empty string and false.
+fn is_equal_or_default(ours: &Value, current: &Value) -> bool {
+    match (ours, current) {
+        (Value::Object(ours), current) => {
+            ours.iter().all(|(key, value)| is_equal_or_default(value, &current[key]))
+        }
+        (Value::Array(ours), Value::Array(current)) => {
+            ours.len() == current.len()
+                && ours.iter().zip(current).all(|(ours, current)| is_equal_or_default(ours, current))
         }
         (Value::Array(ours), Value::Null) => ours.is_empty(),
         (Value::String(ours), Value::Null) => ours.is_empty(),
         (Value::Bool(false), Value::Null) => true,
-        (ours, shown) => ours == shown,
+        (ours, current) => ours == current,
     }
 }
 
-/// Rule: pods may have what there is, but for what is reserved and for huge pages, which are no other memory.
-/// Upstream: `MachineInfo`.
+/// Rule: allocatable is the capacity without reserved resources; huge pages are also subtracted from memory. Upstream:
+/// `MachineInfo`.
 pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities) -> ResourceQuantities {
     let above_zero = |it: Quantity| if it.is_negative() { Quantity::ZERO } else { it };
     let mut left: ResourceQuantities = capacity
@@ -240,7 +241,7 @@ pub fn allocatable(capacity: &ResourceQuantities, reserved: &ResourceQuantities)
     left
 }
 
-struct Condition {
+struct NodeCondition {
     kind: &'static str,
     holds: bool,
     reason: &'static str,
@@ -248,23 +249,23 @@ struct Condition {
     event: &'static str,
 }
 
-impl Condition {
+impl NodeCondition {
     fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
     }
 }
 
-fn conditions(node: &Node) -> [Condition; 4] {
+fn conditions(node: &Node) -> [NodeCondition; 4] {
     let pressure = |kind, holds, if_so: [&'static str; 3], if_not: [&'static str; 3]| {
         let [reason, message, event] = if holds { if_so } else { if_not };
-        Condition { kind, holds, reason, message: message.into(), event }
+        NodeCondition { kind, holds, reason, message: message.into(), event }
     };
-    let ready = if node.troubles.is_empty() {
+    let ready = if node.not_ready_reasons.is_empty() {
         ("KubeletReady", String::from("kubelet is posting ready status"), "NodeReady")
-    } else if let [trouble] = node.troubles.as_slice() {
+    } else if let [trouble] = node.not_ready_reasons.as_slice() {
         ("KubeletNotReady", trouble.clone(), "NodeNotReady")
     } else {
-        ("KubeletNotReady", format!("[{}]", node.troubles.join(", ")), "NodeNotReady")
+        ("KubeletNotReady", format!("[{}]", node.not_ready_reasons.join(", ")), "NodeNotReady")
     };
     [
         pressure(
@@ -293,9 +294,9 @@ fn conditions(node: &Node) -> [Condition; 4] {
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"],
         ),
-        Condition {
+        NodeCondition {
             kind: "Ready",
-            holds: node.troubles.is_empty(),
+            holds: node.not_ready_reasons.is_empty(),
             reason: ready.0,
             message: ready.1,
             event: ready.2,
@@ -307,9 +308,9 @@ fn find<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|it| it["type"] == kind)
 }
 
-/// A size of huge pages that is gone is taken off; what others advertise stays.
-fn amounts(ours: &ResourceQuantities, shown: &Value) -> Value {
-    let gone = shown.as_object().into_iter().flatten().map(|(key, _)| key);
+/// Removes huge page sizes that the node does not have any more; extended resources of others stay.
+fn quantities_json(ours: &ResourceQuantities, current: &Value) -> Value {
+    let gone = current.as_object().into_iter().flatten().map(|(key, _)| key);
     let gone = gone.filter(|key| key.starts_with("hugepages-") && !ours.contains_key(*key));
     let mut all: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
     all.extend(ours.iter().map(|(key, amount)| (key.clone(), amount.to_string().into())));
@@ -317,7 +318,7 @@ fn amounts(ours: &ResourceQuantities, shown: &Value) -> Value {
 }
 
 fn info(node: &Node) -> Value {
-    let Info { machine_id, system_uuid, boot_id, kernel, os_image, runtime, version, swap_bytes } =
+    let NodeSystemInfo { machine_id, system_uuid, boot_id, kernel, os_image, runtime, version, swap_bytes } =
         &node.info;
     let mut info = json!({
         "machineID": machine_id,
@@ -337,18 +338,18 @@ fn info(node: &Node) -> Value {
     info
 }
 
-fn images(images: &[Image]) -> Vec<Value> {
-    let mut largest: Vec<&Image> = images.iter().collect();
+fn images(images: &[ContainerImage]) -> Vec<Value> {
+    let mut largest: Vec<&ContainerImage> = images.iter().collect();
     largest.sort_by(|a, b| (b.size_bytes, &a.names).cmp(&(a.size_bytes, &b.names)));
     largest.truncate(IMAGES_MAX);
-    let written = |it: &&Image| {
+    let image_json = |it: &&ContainerImage| {
         let names: Vec<&String> = it.names.iter().take(IMAGE_NAMES_MAX).collect();
         json!({"names": names, "sizeBytes": it.size_bytes})
     };
-    largest.iter().map(written).collect()
+    largest.iter().map(image_json).collect()
 }
 
-/// The heartbeat, as it is first made.
+/// The Lease when it is created.
 pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -356,7 +357,7 @@ pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
         "metadata": {"name": node, "namespace": "kube-node-lease"},
         "spec": {
             "holderIdentity": node,
-            "leaseDurationSeconds": LEASE_S,
+            "leaseDurationSeconds": LEASE_DURATION_S,
             "renewTime": now.to_rfc3339_micros(),
         },
     });

@@ -1,4 +1,4 @@
-//! Pods that a node has from a file of its own, and what stands for them on the API server. Upstream: `pkg/kubelet/config`,
+//! Static pods from manifests on the node, and their mirror pods on the API server. Upstream: `pkg/kubelet/config`,
 //! `pkg/kubelet/pod`.
 
 use alloc::collections::BTreeMap;
@@ -8,42 +8,42 @@ use alloc::vec::Vec;
 
 use serde_json::{Map, Value, json};
 
-/// Says on a node where a pod comes from, if not from the API server.
+/// Annotation of a pod on the node: its source. Absent or `api` for a pod from the API server.
 pub const SOURCE: &str = "kubernetes.io/config.source";
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
-/// Says on the API server that a pod stands for one that a node has from a file.
+/// Annotation of a mirror pod, with the hash of its static pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Names that end in the node's, and namespaces, are no longer than these.
+/// Longest name of a pod, and of a namespace or container.
 const NAME_MAX: usize = 253;
 const NAMESPACE_MAX: usize = 63;
 
-/// Whether a pod of such annotations is a node's own, or stands for one.
+/// Whether a pod with these annotations is a static pod or a mirror pod.
 pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(SOURCE).is_some_and(|it| it != "api") || annotations.contains_key(MIRROR)
 }
 
-/// Rule: a manifest is a pod of its node: called by its own name and the node's, bound to it, with a UID that follows from
-/// what the file says, so that another file is another pod. It cannot use what only the API server has.
+/// Rule: a static pod is named after its manifest and its node, is bound to the node, and has a UID derived from the content,
+/// so that a changed manifest is another pod. It cannot reference API objects such as Secrets.
 ///
-/// `hash` is of all that makes it another pod: what the file says, its name and the node's.
-pub fn read(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
-    let Value::Object(mut pod) = manifest else { return Err("it is no object".into()) };
+/// `hash` is the hash of the manifest's content, its file name and the node's name; `seen` is the time it was read.
+pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
+    let Value::Object(mut pod) = manifest else { return Err("not an object".into()) };
     let of = |pod: &Map<String, Value>, key: &str| pod.get(key).and_then(Value::as_str).map(String::from);
     if of(&pod, "apiVersion").as_deref() != Some("v1") || of(&pod, "kind").as_deref() != Some("Pod") {
-        return Err("it is no pod: apiVersion must be v1 and kind Pod".into());
+        return Err("not a pod: apiVersion must be v1 and kind Pod".into());
     }
     let metadata = pod.get_mut("metadata").and_then(Value::as_object_mut);
-    let metadata = metadata.ok_or("metadata: it has no name")?;
-    let name = of(metadata, "name").filter(|it| !it.is_empty()).ok_or("metadata.name: it has none")?;
+    let metadata = metadata.ok_or("metadata.name: required")?;
+    let name = of(metadata, "name").filter(|it| !it.is_empty()).ok_or("metadata.name: required")?;
     let name = format!("{name}-{}", node.to_lowercase());
     if !is_name(&name, NAME_MAX, true) {
-        return Err(format!("metadata.name: {name:?} is no name of a pod"));
+        return Err(format!("metadata.name: {name:?} is not a valid pod name"));
     }
     let namespace = of(metadata, "namespace").unwrap_or_else(|| "default".into());
     if !is_name(&namespace, NAMESPACE_MAX, false) {
-        return Err(format!("metadata.namespace: {namespace:?} is no name of a namespace"));
+        return Err(format!("metadata.namespace: {namespace:?} is not a valid namespace name"));
     }
     for dropped in
         ["uid", "resourceVersion", "generateName", "deletionTimestamp", "ownerReferences", "finalizers"]
@@ -62,9 +62,9 @@ pub fn read(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value
     annotations[HASH] = hash.into();
 
     pod.insert("status".into(), json!({"phase": "Pending"}));
-    let spec = pod.get_mut("spec").filter(|it| it.is_object()).ok_or("spec: it has none")?;
+    let spec = pod.get_mut("spec").filter(|it| it.is_object()).ok_or("spec: required")?;
     check(spec)?;
-    complete(spec);
+    set_defaults(spec);
     spec["nodeName"] = node.into();
     let everything = json!({"operator": "Exists", "effect": "NoExecute"});
     if let Some(tolerations) =
@@ -77,7 +77,7 @@ pub fn read(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value
     Ok(pod.into())
 }
 
-/// A name as the API has it: it becomes a part of paths, so nothing else may pass.
+/// Whether it is a DNS label, or a DNS subdomain if `with_dots`. Names become parts of paths, so nothing else is accepted.
 fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
     let label = |it: &str| {
         let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
@@ -89,7 +89,7 @@ fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
 fn check(spec: &Value) -> Result<(), String> {
     let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
     if list("containers").is_empty() {
-        return Err("spec.containers: it has none".into());
+        return Err("spec.containers: required".into());
     }
     let mut names: Vec<&str> = Vec::new();
     for key in ["initContainers", "containers"] {
@@ -97,14 +97,14 @@ fn check(spec: &Value) -> Result<(), String> {
             let at = format!("spec.{key}[{index}]");
             let name = container["name"].as_str().unwrap_or_default();
             if !is_name(name, NAMESPACE_MAX, false) {
-                return Err(format!("{at}.name: {name:?} is no name of a container"));
+                return Err(format!("{at}.name: {name:?} is not a valid container name"));
             }
             if names.contains(&name) {
-                return Err(format!("{at}.name: there are two called {name:?}"));
+                return Err(format!("{at}.name: duplicate name {name:?}"));
             }
             names.push(name);
             if container["image"].as_str().is_none_or(str::is_empty) {
-                return Err(format!("{at}.image: it has none"));
+                return Err(format!("{at}.image: required"));
             }
             let env = container["env"].as_array().into_iter().flatten();
             let of_env =
@@ -115,7 +115,7 @@ fn check(spec: &Value) -> Result<(), String> {
         }
     }
     if !list("ephemeralContainers").is_empty() {
-        return Err("spec.ephemeralContainers: a manifest cannot have any".into());
+        return Err("spec.ephemeralContainers: not allowed in a static pod".into());
     }
     for field in ["serviceAccountName", "serviceAccount", "imagePullSecrets", "resourceClaims"] {
         if !spec[field].is_null() && spec[field] != "" && spec[field] != json!([]) {
@@ -135,8 +135,8 @@ fn check(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What the API server would have filled in.
-fn complete(spec: &mut Value) {
+/// Sets the defaults that the API server would set.
+fn set_defaults(spec: &mut Value) {
     let fill = |of: &mut Value, key: &str, value: Value| {
         if let Some(of) = of.as_object_mut() {
             of.entry(key).or_insert(value);
@@ -156,7 +156,7 @@ fn complete(spec: &mut Value) {
             fill(container, "terminationMessagePath", "/dev/termination-log".into());
             fill(container, "terminationMessagePolicy", "File".into());
             fill(container, "resources", json!({}));
-            // What is limited and asks for nothing asks for its limit.
+            // The request of a resource defaults to its limit.
             let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
             if !limits.is_empty() && container["resources"].is_object() {
                 fill(&mut container["resources"], "requests", json!({}));
@@ -184,7 +184,7 @@ fn complete(spec: &mut Value) {
             }
         }
     }
-    // On the node's network every port is the node's.
+    // On the host network every container port is a host port.
     if spec["hostNetwork"] == true {
         for key in ["initContainers", "containers"] {
             for port in list_mut(spec, key).flat_map(|it| list_mut(it, "ports")) {
@@ -195,19 +195,19 @@ fn complete(spec: &mut Value) {
     }
 }
 
-/// Nothing is added by looking.
+/// The elements of a list field; an absent field is not created.
 fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Whether an image may be another one tomorrow.
+/// Whether the content of an image may change under its name.
 fn is_latest(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// What stands for a static pod on the API server.
-pub fn mirror(pod: &Value, node: &str, node_uid: &str) -> Value {
+/// The mirror pod of a static pod.
+pub fn mirror_pod(pod: &Value, node: &str, node_uid: &str) -> Value {
     let mut mirror = pod.clone();
     mirror["metadata"]["annotations"][MIRROR] = pod["metadata"]["annotations"][HASH].clone();
     mirror["metadata"]["ownerReferences"] =
@@ -218,25 +218,24 @@ pub fn mirror(pod: &Value, node: &str, node_uid: &str) -> Value {
     mirror
 }
 
-/// What to do about a static pod's place on the API server.
+/// Whether a mirror pod is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
-    /// It stands for the pod.
-    Stays,
-    /// It goes, for another pod of that name to take its place.
-    Goes,
+pub enum MirrorDecision {
+    Keep,
+    /// A new mirror pod is created afterwards if the static pod still exists.
+    Delete,
 }
 
-/// Rule: what stands for a static pod is taken off, and made again, when it is of another version of the file, of an older
-/// node of that name, or when someone deletes it: the pod itself runs on. It goes for good when the file did.
-pub fn fate(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> Fate {
-    let Some(pod) = pod else { return Fate::Goes };
+/// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node of
+/// that name, or if a user deletes it; the static pod keeps running. It is deleted for good when the manifest is removed.
+pub fn decide_mirror(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> MirrorDecision {
+    let Some(pod) = pod else { return MirrorDecision::Delete };
     let hash = &pod["metadata"]["annotations"][HASH];
     let is_of_it = mirror["metadata"]["annotations"][MIRROR] == *hash;
     let is_deleted = !mirror["metadata"]["deletionTimestamp"].is_null();
     let owners = mirror["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let is_of_node = owners.into_iter().any(|it| it["kind"] == "Node" && it["uid"] == node_uid);
-    if is_of_it && is_of_node && !is_deleted { Fate::Stays } else { Fate::Goes }
+    if is_of_it && is_of_node && !is_deleted { MirrorDecision::Keep } else { MirrorDecision::Delete }
 }
 
 #[cfg(test)]

@@ -14,20 +14,20 @@ use crate::daemonset::facts::Malformed;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    pub kind: Kind,
+    pub kind: ServiceType,
     pub ports: Vec<Port>,
     /// Addresses outside of the cluster's own that its user named, and those of a load balancer. Which of them lead to it
-    /// is for `outside` to say.
+    /// is decided by `reserved_addresses`.
     pub external_ips: Vec<Ipv4Addr>,
     pub ingress: Vec<Ipv4Addr>,
     /// A client stays with its endpoint until it has been silent for so long.
     pub affinity: Option<Duration>,
-    pub from_inside: Policy,
-    pub from_outside: Policy,
+    pub internal_traffic_policy: TrafficPolicy,
+    pub external_traffic_policy: TrafficPolicy,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ServiceType {
     /// With an address of its own.
     Cluster(Vec<IpAddr>),
     /// Its name leads to its endpoints.
@@ -41,8 +41,8 @@ pub struct Port {
     pub name: Text,
     pub protocol: Protocol,
     pub number: u16,
-    /// Where nodes listen for it.
-    pub on_nodes: Option<u16>,
+    /// `nodePort`.
+    pub node_port: Option<u16>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -52,11 +52,11 @@ pub enum Protocol {
     Sctp,
 }
 
-/// To which endpoints traffic goes.
+/// `internalTrafficPolicy` or `externalTrafficPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Policy {
+pub enum TrafficPolicy {
     Anywhere,
-    /// Those of the node that sees it first.
+    /// Endpoints on the same node only.
     Local,
 }
 
@@ -166,12 +166,14 @@ impl Service {
         let raw = RawService::deserialize(object).map_err(|it| Malformed::new("services", it))?;
         let spec = raw.spec;
         let kind = match (spec.kind.as_deref(), spec.cluster_ip.as_deref()) {
-            (Some("ExternalName"), _) => Kind::External(spec.external_name.as_deref().unwrap_or("").into()),
-            (_, Some("None")) => Kind::Headless,
+            (Some("ExternalName"), _) => {
+                ServiceType::External(spec.external_name.as_deref().unwrap_or("").into())
+            }
+            (_, Some("None")) => ServiceType::Headless,
             (_, one) => {
                 let all = spec.cluster_ips.iter().map(String::as_str);
                 let one = one.filter(|_| spec.cluster_ips.is_empty());
-                Kind::Cluster(all.chain(one).filter_map(|it| it.parse().ok()).collect())
+                ServiceType::Cluster(all.chain(one).filter_map(|it| it.parse().ok()).collect())
             }
         };
         let ingress = raw.status.load_balancer.ingress.iter().filter(|it| {
@@ -179,8 +181,8 @@ impl Service {
             it.ip_mode.as_deref() != Some("Proxy")
         });
         let local = |it: Option<String>| match it.as_deref() {
-            Some("Local") => Policy::Local,
-            _ => Policy::Anywhere,
+            Some("Local") => TrafficPolicy::Local,
+            _ => TrafficPolicy::Anywhere,
         };
         let timeout_s = spec.session_affinity_config.client_ip.timeout_seconds.unwrap_or(10_800);
         Ok(Self {
@@ -189,8 +191,8 @@ impl Service {
             ingress: ingress.filter_map(|it| it.ip.as_ref()?.parse().ok()).collect(),
             affinity: (spec.session_affinity.as_deref() == Some("ClientIP"))
                 .then(|| Duration::from_secs(timeout_s)),
-            from_inside: local(spec.internal_traffic_policy),
-            from_outside: local(spec.external_traffic_policy),
+            internal_traffic_policy: local(spec.internal_traffic_policy),
+            external_traffic_policy: local(spec.external_traffic_policy),
             ports: spec.ports.iter().filter_map(RawPort::read).collect(),
         })
     }
@@ -296,7 +298,7 @@ impl RawPort {
             name: self.name.as_deref().unwrap_or("").into(),
             protocol: Protocol::read(self.protocol.as_deref())?,
             number: self.port,
-            on_nodes: self.node_port.filter(|it| *it != 0),
+            node_port: self.node_port.filter(|it| *it != 0),
         })
     }
 }

@@ -1,20 +1,19 @@
-//! What a node makes of the cluster's Services: rules for its packets, answers for its pods' resolvers, and routes to the
-//! pods of other nodes.
+//! The service proxy of a node: Services to nftables rules, DNS answers, routes and environment variables.
 //!
 //! ```text
-//! API objects -> Picture -> table::table   -> script: nft's, whole or the difference
-//!                        -> names::resolve -> what the DNS server of the node answers
-//!                        -> routes::routes -> where the pods of other nodes are
-//!                        -> links::links   -> what containers are told in their variables
+//! API objects -> ProxyState -> nft_table::build_table     -> nft_script: the whole table, or the changes
+//!                           -> dns::resolve               -> answers of the node's DNS server
+//!                           -> routes::routes             -> routes to the pods of other nodes
+//!                           -> env_vars::service_env_vars -> environment variables of containers
 //! ```
 
+mod dns;
+mod env_vars;
 mod facts;
-mod links;
-mod names;
-mod outside;
+mod nft_script;
+mod nft_table;
+mod reserved_addresses;
 mod routes;
-mod script;
-mod table;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,25 +21,27 @@ use alloc::vec::Vec;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-pub use facts::{Endpoint, Kind, Node, Policy, Port, Protocol, Range, Service, Slice, SlicePort};
-pub use links::links;
-pub use names::{Answer, Asked, Question, Record, resolve};
+pub use dns::{Answer, QueryType, Question, Record, resolve};
+pub use env_vars::service_env_vars;
+pub use facts::{
+    Endpoint, Node, Port, Protocol, Range, Service, ServiceType, Slice, SlicePort, TrafficPolicy,
+};
+pub use nft_table::{NftTable, ThisNode, UdpFlow, build_table};
 pub use routes::{Routes, routes};
-pub use table::{Flow, Me, Table, table};
 
-/// All that a node knows of the cluster's Services and nodes.
+/// The cluster's Services, EndpointSlices and nodes.
 #[derive(Debug, Default)]
-pub struct Picture {
+pub struct ProxyState {
     services: BTreeMap<ObjectKey, Service>,
-    /// By the Service that each is of, then by their own names.
+    /// By Service, then by the name of the slice.
     slices: BTreeMap<ObjectKey, BTreeMap<Text, Slice>>,
-    /// Which Service a slice was of when it was last seen.
+    /// The Service of each slice.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     nodes: BTreeMap<Text, Node>,
 }
 
-impl Picture {
-    /// Whether anything changed by it; so do all below.
+impl ProxyState {
+    /// Returns whether anything changed, as all methods below.
     pub fn put_service(&mut self, key: ObjectKey, service: Service) -> bool {
         self.services.insert(key, service.clone()).as_ref() != Some(&service)
     }
@@ -50,7 +51,7 @@ impl Picture {
     }
 
     pub fn put_slice(&mut self, key: ObjectKey, slice: Option<Slice>) -> bool {
-        // A slice of no Service, or of no kind that is served here, is as good as none.
+        // A slice without a Service, or with FQDN addresses, is ignored.
         let Some(slice) = slice else { return self.remove_slice(&key) };
         let owner = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
         let moved = self.owners.get(&key).is_some_and(|it| *it != owner) && self.remove_slice(&key);
@@ -82,19 +83,19 @@ impl Picture {
         self.nodes.get(name)
     }
 
-    /// Forgets what a whole list did not show.
-    pub fn keep_services(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
+    /// Removes the Services that a list does not contain.
+    pub fn retain_services(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let before = self.services.len();
         self.services.retain(|key, _| listed.contains(key));
         self.services.len() != before
     }
 
-    pub fn keep_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
+    pub fn retain_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let gone: Vec<ObjectKey> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
         gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
-    pub fn keep_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
+    pub fn retain_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let names: BTreeSet<&Text> = listed.iter().map(|it| &it.name).collect();
         let before = self.nodes.len();
         self.nodes.retain(|name, _| names.contains(name));

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-mod outside;
+mod reserved_addresses;
 
-/// Two nodes; a Service with an endpoint on each, one of which is not ready; a headless one; one without endpoints.
-fn world() -> Picture {
-    let mut picture = Picture::default();
+/// Two nodes; a Service with an endpoint on each and one that is not ready; a headless Service; one without endpoints.
+fn state() -> ProxyState {
+    let mut state = ProxyState::default();
     for (name, number) in [("n1", 1), ("n2", 2)] {
         let node = json!({
             "spec": {"podCIDR": format!("10.244.{number}.0/24"), "podCIDRs": [format!("10.244.{number}.0/24")]},
@@ -21,48 +21,48 @@ fn world() -> Picture {
                 {"type": "InternalIP", "address": format!("172.30.0.{number}")},
             ]},
         });
-        picture.put_node(name.into(), Node::read(&BTreeMap::new(), &node).expect("a node"));
+        state.put_node(name.into(), Node::read(&BTreeMap::new(), &node).expect("a node"));
     }
     service(
-        &mut picture,
+        &mut state,
         "web",
         json!({"clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}),
     );
     slice(
-        &mut picture,
+        &mut state,
         "web",
         "web-1",
-        json!({"endpoints": [endpoint(1, 5), endpoint(2, 6), not(endpoint(2, 7))]}),
+        json!({"endpoints": [endpoint(1, 5), endpoint(2, 6), not_ready(endpoint(2, 7))]}),
     );
-    service(&mut picture, "peers", json!({"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]}));
+    service(&mut state, "peers", json!({"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]}));
     let mut named = endpoint(2, 9);
     named["hostname"] = json!("Two");
     slice(
-        &mut picture,
+        &mut state,
         "peers",
         "peers-1",
-        json!({"endpoints": [endpoint(1, 9), named, not(endpoint(2, 10))]}),
+        json!({"endpoints": [endpoint(1, 9), named, not_ready(endpoint(2, 10))]}),
     );
     service(
-        &mut picture,
+        &mut state,
         "empty",
         json!({"clusterIP": "10.96.1.2", "ports": [{"port": 53, "protocol": "UDP"}], "externalIPs": ["192.0.2.7"]}),
     );
-    picture
+    state
 }
 
-fn service(picture: &mut Picture, name: &str, spec: Value) {
+fn service(state: &mut ProxyState, name: &str, spec: Value) {
     let service = Service::read(&json!({"spec": spec})).expect("a service");
-    picture.put_service(ObjectKey::new("shop", name), service);
+    state.put_service(ObjectKey::new("shop", name), service);
 }
 
-fn slice(picture: &mut Picture, of: &str, name: &str, mut slice: Value) {
+fn slice(state: &mut ProxyState, of: &str, name: &str, mut slice: Value) {
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_string(), of.to_string())]);
     slice["addressType"] = json!("IPv4");
     if slice["ports"].is_null() {
         slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
     }
-    picture.put_slice(ObjectKey::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
+    state.put_slice(ObjectKey::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
 }
 
 fn endpoint(node: u8, last: u8) -> Value {
@@ -73,41 +73,41 @@ fn endpoint(node: u8, last: u8) -> Value {
     })
 }
 
-fn not(mut endpoint: Value) -> Value {
+fn not_ready(mut endpoint: Value) -> Value {
     endpoint["conditions"] = json!({"ready": false, "serving": false, "terminating": false});
     endpoint
 }
 
-fn leaving(mut endpoint: Value) -> Value {
+fn terminating(mut endpoint: Value) -> Value {
     endpoint["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
     endpoint
 }
 
-fn me() -> Me {
-    Me {
+fn me() -> ThisNode {
+    ThisNode {
         name: "n1".into(),
         addresses: [[172, 30, 0, 1].into()].into(),
         dns: Some([10, 96, 0, 10].into()),
-        is_bridge_unseen: false,
+        bridge_netfilter_disabled: false,
         server: [([172, 30, 0, 100].into(), 6443)].into(),
         external_ips: [Range::parse("192.0.2.0/24").expect("a range")].into(),
     }
 }
 
-fn made(picture: &Picture) -> Table {
+fn made(state: &ProxyState) -> NftTable {
     let network = Range::parse("172.30.0.0/24");
-    table(picture, &me(), &routes(picture, "n1", network))
+    build_table(state, &me(), &routes(state, "n1", network))
 }
 
-/// What is said of Services, without what stands on every node.
-fn check(picture: &Picture, expected: Expect) {
-    let plain = Picture { nodes: picture.nodes.clone(), ..Picture::default() };
-    expected.assert_eq(&made(picture).difference(&made(&plain)));
+/// Compares the rules of Services, without those of every node.
+fn check(state: &ProxyState, expected: Expect) {
+    let plain = ProxyState { nodes: state.nodes.clone(), ..ProxyState::default() };
+    expected.assert_eq(&made(state).difference(&made(&plain)));
 }
 
 #[test]
-fn every_node_has_these() {
-    let picture = Picture { nodes: world().nodes, ..Picture::default() };
+fn base_rules_of_every_node() {
+    let state = ProxyState { nodes: state().nodes, ..ProxyState::default() };
     expect![[r#"
         add table ip muster
         delete table ip muster
@@ -152,13 +152,13 @@ fn every_node_has_these() {
         add rule ip muster raw-prerouting ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
         add element ip muster api-server { 172.30.0.100 . 6443 }
         add element ip muster pods { 10.244.1.0/24, 10.244.2.0/24 }
-    "#]].assert_eq(&made(&picture).replacement());
+    "#]].assert_eq(&made(&state).replacement());
 }
 
 #[test]
 fn a_service_leads_to_its_ready_endpoints() {
     check(
-        &world(),
+        &state(),
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 8080, 1 : 10.244.2.6 . 8080 }
@@ -171,9 +171,9 @@ fn a_service_leads_to_its_ready_endpoints() {
 }
 
 #[test]
-fn a_difference_touches_nothing_that_stays() {
-    let before = world();
-    let mut after = world();
+fn a_difference_leaves_unchanged_objects() {
+    let before = state();
+    let mut after = state();
     slice(&mut after, "web", "web-1", json!({"endpoints": [endpoint(1, 5)]}));
     slice(
         &mut after,
@@ -200,11 +200,16 @@ fn a_difference_touches_nothing_that_stays() {
 }
 
 #[test]
-fn where_none_is_ready_those_that_leave_serve_on() {
-    let mut picture = world();
-    slice(&mut picture, "web", "web-1", json!({"endpoints": [leaving(endpoint(1, 5)), not(endpoint(2, 6))]}));
+fn terminating_endpoints_serve_if_none_is_ready() {
+    let mut state = state();
+    slice(
+        &mut state,
+        "web",
+        "web-1",
+        json!({"endpoints": [terminating(endpoint(1, 5)), not_ready(endpoint(2, 6))]}),
+    );
     check(
-        &picture,
+        &state,
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
@@ -217,11 +222,11 @@ fn where_none_is_ready_those_that_leave_serve_on() {
 }
 
 #[test]
-fn a_client_stays_with_its_endpoint() {
-    let mut picture = world();
-    picture.remove_service(&ObjectKey::new("shop", "empty"));
+fn client_ip_session_affinity() {
+    let mut state = state();
+    state.remove_service(&ObjectKey::new("shop", "empty"));
     service(
-        &mut picture,
+        &mut state,
         "web",
         json!({
             "clusterIP": "10.96.1.1",
@@ -231,7 +236,7 @@ fn a_client_stays_with_its_endpoint() {
         }),
     );
     check(
-        &picture,
+        &state,
         expect![[r#"
         add set ip muster clients/shop/web/tcp/80/10.244.1.5/8080 { type ipv4_addr; flags dynamic,timeout; timeout 60s; }
         add set ip muster clients/shop/web/tcp/80/10.244.2.6/8080 { type ipv4_addr; flags dynamic,timeout; timeout 60s; }
@@ -253,8 +258,8 @@ fn a_client_stays_with_its_endpoint() {
 }
 
 #[test]
-fn traffic_stays_on_the_node_or_is_dropped() {
-    let mut picture = world();
+fn local_traffic_policies() {
+    let mut state = state();
     let local = json!({
         "clusterIP": "10.96.1.1",
         "type": "NodePort",
@@ -262,10 +267,10 @@ fn traffic_stays_on_the_node_or_is_dropped() {
         "internalTrafficPolicy": "Local",
         "externalTrafficPolicy": "Local",
     });
-    picture.remove_service(&ObjectKey::new("shop", "empty"));
-    service(&mut picture, "web", local);
+    state.remove_service(&ObjectKey::new("shop", "empty"));
+    service(&mut state, "web", local);
     check(
-        &picture,
+        &state,
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add chain ip muster local/shop/web/tcp/80
@@ -281,9 +286,9 @@ fn traffic_stays_on_the_node_or_is_dropped() {
         add element ip muster services { 10.96.1.1 . tcp . 80 : goto local/shop/web/tcp/80 }
     "#]],
     );
-    slice(&mut picture, "web", "web-1", json!({"endpoints": [endpoint(2, 6)]}));
+    slice(&mut state, "web", "web-1", json!({"endpoints": [endpoint(2, 6)]}));
     check(
-        &picture,
+        &state,
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add chain ip muster out/shop/web/tcp/80
@@ -299,11 +304,11 @@ fn traffic_stays_on_the_node_or_is_dropped() {
 }
 
 #[test]
-fn a_port_of_the_node_leads_anywhere() {
-    let mut picture = world();
-    picture.remove_service(&ObjectKey::new("shop", "empty"));
+fn node_ports() {
+    let mut state = state();
+    state.remove_service(&ObjectKey::new("shop", "empty"));
     service(
-        &mut picture,
+        &mut state,
         "web",
         json!({
             "clusterIP": "10.96.1.1",
@@ -313,7 +318,7 @@ fn a_port_of_the_node_leads_anywhere() {
         }),
     );
     check(
-        &picture,
+        &state,
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add chain ip muster out/shop/web/tcp/80
@@ -329,17 +334,17 @@ fn a_port_of_the_node_leads_anywhere() {
 }
 
 #[test]
-fn hints_are_followed_where_all_have_them() {
-    let mut picture = world();
-    picture.remove_service(&ObjectKey::new("shop", "empty"));
+fn topology_hints_apply_if_all_endpoints_have_them() {
+    let mut state = state();
+    state.remove_service(&ObjectKey::new("shop", "empty"));
     let hinted = |mut endpoint: Value, node: &str| {
         endpoint["hints"] = json!({"forNodes": [{"name": node}]});
         endpoint
     };
     let both = json!({"endpoints": [hinted(endpoint(1, 5), "n1"), hinted(endpoint(2, 6), "n2")]});
-    slice(&mut picture, "web", "web-1", both);
+    slice(&mut state, "web", "web-1", both);
     check(
-        &picture,
+        &state,
         expect![[r#"
         add chain ip muster all/shop/web/tcp/80
         add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
@@ -351,18 +356,18 @@ fn hints_are_followed_where_all_have_them() {
 }
 
 #[test]
-fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
-    let mut picture = world();
-    picture.remove_service(&ObjectKey::new("shop", "empty"));
-    picture.remove_service(&ObjectKey::new("shop", "web"));
+fn a_service_at_the_dns_address_replaces_the_dns_of_the_node() {
+    let mut state = state();
+    state.remove_service(&ObjectKey::new("shop", "empty"));
+    state.remove_service(&ObjectKey::new("shop", "web"));
     service(
-        &mut picture,
+        &mut state,
         "dns",
         json!({"clusterIP": "10.96.0.10", "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}),
     );
-    check(&picture, expect![[""]]);
+    check(&state, expect![[""]]);
     slice(
-        &mut picture,
+        &mut state,
         "dns",
         "dns-1",
         json!({
@@ -371,7 +376,7 @@ fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
         }),
     );
     check(
-        &picture,
+        &state,
         expect![[r#"
         flush chain ip muster raw-output
         flush chain ip muster raw-prerouting
@@ -384,131 +389,131 @@ fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
 }
 
 #[test]
-fn flows_to_an_endpoint_that_is_gone_are_forgotten() {
-    let udp = |picture: &mut Picture, endpoints: Value| {
+fn udp_flows_to_a_removed_endpoint_are_stale() {
+    let udp = |state: &mut ProxyState, endpoints: Value| {
         let ports = json!([{"name": "", "port": 5353, "protocol": "UDP"}]);
-        slice(picture, "empty", "empty-1", json!({"endpoints": endpoints, "ports": ports}));
+        slice(state, "empty", "empty-1", json!({"endpoints": endpoints, "ports": ports}));
     };
-    let (mut before, mut after) = (world(), world());
+    let (mut before, mut after) = (state(), state());
     udp(&mut before, json!([endpoint(1, 5), endpoint(2, 6)]));
     udp(&mut after, json!([endpoint(2, 6)]));
     let (before, after) = (made(&before), made(&after));
-    let flow = |to: [u8; 4], port, got_by: [u8; 4], got_port| Flow {
-        to: (to.into(), port),
-        got_by: (got_by.into(), got_port),
+    let flow = |to: [u8; 4], port, backend: [u8; 4], got_port| UdpFlow {
+        destination: (to.into(), port),
+        backend: (backend.into(), got_port),
     };
     let to_gone = flow([10, 96, 1, 2], 53, [10, 244, 1, 5], 5353);
     let cases = [
-        ("to one that is gone", to_gone),
-        ("to one that stays", flow([10, 96, 1, 2], 53, [10, 244, 2, 6], 5353)),
-        ("from outside, to one that is gone", flow([192, 0, 2, 7], 53, [10, 244, 1, 5], 5353)),
+        ("to a removed endpoint", to_gone),
+        ("to a remaining endpoint", flow([10, 96, 1, 2], 53, [10, 244, 2, 6], 5353)),
+        ("external, to a removed endpoint", flow([192, 0, 2, 7], 53, [10, 244, 1, 5], 5353)),
         ("to another port", flow([10, 96, 1, 2], 54, [10, 244, 1, 5], 5353)),
-        ("by nobody's rule", flow([10, 96, 1, 2], 53, [10, 96, 1, 2], 53)),
-        ("somewhere else", flow([192, 0, 2, 1], 53, [10, 244, 1, 5], 5353)),
+        ("not translated", flow([10, 96, 1, 2], 53, [10, 96, 1, 2], 53)),
+        ("to another address", flow([192, 0, 2, 1], 53, [10, 244, 1, 5], 5353)),
     ];
-    let astray: Vec<&str> =
-        cases.iter().filter(|(_, it)| after.is_astray(&before, *it)).map(|(name, _)| *name).collect();
-    assert_eq!(astray, ["to one that is gone", "from outside, to one that is gone"]);
-    assert!(after.moves_flows(&before) && !after.moves_flows(&after));
-    let nothing = made(&Picture::default());
-    assert!(nothing.is_astray(&before, to_gone) && !nothing.is_astray(&nothing, to_gone));
+    let stale: Vec<&str> =
+        cases.iter().filter(|(_, it)| after.is_stale(&before, *it)).map(|(name, _)| *name).collect();
+    assert_eq!(stale, ["to a removed endpoint", "external, to a removed endpoint"]);
+    assert!(after.changes_backends(&before) && !after.changes_backends(&after));
+    let nothing = made(&ProxyState::default());
+    assert!(nothing.is_stale(&before, to_gone) && !nothing.is_stale(&nothing, to_gone));
 }
 
 #[test]
-fn what_is_no_name_is_not_in_a_script() {
-    let mut picture = world();
+fn invalid_names_are_not_in_the_script() {
+    let mut state = state();
     let service = Service::read(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
-    picture.put_service(ObjectKey::new("shop", "a; flush ruleset"), service.expect("a service"));
-    assert!(!made(&picture).replacement().contains("10.96.9.9"));
+    state.put_service(ObjectKey::new("shop", "a; flush ruleset"), service.expect("a service"));
+    assert!(!made(&state).replacement().contains("10.96.9.9"));
 }
 
-fn ask(picture: &Picture, name: &str, asked: Asked) -> String {
+fn ask(state: &ProxyState, name: &str, query_type: QueryType) -> String {
     let labels: Vec<String> = name.split('.').map(Into::into).collect();
-    match resolve(picture, "cluster.local", Question { labels: &labels, asked }) {
+    match resolve(state, "cluster.local", Question { labels: &labels, query_type }) {
         Answer::Records(records) => {
             let all: Vec<String> = records.iter().map(|it| format!("{it:?}")).collect();
-            if all.is_empty() { "nothing of the kind".to_string() } else { all.join(" ") }
+            if all.is_empty() { "no records".to_string() } else { all.join(" ") }
         }
         other => format!("{other:?}"),
     }
 }
 
 #[test]
-fn names() {
-    let mut picture = world();
-    service(&mut picture, "out", json!({"type": "ExternalName", "externalName": "example.org"}));
+fn dns_names() {
+    let mut state = state();
+    service(&mut state, "out", json!({"type": "ExternalName", "externalName": "example.org"}));
     let mut all = String::new();
-    for (name, asked) in [
-        ("web.shop.svc.cluster.local", Asked::A),
-        ("web.shop.svc.cluster.local", Asked::Aaaa),
-        ("web.shop.svc.cluster.local", Asked::Srv),
-        ("_http._tcp.web.shop.svc.cluster.local", Asked::Srv),
-        ("_http._udp.web.shop.svc.cluster.local", Asked::Srv),
-        ("_tcp.web.shop.svc.cluster.local", Asked::Srv),
-        ("peers.shop.svc.cluster.local", Asked::A),
-        ("_http._tcp.peers.shop.svc.cluster.local", Asked::Srv),
-        ("two.peers.shop.svc.cluster.local", Asked::A),
-        ("10-244-1-9.peers.shop.svc.cluster.local", Asked::A),
-        ("10-244-2-10.peers.shop.svc.cluster.local", Asked::A),
-        ("empty.shop.svc.cluster.local", Asked::A),
-        ("missing.shop.svc.cluster.local", Asked::A),
-        ("out.shop.svc.cluster.local", Asked::A),
-        ("shop.svc.cluster.local", Asked::A),
-        ("none.svc.cluster.local", Asked::A),
-        ("svc.cluster.local", Asked::A),
-        ("cluster.local", Asked::Soa),
-        ("example.org.shop.svc.cluster.local", Asked::A),
-        ("10-244-2-9.shop.pod.cluster.local", Asked::A),
-        ("fd00--1.shop.pod.cluster.local", Asked::Aaaa),
-        ("10-244-2.shop.pod.cluster.local", Asked::A),
-        ("dns-version.cluster.local", Asked::Txt),
-        ("other.cluster.local", Asked::A),
-        ("example.org", Asked::A),
-        ("local", Asked::A),
-        ("1.1.96.10.in-addr.arpa", Asked::Ptr),
-        ("9.2.244.10.in-addr.arpa", Asked::Ptr),
-        ("77.2.244.10.in-addr.arpa", Asked::Ptr),
-        ("8.8.8.8.in-addr.arpa", Asked::Ptr),
+    for (name, query_type) in [
+        ("web.shop.svc.cluster.local", QueryType::A),
+        ("web.shop.svc.cluster.local", QueryType::Aaaa),
+        ("web.shop.svc.cluster.local", QueryType::Srv),
+        ("_http._tcp.web.shop.svc.cluster.local", QueryType::Srv),
+        ("_http._udp.web.shop.svc.cluster.local", QueryType::Srv),
+        ("_tcp.web.shop.svc.cluster.local", QueryType::Srv),
+        ("peers.shop.svc.cluster.local", QueryType::A),
+        ("_http._tcp.peers.shop.svc.cluster.local", QueryType::Srv),
+        ("two.peers.shop.svc.cluster.local", QueryType::A),
+        ("10-244-1-9.peers.shop.svc.cluster.local", QueryType::A),
+        ("10-244-2-10.peers.shop.svc.cluster.local", QueryType::A),
+        ("empty.shop.svc.cluster.local", QueryType::A),
+        ("missing.shop.svc.cluster.local", QueryType::A),
+        ("out.shop.svc.cluster.local", QueryType::A),
+        ("shop.svc.cluster.local", QueryType::A),
+        ("none.svc.cluster.local", QueryType::A),
+        ("svc.cluster.local", QueryType::A),
+        ("cluster.local", QueryType::Soa),
+        ("example.org.shop.svc.cluster.local", QueryType::A),
+        ("10-244-2-9.shop.pod.cluster.local", QueryType::A),
+        ("fd00--1.shop.pod.cluster.local", QueryType::Aaaa),
+        ("10-244-2.shop.pod.cluster.local", QueryType::A),
+        ("dns-version.cluster.local", QueryType::Txt),
+        ("other.cluster.local", QueryType::A),
+        ("example.org", QueryType::A),
+        ("local", QueryType::A),
+        ("1.1.96.10.in-addr.arpa", QueryType::Ptr),
+        ("9.2.244.10.in-addr.arpa", QueryType::Ptr),
+        ("77.2.244.10.in-addr.arpa", QueryType::Ptr),
+        ("8.8.8.8.in-addr.arpa", QueryType::Ptr),
     ] {
-        all += &format!("{name} {asked:?}: {}\n", ask(&picture, name, asked));
+        all += &format!("{name} {query_type:?}: {}\n", ask(&state, name, query_type));
     }
     expect![[r#"
         web.shop.svc.cluster.local A: Address(10.96.1.1)
-        web.shop.svc.cluster.local Aaaa: nothing of the kind
-        web.shop.svc.cluster.local Srv: Port { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
-        _http._tcp.web.shop.svc.cluster.local Srv: Port { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
-        _http._udp.web.shop.svc.cluster.local Srv: NoName
-        _tcp.web.shop.svc.cluster.local Srv: nothing of the kind
+        web.shop.svc.cluster.local Aaaa: no records
+        web.shop.svc.cluster.local Srv: Srv { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
+        _http._tcp.web.shop.svc.cluster.local Srv: Srv { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
+        _http._udp.web.shop.svc.cluster.local Srv: NxDomain
+        _tcp.web.shop.svc.cluster.local Srv: no records
         peers.shop.svc.cluster.local A: Address(10.244.1.9) Address(10.244.2.9)
-        _http._tcp.peers.shop.svc.cluster.local Srv: Port { number: 8080, target: "10-244-1-9.peers.shop.svc.cluster.local", addresses: [10.244.1.9] } Port { number: 8080, target: "two.peers.shop.svc.cluster.local", addresses: [10.244.2.9] }
+        _http._tcp.peers.shop.svc.cluster.local Srv: Srv { number: 8080, target: "10-244-1-9.peers.shop.svc.cluster.local", addresses: [10.244.1.9] } Srv { number: 8080, target: "two.peers.shop.svc.cluster.local", addresses: [10.244.2.9] }
         two.peers.shop.svc.cluster.local A: Address(10.244.2.9)
         10-244-1-9.peers.shop.svc.cluster.local A: Address(10.244.1.9)
-        10-244-2-10.peers.shop.svc.cluster.local A: NoName
+        10-244-2-10.peers.shop.svc.cluster.local A: NxDomain
         empty.shop.svc.cluster.local A: Address(10.96.1.2)
-        missing.shop.svc.cluster.local A: NoName
+        missing.shop.svc.cluster.local A: NxDomain
         out.shop.svc.cluster.local A: Alias("example.org")
-        shop.svc.cluster.local A: nothing of the kind
-        none.svc.cluster.local A: NoName
-        svc.cluster.local A: nothing of the kind
-        cluster.local Soa: Authority
-        example.org.shop.svc.cluster.local A: NoName
+        shop.svc.cluster.local A: no records
+        none.svc.cluster.local A: NxDomain
+        svc.cluster.local A: no records
+        cluster.local Soa: Soa
+        example.org.shop.svc.cluster.local A: NxDomain
         10-244-2-9.shop.pod.cluster.local A: Address(10.244.2.9)
         fd00--1.shop.pod.cluster.local Aaaa: Address(fd00::1)
-        10-244-2.shop.pod.cluster.local A: NoName
-        dns-version.cluster.local Txt: Text("1.1.0")
-        other.cluster.local A: NoName
-        example.org A: NotOurs
-        local A: NotOurs
-        1.1.96.10.in-addr.arpa Ptr: Pointer("web.shop.svc.cluster.local")
-        9.2.244.10.in-addr.arpa Ptr: Pointer("two.peers.shop.svc.cluster.local")
-        77.2.244.10.in-addr.arpa Ptr: NoName
-        8.8.8.8.in-addr.arpa Ptr: NotOurs
+        10-244-2.shop.pod.cluster.local A: NxDomain
+        dns-version.cluster.local Txt: Txt("1.1.0")
+        other.cluster.local A: NxDomain
+        example.org A: OutsideDomain
+        local A: OutsideDomain
+        1.1.96.10.in-addr.arpa Ptr: Ptr("web.shop.svc.cluster.local")
+        9.2.244.10.in-addr.arpa Ptr: Ptr("two.peers.shop.svc.cluster.local")
+        77.2.244.10.in-addr.arpa Ptr: NxDomain
+        8.8.8.8.in-addr.arpa Ptr: OutsideDomain
     "#]].assert_eq(&all);
 }
 
 #[test]
-fn routes_lead_to_nodes_of_the_same_network_alone() {
-    let mut picture = world();
+fn only_nodes_on_the_same_network_are_routed() {
+    let mut state = state();
     let node = |address: &str, range: &str| {
         let object = json!({
             "spec": {"podCIDR": range},
@@ -516,25 +521,25 @@ fn routes_lead_to_nodes_of_the_same_network_alone() {
         });
         Node::read(&BTreeMap::new(), &object).expect("a node")
     };
-    picture.put_node("far".into(), node("10.200.0.9", "10.0.9.0/24"));
-    picture.put_node("greedy".into(), node("172.30.0.9", "0.0.0.0/0"));
-    picture.put_node("m-same".into(), node("172.30.0.8", "10.244.1.128/25"));
-    picture.put_node("z-late".into(), node("172.30.0.7", "10.244.2.0/24"));
-    let all: Vec<String> = routes(&picture, "n1", Range::parse("172.30.0.0/24"))
+    state.put_node("far".into(), node("10.200.0.9", "10.0.9.0/24"));
+    state.put_node("greedy".into(), node("172.30.0.9", "0.0.0.0/0"));
+    state.put_node("m-same".into(), node("172.30.0.8", "10.244.1.128/25"));
+    state.put_node("z-late".into(), node("172.30.0.7", "10.244.2.0/24"));
+    let all: Vec<String> = routes(&state, "n1", Range::parse("172.30.0.0/24"))
         .iter()
         .map(|(range, node)| format!("{range} via {node}"))
         .collect();
     expect!["10.244.2.0/24 via 172.30.0.2"].assert_eq(&all.join("\n"));
-    assert!(routes(&picture, "n1", None).is_empty());
+    assert!(routes(&state, "n1", None).is_empty());
 }
 
 #[test]
-fn a_list_forgets_what_it_does_not_show() {
-    let mut picture = world();
-    assert!(picture.keep_services(&BTreeSet::from([ObjectKey::new("shop", "web")])));
-    assert!(picture.keep_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
-    assert!(!picture.keep_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
-    assert!(picture.keep_nodes(&BTreeSet::from([ObjectKey::new("", "n1")])));
-    assert_eq!(ask(&picture, "peers.shop.svc.cluster.local", Asked::A), "NoName");
-    assert_eq!(ask(&picture, "web.shop.svc.cluster.local", Asked::A), "Address(10.96.1.1)");
+fn objects_missing_from_a_list_are_removed() {
+    let mut state = state();
+    assert!(state.retain_services(&BTreeSet::from([ObjectKey::new("shop", "web")])));
+    assert!(state.retain_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
+    assert!(!state.retain_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
+    assert!(state.retain_nodes(&BTreeSet::from([ObjectKey::new("", "n1")])));
+    assert_eq!(ask(&state, "peers.shop.svc.cluster.local", QueryType::A), "NxDomain");
+    assert_eq!(ask(&state, "web.shop.svc.cluster.local", QueryType::A), "Address(10.96.1.1)");
 }

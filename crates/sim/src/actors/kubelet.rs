@@ -10,7 +10,9 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::kubelet::pod::{Action, Container, Ending, Host, Object, Outcome, Pod, State};
+use muster_engine::kubelet::pod::{
+    Action, ActionOutcome, Container, ContainerState, Host, Object, Pod, PodTermination,
+};
 use serde_json::{Value, json};
 
 use crate::container_runtime::SimRuntime;
@@ -77,7 +79,7 @@ struct ManagedPod {
     object: Option<Arc<Value>>,
     image: Text,
     /// Responses of the API server, with the time at which they arrive.
-    responses: Vec<(Time, Action, Outcome)>,
+    responses: Vec<(Time, Action, ActionOutcome)>,
     /// The probe in progress. It completes only when its result differs from the last one, so that an idle pod needs no
     /// steps.
     probe: Option<Action>,
@@ -214,7 +216,8 @@ impl Kubelet {
             self.machine.runtime_state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
         let start =
             Action::Start { container: name.clone(), position: 0, sandbox, attempt: 0, hash: "".into() };
-        let Some(Outcome::Started { id }) = self.machine.execute_action(&uid, &start, &image, clock) else {
+        let Some(ActionOutcome::Started { id }) = self.machine.execute_action(&uid, &start, &image, clock)
+        else {
             return;
         };
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -256,7 +259,7 @@ impl Kubelet {
         }
         for (_, charge) in self.pods.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
             if charge.object.take().is_some() {
-                charge.pod.gone(round.clock);
+                charge.pod.removed_from_api(round.clock);
                 charge.needs_sync = true;
             }
         }
@@ -280,7 +283,7 @@ impl Kubelet {
             let Some(outcome) = self.machine.execute_action(&uid, &action, &image, round.clock) else {
                 continue;
             };
-            if let (Some(twin), Outcome::Started { id }) = (twin, &outcome) {
+            if let (Some(twin), ActionOutcome::Started { id }) = (twin, &outcome) {
                 round
                     .checks
                     .report_violation("S12", || format!("{uid} on {} runs {id} beside {twin}", round.node));
@@ -326,7 +329,7 @@ impl Kubelet {
             if (nature == ImageBehaviour::Fails || *shutting_down) && !charge.is_ended {
                 (charge.is_ended, charge.needs_sync) = (true, true);
                 let is_rejection = machine.runtime_state(uid, 0).sandboxes.is_empty();
-                charge.pod.end(pod_ending(is_rejection, *shutting_down), round.clock);
+                charge.pod.terminate(pod_ending(is_rejection, *shutting_down), round.clock);
             }
             charge.complete_probe(nature, round.clock);
         }
@@ -347,9 +350,10 @@ impl Kubelet {
                 }
             }
             while core::mem::take(&mut charge.needs_sync) {
-                charge
-                    .pod
-                    .update_runtime_state(self.machine.runtime_state(&uid, charge.pod.mark()), round.clock);
+                charge.pod.update_runtime_state(
+                    self.machine.runtime_state(&uid, charge.pod.change_count()),
+                    round.clock,
+                );
                 let sync = charge.pod.sync(round.clock);
                 charge.wake_at = sync.wake_at;
                 for action in sync.actions {
@@ -359,7 +363,7 @@ impl Kubelet {
             if let Some(at) = charge.wake_at {
                 round.schedule_at(round.now + at.since(round.clock));
             }
-            if charge.object.is_some() || !charge.pod.is_over() {
+            if charge.object.is_some() || !charge.pod.is_finished() {
                 self.pods.insert(uid, charge);
             }
         }
@@ -392,11 +396,12 @@ impl Kubelet {
                 let outcome = self.delete_pod(uid, charge, round);
                 return charge.responses.push((self.response_time(round), action, outcome));
             }
-            Action::FindImage { .. } => Outcome::Present,
-            Action::Pull { .. } => Outcome::Pulled { bytes: 1 },
-            action => {
-                self.machine.execute_action(uid, action, &charge.image, round.clock).unwrap_or(Outcome::Done)
-            }
+            Action::FindImage { .. } => ActionOutcome::Present,
+            Action::Pull { .. } => ActionOutcome::Pulled { bytes: 1 },
+            action => self
+                .machine
+                .execute_action(uid, action, &charge.image, round.clock)
+                .unwrap_or(ActionOutcome::Done),
         };
         charge.pod.done(&action, done, round.clock);
         charge.needs_sync = true;
@@ -434,7 +439,7 @@ impl Kubelet {
         charge: &ManagedPod,
         patch: &Value,
         round: &mut SyncIteration<'_>,
-    ) -> Outcome {
+    ) -> ActionOutcome {
         let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
         let says_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
         if says_ready && !self.machine.is_running(uid) {
@@ -447,7 +452,7 @@ impl Kubelet {
         })
     }
 
-    fn delete_pod(&self, uid: &Text, charge: &ManagedPod, round: &mut SyncIteration<'_>) -> Outcome {
+    fn delete_pod(&self, uid: &Text, charge: &ManagedPod, round: &mut SyncIteration<'_>) -> ActionOutcome {
         let key = charge.pod.key();
         if self.machine.is_running(uid) {
             round.checks.report_violation("S13", || {
@@ -486,7 +491,7 @@ impl ManagedPod {
             return;
         }
         if let Some(action) = self.probe.take() {
-            let outcome = Outcome::Probed { passed: says.1, message: "no".into() };
+            let outcome = ActionOutcome::Probed { passed: says.1, message: "no".into() };
             self.pod.done(&action, outcome, clock);
             (self.last_probe, self.needs_sync) = (Some(says), true);
         }
@@ -500,15 +505,18 @@ impl SyncIteration<'_> {
     }
 
     /// Writes to the API server; some requests are lost, and of some only the response.
-    fn write_to_server(&mut self, write: impl FnOnce(&mut SimServer) -> Result<(), Refusal>) -> Outcome {
+    fn write_to_server(
+        &mut self,
+        write: impl FnOnce(&mut SimServer) -> Result<(), Refusal>,
+    ) -> ActionOutcome {
         let fails = self.rng.chance(self.mix.agent_write);
-        let failed = |why: &str| Outcome::Failed { reason: "Unreachable".into(), message: why.into() };
+        let failed = |why: &str| ActionOutcome::Failed { reason: "Unreachable".into(), message: why.into() };
         if fails && self.rng.chance(500) {
             return failed("the request was lost");
         }
         match write(self.server) {
             Ok(()) if fails => failed("the response was lost"),
-            Ok(()) => Outcome::Done,
+            Ok(()) => ActionOutcome::Done,
             Err(refusal) => failed(&format!("{refusal:?}")),
         }
     }
@@ -516,12 +524,12 @@ impl SyncIteration<'_> {
 
 fn running_since(container: &Container) -> Time {
     match container.state {
-        State::Running { since } => since,
+        ContainerState::Running { since } => since,
         _ => Time::default(),
     }
 }
 
-fn pod_ending(is_rejection: bool, by_shutdown: bool) -> Ending {
+fn pod_ending(is_rejection: bool, by_shutdown: bool) -> PodTermination {
     let (reason, message) = match (is_rejection, by_shutdown) {
         (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),
         (false, true) => ("Terminated", "Pod was terminated in response to imminent node shutdown."),
@@ -529,5 +537,5 @@ fn pod_ending(is_rejection: bool, by_shutdown: bool) -> Ending {
         (false, false) => ("Evicted", "The node was low on resource: memory."),
     };
     let (reason, message) = (reason.into(), message.into());
-    Ending { reason, message, grace: None, is_rejection, is_disruption: !is_rejection }
+    PodTermination { reason, message, grace: None, is_rejection, is_disruption: !is_rejection }
 }

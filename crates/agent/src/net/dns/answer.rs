@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use muster_engine::service_proxy::{self as decide, Answer, Asked, Picture, Question};
+use muster_engine::service_proxy::{self as decide, Answer, ProxyState, QueryType, Question};
 
 /// TTL of records in seconds: short, because endpoints change. Upstream: CoreDNS' `ttl`.
 const RECORD_TTL_S: u32 = 5;
@@ -21,7 +21,7 @@ const CNAME_DEPTH_MAX: usize = 8;
 pub(super) struct ZoneData<'a> {
     /// The Services and endpoints of the cluster. `None` until the cache is synced: an unknown name may still
     /// exist.
-    pub(super) picture: Option<&'a Picture>,
+    pub(super) picture: Option<&'a ProxyState>,
     pub(super) domain: &'a str,
 }
 
@@ -134,13 +134,13 @@ fn resolve_query(
     for _ in 0..CNAME_DEPTH_MAX {
         let labels: Vec<String> =
             name.iter().map(|it| String::from_utf8_lossy(it).to_ascii_lowercase()).collect();
-        let question = Question { labels: &labels, asked: record_type(query.query_type) };
+        let question = Question { labels: &labels, query_type: record_type(query.query_type) };
         // Whether a name is in the cluster domain does not depend on the cache.
-        let nothing = Picture::default();
+        let nothing = ProxyState::default();
         let answer = decide::resolve(zone.picture.unwrap_or(&nothing), zone.domain, question);
         match answer {
-            Answer::NotOurs if response.answers.is_empty() => return DnsReply::Forward,
-            Answer::NotOurs => {
+            Answer::OutsideDomain if response.answers.is_empty() => return DnsReply::Forward,
+            Answer::OutsideDomain => {
                 let mut ask = query.clone();
                 ask.name = name;
                 return DnsReply::CompleteAlias(Box::new(PartialResponse { response, max, query: ask }));
@@ -149,7 +149,7 @@ fn resolve_query(
                 response.metadata.response_code = ResponseCode::ServFail;
                 return DnsReply::Respond(encode_with_limit(response, max));
             }
-            Answer::NoName => {
+            Answer::NxDomain => {
                 response.metadata.authoritative = true;
                 response.metadata.response_code = ResponseCode::NXDomain;
                 response.authorities.extend(soa_record(zone.domain));
@@ -186,23 +186,23 @@ fn resolve_query(
     DnsReply::Respond(encode_with_limit(response, max))
 }
 
-fn record_type(kind: RecordType) -> Asked {
+fn record_type(kind: RecordType) -> QueryType {
     match kind {
-        RecordType::A => Asked::A,
-        RecordType::AAAA => Asked::Aaaa,
-        RecordType::SRV => Asked::Srv,
-        RecordType::PTR => Asked::Ptr,
-        RecordType::TXT => Asked::Txt,
-        RecordType::SOA => Asked::Soa,
-        RecordType::NS => Asked::Ns,
-        _ => Asked::Other,
+        RecordType::A => QueryType::A,
+        RecordType::AAAA => QueryType::Aaaa,
+        RecordType::SRV => QueryType::Srv,
+        RecordType::PTR => QueryType::Ptr,
+        RecordType::TXT => QueryType::Txt,
+        RecordType::SOA => QueryType::Soa,
+        RecordType::NS => QueryType::Ns,
+        _ => QueryType::Other,
     }
 }
 
 fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide::Record) {
     let data = match record {
         decide::Record::Address(address) => Some(address_data(*address)),
-        decide::Record::Port { number, target, addresses } => absolute_name(target).map(|target| {
+        decide::Record::Srv { number, target, addresses } => absolute_name(target).map(|target| {
             for address in addresses {
                 response.add_additional(Record::from_rdata(
                     target.clone(),
@@ -212,10 +212,10 @@ fn add_record(response: &mut Message, name: &Name, domain: &str, record: &decide
             }
             RData::SRV(SRV::new(0, 100, *number, target))
         }),
-        decide::Record::Pointer(target) => absolute_name(target).map(|it| RData::PTR(PTR(it))),
-        decide::Record::Text(text) => Some(RData::TXT(TXT::new(vec![(*text).to_owned()]))),
-        decide::Record::Authority => soa_record(domain).map(|it| it.data),
-        decide::Record::NameServer => absolute_name(&format!("ns.dns.{domain}")).map(|it| RData::NS(NS(it))),
+        decide::Record::Ptr(target) => absolute_name(target).map(|it| RData::PTR(PTR(it))),
+        decide::Record::Txt(text) => Some(RData::TXT(TXT::new(vec![(*text).to_owned()]))),
+        decide::Record::Soa => soa_record(domain).map(|it| it.data),
+        decide::Record::Ns => absolute_name(&format!("ns.dns.{domain}")).map(|it| RData::NS(NS(it))),
     };
     if let Some(data) = data {
         response.add_answer(Record::from_rdata(name.clone(), RECORD_TTL_S, data));

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt as _;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities};
-use muster_engine::kubelet::eviction::{Limit, Limited, Storage, over_its_limit};
+use muster_engine::kubelet::eviction::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use tokio::time::Instant;
 
 use super::eviction_manager::parse_quantities;
@@ -34,7 +34,7 @@ impl StorageLimitChecks {
         node: &Node<R>,
         pods: &[Arc<ParsedPod>],
         every: Duration,
-    ) -> Vec<(Arc<ParsedPod>, Limit, String)> {
+    ) -> Vec<(Arc<ParsedPod>, StorageLimit, String)> {
         let mut over = Vec::new();
         let mut next = BTreeMap::new();
         for pod in pods {
@@ -47,7 +47,7 @@ impl StorageLimitChecks {
             }
             match measure_storage(node, pod, &mut storage).await {
                 Ok(()) => {
-                    let excess = over_its_limit(&storage);
+                    let excess = exceeded_limit(&storage);
                     over.extend(excess.map(|(limit, message)| (pod.clone(), limit, message)));
                 }
                 Err(error) => {
@@ -62,9 +62,9 @@ impl StorageLimitChecks {
 }
 
 /// The ephemeral storage limits of a pod, before its usage is measured. `None` if it has no limits.
-fn storage_limits(pod: &core::Pod) -> Option<Storage> {
+fn storage_limits(pod: &core::Pod) -> Option<PodStorage> {
     let spec = pod.spec.as_ref()?;
-    let limit = |name: &str, limit: Quantity| Limited { name: name.into(), limit, used: 0 };
+    let limit = |name: &str, limit: Quantity| StorageUsage { name: name.into(), limit, used: 0 };
     let some = |it: &Quantity| !it.is_zero() && !it.is_negative();
     let of_volume = |it: &core::Volume| {
         let source =
@@ -86,19 +86,19 @@ fn storage_limits(pod: &core::Pod) -> Option<Storage> {
         let stated = of_container(it).remove(EPHEMERAL_STORAGE).filter(some)?;
         Some(limit(&it.name, stated))
     });
-    let storage = Storage {
+    let storage = PodStorage {
         volumes: spec.volumes.iter().flatten().filter_map(of_volume).collect(),
-        whole: together.get(EPHEMERAL_STORAGE).copied().filter(some).map(|it| limit("", it)),
+        pod: together.get(EPHEMERAL_STORAGE).copied().filter(some).map(|it| limit("", it)),
         containers: of_each.collect(),
     };
-    (storage != Storage::default()).then_some(storage)
+    (storage != PodStorage::default()).then_some(storage)
 }
 
 /// Measures a pod's disk usage: its directory, its logs, and the writable layers of its containers.
 async fn measure_storage<R: Runtime>(
     node: &Node<R>,
     pod: &core::Pod,
-    storage: &mut Storage,
+    storage: &mut PodStorage,
 ) -> Result<(), RuntimeError> {
     let (uid, name, namespace) =
         (pod.uid().unwrap_or_default(), pod.name_any(), pod.namespace().unwrap_or_default());
@@ -107,7 +107,7 @@ async fn measure_storage<R: Runtime>(
             volume.used = saturating_i64(stats::disk_usage(dir).await.0);
         }
     }
-    let Some(whole) = &mut storage.whole else { return Ok(()) };
+    let Some(whole) = &mut storage.pod else { return Ok(()) };
     // Of several instances of a container, only the largest layer counts.
     let mut layers: BTreeMap<String, u64> = BTreeMap::new();
     for stats in node.runtime.container_stats(Some(&uid)).await? {
@@ -144,10 +144,10 @@ mod tests {
     fn the_limits_of_a_pod_are_read() {
         let storage = |spec: serde_json::Value| {
             let pod: core::Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            let Some(Storage { volumes, whole, containers }) = storage_limits(&pod) else {
+            let Some(PodStorage { volumes, pod: whole, containers }) = storage_limits(&pod) else {
                 return "none".to_owned();
             };
-            let list = |of: Vec<Limited>| {
+            let list = |of: Vec<StorageUsage>| {
                 of.iter().map(|it| format!("{}={}", it.name, it.limit)).collect::<Vec<_>>().join(" ")
             };
             let whole = whole.map_or("-".to_owned(), |it| it.limit.to_string());

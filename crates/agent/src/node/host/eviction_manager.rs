@@ -15,9 +15,12 @@ use muster_api::resources::{self, ResourceQuantities};
 use muster_api::text::Text;
 use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::plan::Event;
-use muster_engine::kubelet::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
-use muster_engine::kubelet::image_gc::{self, Garbage, Limits};
-use muster_engine::kubelet::pod::Ending;
+use muster_engine::kubelet::eviction::{
+    self, ContainerUsage, CrossedThreshold, EvictionCandidate, EvictionResource, SYSTEM_CRITICAL_PRIORITY,
+    ThresholdMonitor,
+};
+use muster_engine::kubelet::image_gc::{self, ImageGc, ImageGcPolicy};
+use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::static_pod;
 use tokio::time::{Instant, sleep};
 
@@ -49,8 +52,9 @@ struct EvictionManager<'a, R> {
 impl<R: Runtime> EvictionManager<'_, R> {
     async fn run(&self) {
         let config = &self.node.config.reclaim;
-        let mut watcher = Watcher::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
-        let mut garbage = Garbage::default();
+        let mut watcher =
+            ThresholdMonitor::new(config.eviction_thresholds.clone(), config.pressure_transition_period);
+        let mut garbage = ImageGc::default();
         let mut limit_checks = StorageLimitChecks::default();
         // The image filesystem is unknown until the runtime reports it.
         let mut images: Option<PathBuf> = None;
@@ -67,7 +71,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 images = self.image_dir().await;
             }
             let images = images.as_deref();
-            let (pressures, shortage) = watcher.see(&self.measure_signals(images), now());
+            let (pressures, shortage) = watcher.observe(&self.measure_signals(images), now());
             self.node.state.set_pressures(pressures);
             self.set_qos_cpu_shares();
             // A pod that is evicted for its own limit may free what is missing.
@@ -113,7 +117,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
             it.metadata.deletion_timestamp.is_none()
                 && !static_pod::is_static(it.annotations())
-                && priority < CRITICAL
+                && priority < SYSTEM_CRITICAL_PRIORITY
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
         let over =
@@ -130,9 +134,9 @@ impl<R: Runtime> EvictionManager<'_, R> {
     /// Reclaims a scarce resource: removes unused images first, then evicts one pod.
     async fn reclaim_resource(
         &self,
-        shortage: Shortage,
-        watcher: &Watcher,
-        garbage: &mut Garbage,
+        shortage: CrossedThreshold,
+        watcher: &ThresholdMonitor,
+        garbage: &mut ImageGc,
         images: Option<&Path>,
     ) {
         let resource = shortage.resource();
@@ -140,7 +144,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             node = self.node.config.name,
             signal = shortage.signal.name(),
             available = shortage.available,
-            least = shortage.least,
+            least = shortage.threshold,
             "an eviction threshold is met: the node is short of {resource}"
         );
         let message = format!("Attempting to reclaim {resource}");
@@ -148,10 +152,10 @@ impl<R: Runtime> EvictionManager<'_, R> {
             node_reference(&self.node.config.name),
             Event::warning("EvictionThresholdMet", message),
         );
-        if resource.is_of_disks() {
+        if resource.is_on_disk() {
             self.collect_images(garbage, ImageGcGoal::AllUnused).await;
             let mut again = watcher.clone();
-            if again.see(&self.measure_signals(images), now()).1.is_none() {
+            if again.observe(&self.measure_signals(images), now()).1.is_none() {
                 tracing::info!(
                     node = self.node.config.name,
                     "removing unused images freed enough disk space"
@@ -171,16 +175,16 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let stats = |pod: &core::Pod| {
             summary.pods.iter().find(|it| Some(it.pod_ref.uid.as_str()) == pod.uid().as_deref())
         };
-        let candidates: Vec<Candidate> = pods
+        let candidates: Vec<EvictionCandidate> = pods
             .iter()
             .filter(|it| it.metadata.deletion_timestamp.is_none())
             .map(|pod| eviction_candidate(pod, stats(pod), resource))
             .collect();
-        let Some(pod) = eviction::first_to_go(shortage, &candidates) else {
+        let Some(pod) = eviction::choose_pod_to_evict(shortage, &candidates) else {
             tracing::warn!(node = self.node.config.name, "no pod can be evicted");
             return;
         };
-        let message = eviction::message(shortage, pod);
+        let message = eviction::eviction_message(shortage, pod);
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
@@ -201,7 +205,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), signal, message, "evicting a pod");
         self.record_event(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
         let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
-        entry.terminate(Ending {
+        entry.terminate(PodTermination {
             reason: eviction::REASON.into(),
             message: message.into(),
             grace: Some(grace),
@@ -225,7 +229,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Removes as many unused images as the goal requires.
-    async fn collect_images(&self, garbage: &mut Garbage, want: ImageGcGoal<'_>) {
+    async fn collect_images(&self, garbage: &mut ImageGc, want: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
         else {
@@ -247,26 +251,26 @@ impl<R: Runtime> EvictionManager<'_, R> {
             .map(|it| image_gc::Image {
                 id: it.id.into(),
                 bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
-                comes_from_registry: !it.repo_digests.is_empty(),
+                is_from_registry: !it.repo_digests.is_empty(),
                 is_pinned: it.pinned,
             })
             .collect();
         let at = now();
-        garbage.see(&images, &used, at);
+        garbage.observe(&images, &used, at);
         let config = &self.node.config.reclaim;
-        let limits = Limits {
+        let limits = ImageGcPolicy {
             high: config.image_gc_high_percent,
             low: config.image_gc_low_percent,
             age_min: config.image_age_min,
         };
         let unused: Vec<Text> = match want {
             ImageGcGoal::AllUnused => {
-                garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
+                garbage.unused_images(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
             ImageGcGoal::LowerDiskUsage(dir) => match FilesystemUsage::read(dir) {
                 Ok(FilesystemUsage { bytes, used: used_bytes, .. }) => {
                     let disk = image_gc::Disk { bytes, used: used_bytes };
-                    garbage.for_room(&images, &used, disk, limits, at)
+                    garbage.images_to_delete(&images, &used, disk, limits, at)
                 }
                 Err(_) => Vec::new(),
             },
@@ -316,12 +320,16 @@ fn pod_reference(pod: &core::Pod) -> ObjectReference {
     }
 }
 
-fn eviction_candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> Candidate {
+fn eviction_candidate(
+    pod: &core::Pod,
+    stats: Option<&PodStats>,
+    resource: EvictionResource,
+) -> EvictionCandidate {
     let spec = pod.spec.as_ref();
     let name = match resource {
-        Resource::Memory => "memory",
-        Resource::EphemeralStorage => "ephemeral-storage",
-        Resource::Inodes | Resource::Pids => "",
+        EvictionResource::Memory => "memory",
+        EvictionResource::EphemeralStorage => "ephemeral-storage",
+        EvictionResource::Inodes | EvictionResource::Pids => "",
     };
     let of_container = |it: &core::Container| container_requests(it.resources.as_ref());
     let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
@@ -338,19 +346,19 @@ fn eviction_candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resou
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
     let taker = |container: &core::Container| {
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
-        Taker {
+        ContainerUsage {
             name: container.name.as_str().into(),
             request: amount(&of_container(container)),
             usage: stats.map(|it| bytes(container_usage(it, resource))),
         }
     };
     let usage = stats.map(|it| match resource {
-        Resource::Memory => it.memory.working_set_bytes,
-        Resource::EphemeralStorage => it.ephemeral_storage.used_bytes,
-        Resource::Inodes => it.ephemeral_storage.inodes_used,
-        Resource::Pids => it.process_stats.as_ref().map_or(0, |it| it.process_count),
+        EvictionResource::Memory => it.memory.working_set_bytes,
+        EvictionResource::EphemeralStorage => it.ephemeral_storage.used_bytes,
+        EvictionResource::Inodes => it.ephemeral_storage.inodes_used,
+        EvictionResource::Pids => it.process_stats.as_ref().map_or(0, |it| it.process_count),
     });
-    Candidate {
+    EvictionCandidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
         is_static: static_pod::is_static(pod.annotations()),
@@ -364,12 +372,12 @@ fn eviction_candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resou
     }
 }
 
-fn container_usage(stats: &ContainerStats, resource: Resource) -> u64 {
+fn container_usage(stats: &ContainerStats, resource: EvictionResource) -> u64 {
     match resource {
-        Resource::Memory => stats.memory.working_set_bytes,
-        Resource::EphemeralStorage => stats.rootfs.used_bytes + stats.logs.used_bytes,
-        Resource::Inodes => stats.rootfs.inodes_used + stats.logs.inodes_used,
-        Resource::Pids => 0,
+        EvictionResource::Memory => stats.memory.working_set_bytes,
+        EvictionResource::EphemeralStorage => stats.rootfs.used_bytes + stats.logs.used_bytes,
+        EvictionResource::Inodes => stats.rootfs.inodes_used + stats.logs.inodes_used,
+        EvictionResource::Pids => 0,
     }
 }
 

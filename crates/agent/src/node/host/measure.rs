@@ -7,18 +7,18 @@ use std::path::Path;
 use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use muster_engine::kubelet::eviction::{Measure, Measures, Signal};
-use muster_engine::kubelet::node_status::Info;
+use muster_engine::kubelet::node_status::NodeSystemInfo;
 
 use super::stats::InterfaceStats;
 
 /// Reads the facts about the machine that do not change while it runs, for `nodeInfo` of the Node's status.
-pub(super) fn read_node_info() -> Info {
+pub(super) fn read_node_info() -> NodeSystemInfo {
     let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
     let first =
         |paths: &[&str]| paths.iter().map(|path| read(path)).find(|it| !it.is_empty()).unwrap_or_default();
     let machine_id = first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
     let system_uuid = first(&["/sys/class/dmi/id/product_uuid"]);
-    Info {
+    NodeSystemInfo {
         system_uuid: if system_uuid.is_empty() { machine_id.clone() } else { system_uuid },
         machine_id,
         boot_id: read("/proc/sys/kernel/random/boot_id"),

@@ -14,7 +14,9 @@ use muster_api::interner::Interner;
 use muster_api::resources::ResourceQuantities;
 use muster_engine::controller::EventRecord;
 use muster_engine::daemonset::plan::Event;
-use muster_engine::kubelet::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
+use muster_engine::kubelet::node_status::{
+    self, ContainerImage, HEARTBEAT_INTERVAL, NodeSystemInfo, Pressures, REPORT_INTERVAL,
+};
 use muster_engine::scheduler;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -27,7 +29,7 @@ use crate::node::Node;
 use crate::runtime::{Runtime, RuntimeStatus};
 
 /// Timeout of an API call: there is no use in waiting longer than a heartbeat interval.
-const CALL_TIMEOUT: Duration = HEARTBEAT_EVERY;
+const CALL_TIMEOUT: Duration = HEARTBEAT_INTERVAL;
 
 /// Timeout for the runtime to report its status, after which it counts as down. Upstream:
 /// `maxWaitForContainerRuntime`.
@@ -126,7 +128,7 @@ struct NodeStatusManager<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
     node: &'a Node<R>,
-    info: Info,
+    info: NodeSystemInfo,
     /// Capacity at the start of the agent: the reported size of a filesystem fluctuates.
     capacity: ResourceQuantities,
 }
@@ -139,7 +141,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         loop {
             let node = self.measure_node(&mut ImageListCache::default()).await;
             let (mut object, events) =
-                node_status::object(&node, &self.node.config.labels, &self.node.config.taints, now());
+                node_status::initial_node(&node, &self.node.config.labels, &self.node.config.taints, now());
             if let Some(range) = &self.node.config.pod_cidr {
                 object["spec"]["podCIDR"] = range.as_str().into();
                 object["spec"]["podCIDRs"] = vec![range.as_str()].into();
@@ -173,7 +175,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
         let own = with_timeout(self.nodes.get(name)).await.map_err(|it| format_error_chain(&it))?;
         let current = serde_json::to_value(&own).map_err(|it| it.to_string())?;
-        match node_status::relabel(object, &current) {
+        match node_status::default_label_patch(object, &current) {
             None => Ok(own),
             Some(patch) => {
                 with_timeout(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
@@ -223,7 +225,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
                 let name = &self.node.config.name;
                 cordon_event =
-                    before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
+                    before.and_then(|before| node_status::schedulable_event(name, before, is_cordoned(&own)));
                 let facts = serde_json::to_vec(&own).ok();
                 let facts = facts.and_then(|it| scheduler::node(&it, &mut Interner::default()).ok());
                 self.node.state.scheduler_node.send_replace(facts.map(Arc::new));
@@ -248,7 +250,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             match self.renew_lease(uid.as_deref()).await {
                 Ok(()) => {
                     retry = FailureBackoff::default();
-                    sleep(HEARTBEAT_EVERY).await;
+                    sleep(HEARTBEAT_INTERVAL).await;
                 }
                 Err(error) => {
                     if retry.should_log() {
@@ -291,8 +293,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             if let Some(current) = current {
                 let current = serde_json::to_value(&current.status).unwrap_or_default();
                 let (status, events) = node_status::status(&node, &current, now());
-                let is_due = reported.is_none_or(|it| REPORT_EVERY <= it.elapsed());
-                if is_due || node_status::is_news(&status, &current) {
+                let is_due = reported.is_none_or(|it| REPORT_INTERVAL <= it.elapsed());
+                if is_due || node_status::has_changed(&status, &current) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
                     match with_timeout(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await
@@ -314,7 +316,8 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                     }
                 }
             }
-            let pause = if node.troubles.is_empty() { HEARTBEAT_EVERY } else { NOT_READY_INTERVAL };
+            let pause =
+                if node.not_ready_reasons.is_empty() { HEARTBEAT_INTERVAL } else { NOT_READY_INTERVAL };
             tokio::select! {
                 () = sleep(pause) => {}
                 // Another client may have changed the status, or deleted the Node.
@@ -327,13 +330,13 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
     async fn measure_node(&self, images: &mut ImageListCache) -> node_status::Node {
         let config = &self.node.config;
-        let mut troubles = Vec::new();
+        let mut not_ready_reasons = Vec::new();
         let mut handlers = Vec::new();
         match runtime_status(&*self.node.runtime, RUNTIME_STATUS_TIMEOUT).await {
             Ok(status) => {
-                troubles
+                not_ready_reasons
                     .extend(status.not_ready_reason.map(|it| format!("container runtime not ready: {it}")));
-                troubles.extend(
+                not_ready_reasons.extend(
                     status
                         .network_not_ready_reason
                         .map(|it| format!("container runtime network not ready: {it}")),
@@ -343,14 +346,14 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             }
             Err(error) => {
                 tracing::debug!(node = config.name, %error, "the runtime does not respond");
-                troubles.push("container runtime is down".to_owned());
+                not_ready_reasons.push("container runtime is down".to_owned());
                 // The runtime may be another one when it is back.
                 images.runtime.clear();
             }
         }
-        troubles.extend(self.node.membership.not_ready_reason());
+        not_ready_reasons.extend(self.node.membership.not_ready_reason());
         if self.node.state.is_shutting_down() {
-            troubles.push("node is shutting down".to_owned());
+            not_ready_reasons.push("node is shutting down".to_owned());
         }
         let capacity = self.capacity.clone();
         let missing: Vec<&str> = ["cpu", "memory", "pods", "ephemeral-storage"]
@@ -358,10 +361,10 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             .filter(|it| !capacity.contains_key(*it))
             .collect();
         if !missing.is_empty() {
-            troubles.push(format!("missing node capacity for resources: {}", missing.join(", ")));
+            not_ready_reasons.push(format!("missing node capacity for resources: {}", missing.join(", ")));
         }
         let reserved = reserved_resources(config, &capacity);
-        let info = Info { runtime: images.runtime.clone(), ..self.info.clone() };
+        let info = NodeSystemInfo { runtime: images.runtime.clone(), ..self.info.clone() };
         node_status::Node {
             name: config.name.clone(),
             arch: crate::architecture().to_owned(),
@@ -373,7 +376,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
             images: images.all.clone(),
             handlers,
             pressures: *self.node.state.pressures.borrow(),
-            troubles,
+            not_ready_reasons,
         }
     }
 
@@ -388,7 +391,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 #[derive(Default)]
 struct ImageListCache {
     listed: Option<Instant>,
-    all: Vec<Image>,
+    all: Vec<ContainerImage>,
     /// Name and version of the runtime, for example `containerd://1.6.20`.
     runtime: String,
 }
@@ -405,7 +408,7 @@ impl ImageListCache {
         }
         if let Ok(images) = runtime.list_images().await {
             self.listed = Some(Instant::now());
-            let image = |it: crate::runtime::v1::Image| Image {
+            let image = |it: crate::runtime::v1::Image| ContainerImage {
                 names: it.repo_digests.into_iter().chain(it.repo_tags).collect(),
                 size_bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
             };

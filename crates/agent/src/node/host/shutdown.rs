@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::kubelet::eviction::CRITICAL;
-use muster_engine::kubelet::pod::Ending;
+use muster_engine::kubelet::eviction::SYSTEM_CRITICAL_PRIORITY;
+use muster_engine::kubelet::pod::PodTermination;
 use tokio::time::{Instant, sleep};
 
 use super::NodeStop;
@@ -47,7 +47,7 @@ pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: Sh
     node.state.begin_stop(how);
     let is_critical = |it: &Arc<PodEntry>| {
         let priority = it.snapshot().object.spec.as_ref().and_then(|it| it.priority);
-        CRITICAL <= priority.unwrap_or(0)
+        SYSTEM_CRITICAL_PRIORITY <= priority.unwrap_or(0)
     };
     let all = node.pods.all_pods().into_iter().filter(|it| !had_finished(&it.snapshot()));
     let (critical, others): (Vec<_>, Vec<_>) = all.partition(is_critical);
@@ -61,7 +61,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
         let own = pod.snapshot().object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds);
         let own =
             own.and_then(|it| u64::try_from(it).ok()).map_or(Duration::from_secs(30), Duration::from_secs);
-        pod.terminate(Ending {
+        pod.terminate(PodTermination {
             reason: TERMINATED_REASON.into(),
             message: TERMINATED_MESSAGE.into(),
             grace: Some(own.min(grace)),

@@ -18,7 +18,7 @@ fn node() -> Node {
         port: 10250,
         capacity: amounts(&[("cpu", "2"), ("memory", "8Gi"), ("pods", "110"), ("hugepages-2Mi", "1Gi")]),
         reserved: amounts(&[("cpu", "100m"), ("memory", "100Mi")]),
-        info: Info {
+        info: NodeSystemInfo {
             machine_id: "3d12".into(),
             system_uuid: "3d12".into(),
             boot_id: "a5ad".into(),
@@ -29,23 +29,23 @@ fn node() -> Node {
             swap_bytes: 0,
         },
         images: vec![
-            Image { names: vec!["small:1".into()], size_bytes: 1 },
-            Image { names: vec!["large@sha256:1".into(), "large:1".into()], size_bytes: 2 },
+            ContainerImage { names: vec!["small:1".into()], size_bytes: 1 },
+            ContainerImage { names: vec!["large@sha256:1".into(), "large:1".into()], size_bytes: 2 },
         ],
         ..Node::default()
     }
 }
 
-fn told(events: &[Event]) -> String {
+fn event_lines(events: &[Event]) -> String {
     events.iter().map(|it| format!("{}: {}\n", it.reason, it.message)).collect()
 }
 
 #[test]
-fn a_node_registers_with_all_that_it_knows_of_itself() {
+fn the_initial_node() {
     let labels =
         BTreeMap::from([("disk".into(), "fast".into()), ("kubernetes.io/hostname".into(), "mine".into())]);
     let taints = [json!({"key": "own", "effect": "NoSchedule"})];
-    let (object, events) = object(&node(), &labels, &taints, Time::from_secs(1_000_000_000));
+    let (object, events) = initial_node(&node(), &labels, &taints, Time::from_secs(1_000_000_000));
     expect![[r#"
         {
           "apiVersion": "v1",
@@ -167,76 +167,76 @@ fn a_node_registers_with_all_that_it_knows_of_itself() {
         NodeHasNoDiskPressure: Node node-1 status is now: NodeHasNoDiskPressure
         NodeHasSufficientPID: Node node-1 status is now: NodeHasSufficientPID
     "#]]
-    .assert_eq(&told(&events));
+    .assert_eq(&event_lines(&events));
 }
 
 #[test]
-fn only_a_change_is_news() {
+fn only_changes_of_the_status_are_written() {
     let now = Time::from_secs(1_000_000_000);
     let later = now + Duration::from_secs(10);
     let (first, _) = status(&node(), &Value::Null, now);
-    let mut shown = first.clone();
-    // As a server stores it, with what another has set.
-    shown["conditions"]
+    let mut current = first.clone();
+    // The stored status also has fields of others.
+    current["conditions"]
         .as_array_mut()
         .unwrap()
         .push(json!({"type": "NetworkUnavailable", "status": "False"}));
-    shown["capacity"]["example.com/device"] = "3".into();
-    shown.as_object_mut().unwrap().remove("runtimeHandlers");
-    let mut said = String::new();
-    let mut check = |what: &str, node: &Node, shown: &Value| {
-        let (status, events) = status(node, shown, later);
-        said += &format!("{what}: {}\n{}", is_news(&status, shown), told(&events));
+    current["capacity"]["example.com/device"] = "3".into();
+    current.as_object_mut().unwrap().remove("runtimeHandlers");
+    let mut report = String::new();
+    let mut check = |what: &str, node: &Node, current: &Value| {
+        let (status, events) = status(node, current, later);
+        report += &format!("{what}: {}\n{}", has_changed(&status, current), event_lines(&events));
         status
     };
-    check("nothing changed", &node(), &shown);
+    check("nothing changed", &node(), &current);
     let mut pressed = node();
     pressed.pressures.disk = true;
-    pressed.troubles = vec!["container runtime is down".into()];
-    let status = check("pressure, and not ready", &pressed, &shown);
-    pressed.troubles.push("node is shutting down".into());
-    check("two troubles", &pressed, &status);
+    pressed.not_ready_reasons = vec!["container runtime is down".into()];
+    let status = check("pressure, and not ready", &pressed, &current);
+    pressed.not_ready_reasons.push("node is shutting down".into());
+    check("two reasons", &pressed, &status);
     pressed.info.boot_id = "b6be".into();
     check("rebooted", &pressed, &status);
     let mut grown = node();
     grown.images.pop();
-    check("an image is gone", &grown, &shown);
+    check("an image is gone", &grown, &current);
     let mut without = node();
     without.capacity.remove("hugepages-2Mi");
-    let status = check("huge pages are gone", &without, &shown);
-    said += &format!("{}\n{}", status["capacity"], status["allocatable"]);
+    let status = check("huge pages are gone", &without, &current);
+    report += &format!("{}\n{}", status["capacity"], status["allocatable"]);
     expect![[r#"
         nothing changed: false
         pressure, and not ready: true
         NodeHasDiskPressure: Node node-1 status is now: NodeHasDiskPressure
         NodeNotReady: Node node-1 status is now: NodeNotReady
-        two troubles: true
+        two reasons: true
         rebooted: true
         Rebooted: Node node-1 has been rebooted, boot id: b6be
         an image is gone: true
         huge pages are gone: true
         {"cpu":"2","hugepages-2Mi":null,"memory":"8Gi","pods":"110"}
         {"cpu":"1900m","hugepages-2Mi":null,"memory":"8092Mi","pods":"110"}"#]]
-    .assert_eq(&said);
+    .assert_eq(&report);
 }
 
 #[test]
-fn a_node_that_comes_back_keeps_what_others_set() {
-    let (wanted, _) =
-        object(&node(), &BTreeMap::from([("disk".into(), "fast".into())]), &[], Time::from_secs(0));
-    let shown = json!({"metadata": {"labels": {
+fn a_node_that_registers_again_keeps_labels_of_users() {
+    let (desired, _) =
+        initial_node(&node(), &BTreeMap::from([("disk".into(), "fast".into())]), &[], Time::from_secs(0));
+    let current = json!({"metadata": {"labels": {
         "disk": "slow", "kubernetes.io/hostname": "old", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64", "role": "db"}}});
-    let patch = relabel(&wanted, &shown).map(|it| format!("{it}"));
+    let patch = default_label_patch(&desired, &current).map(|it| format!("{it}"));
     expect![[r#"Some("{\"metadata\":{\"labels\":{\"kubernetes.io/hostname\":\"node-1\"}}}")"#]]
         .assert_eq(&format!("{patch:?}"));
-    assert_eq!(relabel(&wanted, &wanted), None);
+    assert_eq!(default_label_patch(&desired, &desired), None);
 }
 
 #[test]
-fn a_node_tells_that_it_was_cordoned() {
-    let said = [(false, true), (true, true), (true, false), (false, false)].map(|(before, now)| {
-        let event = cordoned("node-1", before, now);
+fn events_when_a_node_is_cordoned_and_uncordoned() {
+    let report = [(false, true), (true, true), (true, false), (false, false)].map(|(before, now)| {
+        let event = schedulable_event("node-1", before, now);
         event.map_or("-".into(), |it| format!("{}: {}", it.reason, it.message))
     });
     expect![[r#"
@@ -244,5 +244,5 @@ fn a_node_tells_that_it_was_cordoned() {
         -
         NodeSchedulable: Node node-1 status is now: NodeSchedulable
         -"#]]
-    .assert_eq(&said.join("\n"));
+    .assert_eq(&report.join("\n"));
 }

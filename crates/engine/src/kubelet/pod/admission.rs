@@ -1,4 +1,4 @@
-//! Is a pod let in on its node? Whoever bound it may not have known what else is there.
+//! Pod admission on the node: the scheduler may have bound the pod without knowing the node's current state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -12,41 +12,41 @@ use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Ending;
+use super::PodTermination;
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::placement;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};
 
-/// What is decided of a pod that comes to a node.
+/// The result of pod admission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Admission {
     Admitted,
-    /// It fails, with this.
-    Rejected(Ending),
-    /// It is let in once these have ended, by UID: it is more important than they are. Ask again then.
+    /// The pod becomes Failed.
+    Rejected(PodTermination),
+    /// The critical pod preempts the pods with these UIDs, and is admitted when they have terminated.
     AfterOthers(Vec<Text>),
 }
 
-/// A pod, as far as it asks for something on its node.
+/// A pod with the fields that admission depends on. Upstream: `PodAdmitAttributes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdmissionCandidate {
     pod: scheduler::Pod,
-    /// It came to this node before, and was let in.
+    /// It was admitted on this node before.
     pub was_admitted: bool,
     is_static: bool,
     is_on_linux: bool,
     runtime_class: Option<Text>,
-    /// What is wrong with the kernel's settings that it wants.
+    /// Error about the first forbidden sysctl.
     forbidden_sysctl: Option<String>,
     qos: QosClass,
 }
 
-/// Above this, a pod is critical: the cluster does not work without it.
-const CRITICAL: i32 = 2_000_000_000;
+/// Pods with this priority or a higher one are critical. Upstream: `SystemCriticalPriority`.
+const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 impl AdmissionCandidate {
-    /// From an object that is parsed already.
+    /// From JSON that is already parsed.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         let malformed = |it| Malformed::new("pods", it);
         let wire = Wire::deserialize(object).map_err(malformed)?;
@@ -70,62 +70,64 @@ impl AdmissionCandidate {
         &self.pod.uid
     }
 
-    /// Rule: static pods, and pods of the two priorities that the system keeps for itself, are critical.
+    /// Rule: static pods, and pods of the priority classes `system-cluster-critical` and `system-node-critical`, are critical.
+    /// Upstream: `IsCriticalPod`.
     pub fn is_critical(&self) -> bool {
-        self.is_static || CRITICAL <= self.pod.priority
+        self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
 
-    fn asks(&self, resource: &str) -> i64 {
+    fn requests(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
             _ => self.pod.requirements.request(resource).unwrap_or(0),
         }
     }
 
-    /// Rule: a critical pod comes before all that are not, and of two with a priority the higher one comes first.
-    fn comes_before(&self, other: &Self) -> bool {
+    /// Rule: a critical pod may preempt a pod that is not critical or has a lower priority. Upstream: `Preemptable`.
+    fn outranks(&self, other: &Self) -> bool {
         (self.is_critical() && !other.is_critical()) || other.pod.priority < self.pod.priority
     }
 }
 
-/// Rule: a pod is let in if it fits beside those that are there, of whatever the node has to give; if its node has the
-/// labels, the name and the runtime that it asks for, and no taint that would send it away; and if its ports are free. A
-/// critical pod that finds too little left takes the place of others. Upstream: `predicateAdmitHandler`,
-/// `CriticalPodAdmissionHandler`.
+/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods; if labels, name and runtime
+/// class of the node match; if the pod tolerates its `NoExecute` taints; and if the host ports are free. A critical pod
+/// preempts others if resources are missing. Upstream: `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
 ///
-/// `others` are those that were let in and have not ended; `runtimes` the runtime classes that can be had.
+/// `others` are the admitted pods that have not terminated; `runtimes` the runtime classes of the node.
 pub fn admit(
     node: &Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
 ) -> Admission {
-    if let Some(rejected) = unsuitable(node, others, candidate, runtimes) {
+    if let Some(rejected) = check_predicates(node, others, candidate, runtimes) {
         return Admission::Rejected(rejected);
     }
-    let lacks = lacks(node, others, candidate);
-    let Some(first) = lacks.first() else { return Admission::Admitted };
+    let insufficient = insufficient_resources(node, others, candidate);
+    let Some(first) = insufficient.first() else { return Admission::Admitted };
     if !candidate.is_critical() {
         return Admission::Rejected(rejection(first.reason(), &first.message()));
     }
-    match make_room(others, candidate, &lacks) {
+    match choose_victims(others, candidate, &insufficient) {
         Some(uids) => Admission::AfterOthers(uids),
         None => {
-            let lacks: Vec<String> =
-                lacks.iter().map(|it| format!("(res: {}, q: {})", it.resource, it.missing())).collect();
+            let insufficient: Vec<String> = insufficient
+                .iter()
+                .map(|it| format!("(res: {}, q: {})", it.resource, it.missing()))
+                .collect();
             let message = format!(
                 "Unexpected error while attempting to recover from admission failure: preemption: error \
                  finding a set of pods to preempt: no set of running pods found to reclaim resources: [{}]",
-                lacks.join(", ")
+                insufficient.join(", ")
             );
             Admission::Rejected(rejection("UnexpectedAdmissionError".into(), &message))
         }
     }
 }
 
-/// What becomes of a pod that makes room for a critical one.
-pub fn preempted() -> Ending {
-    Ending {
+/// The termination of a pod that is preempted for a critical one.
+pub fn preempted() -> PodTermination {
+    PodTermination {
         reason: "Preempting".into(),
         message: "Preempted in order to admit critical pod".into(),
         grace: None,
@@ -134,9 +136,9 @@ pub fn preempted() -> Ending {
     }
 }
 
-/// What becomes of a pod that is not let in.
-pub fn rejection(reason: Text, message: &str) -> Ending {
-    Ending {
+/// The termination of a pod that is not admitted.
+pub fn rejection(reason: Text, message: &str) -> PodTermination {
+    PodTermination {
         reason,
         message: format!("Pod was rejected: {message}").into(),
         grace: None,
@@ -145,7 +147,7 @@ pub fn rejection(reason: Text, message: &str) -> Ending {
     }
 }
 
-/// Those that touch nobody but the pod itself.
+/// Namespaced sysctls that do not affect other pods.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -161,11 +163,11 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// Rule: a pod sets only those of the kernel's settings that are its own and touch nobody else; not even those where it
-/// shares the node's network or IPC. Upstream: `SafeSysctlAllowlist`.
+/// Rule: a pod may set safe sysctls only, and none of a namespace that it shares with the node. Upstream:
+/// `SafeSysctlAllowlist`.
 fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<String> {
     let name = match name.find(['.', '/']) {
-        // With slashes a dot is part of a word.
+        // With slashes as separators, a dot is part of a name.
         Some(at) if name[at..].starts_with('/') => name
             .chars()
             .map(|it| match it {
@@ -184,14 +186,14 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
     is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
 }
 
-/// What no other pod's leaving would change, and taken ports.
-fn unsuitable(
+/// The checks in which preemption does not help, and host ports.
+fn check_predicates(
     node: &Node,
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
-) -> Option<Ending> {
-    let wants = &candidate.pod.requirements;
+) -> Option<PodTermination> {
+    let requirements = &candidate.pod.requirements;
     if !candidate.is_on_linux {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Some(rejection("PodOSNotSupported".into(), message));
@@ -203,38 +205,39 @@ fn unsuitable(
     if let Some(why) = &candidate.forbidden_sysctl {
         return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
-    let sends_away = |it: &&muster_api::taints::Taint| {
-        it.effect == TaintEffect::NoExecute && !any_tolerates(&wants.tolerations, it)
+    let is_not_tolerated = |it: &&muster_api::taints::Taint| {
+        it.effect == TaintEffect::NoExecute && !any_tolerates(&requirements.tolerations, it)
     };
-    let ports_taken = || {
-        let mut taken = others.iter().flat_map(|it| &it.pod.requirements.ports);
-        taken.any(|port| wants.ports.iter().any(|it| it.conflicts_with(port)))
+    let has_port_conflict = || {
+        let mut in_use = others.iter().flat_map(|it| &it.pod.requirements.ports);
+        in_use.any(|port| requirements.ports.iter().any(|it| it.conflicts_with(port)))
     };
-    let predicate = if placement::wanted(&wants.node_selector, &wants.node_affinity, &node.fact).is_err() {
-        ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
-    } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
-        ("NodeName", "node(s) didn't match the requested node name")
-    } else if ports_taken() {
-        ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-    } else if !candidate.is_static && node.fact.taints.iter().any(|it| sends_away(&it)) {
-        ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
-    } else {
-        return None;
-    };
+    let predicate =
+        if placement::wanted(&requirements.node_selector, &requirements.node_affinity, &node.fact).is_err() {
+            ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
+            ("NodeName", "node(s) didn't match the requested node name")
+        } else if has_port_conflict() {
+            ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+        } else if !candidate.is_static && node.fact.taints.iter().any(|it| is_not_tolerated(&it)) {
+            ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+        } else {
+            return None;
+        };
     let (name, why) = predicate;
     Some(rejection(name.into(), &format!("Predicate {name} failed: {why}")))
 }
 
-/// Something that a node has too little of.
+/// A resource of which the node has too little. Upstream: `InsufficientResourceError`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Lack {
+struct InsufficientResource {
     resource: Text,
     requested: i64,
     used: i64,
     capacity: i64,
 }
 
-impl Lack {
+impl InsufficientResource {
     fn reason(&self) -> Text {
         format!("OutOf{}", self.resource).into()
     }
@@ -251,19 +254,24 @@ impl Lack {
     }
 }
 
-fn lacks(node: &Node, others: &[&AdmissionCandidate], candidate: &AdmissionCandidate) -> Vec<Lack> {
-    let used = |resource: &str| others.iter().map(|it| it.asks(resource)).fold(0_i64, i64::saturating_add);
+fn insufficient_resources(
+    node: &Node,
+    others: &[&AdmissionCandidate],
+    candidate: &AdmissionCandidate,
+) -> Vec<InsufficientResource> {
+    let used =
+        |resource: &str| others.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
     let capacity = |resource: &str| node.allocatable.get(resource).copied().unwrap_or(0);
-    // What the node has never heard of is somebody else's to give.
-    let is_ours = |it: &str| !it.contains('/') || node.allocatable.contains_key(it);
-    let asked = candidate.pod.requirements.requests.iter().filter(|(name, _)| is_ours(name));
+    // Extended resources that the node does not advertise are ignored.
+    let is_checked = |it: &str| !it.contains('/') || node.allocatable.contains_key(it);
+    let asked = candidate.pod.requirements.requests.iter().filter(|(name, _)| is_checked(name));
     let asked: BTreeMap<&str, i64> = asked.map(|(name, amount)| (&**name, *amount)).collect();
     let first = ["pods", "cpu", "memory", "ephemeral-storage"];
     let rest = asked.keys().copied().filter(|it| !first.contains(it));
     first
         .into_iter()
         .chain(rest)
-        .map(|name| Lack {
+        .map(|name| InsufficientResource {
             resource: name.into(),
             requested: if name == "pods" { 1 } else { asked.get(name).copied().unwrap_or(0) },
             used: used(name),
@@ -273,56 +281,60 @@ fn lacks(node: &Node, others: &[&AdmissionCandidate], candidate: &AdmissionCandi
         .collect()
 }
 
-/// Rule: as few pods as can be make room, those without any guarantee before all others, and of those that would do the
-/// one that is closest to what is missing.
-fn make_room(
+/// Rule: as few pods as possible are preempted: BestEffort pods first, then Burstable, then Guaranteed ones; within a class,
+/// the pod whose requests are closest to the missing amounts. Upstream: `getPodsToPreempt`.
+fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,
-    lacks: &[Lack],
+    insufficient: &[InsufficientResource],
 ) -> Option<Vec<Text>> {
-    let may_go: Vec<&AdmissionCandidate> =
-        others.iter().copied().filter(|it| candidate.comes_before(it)).collect();
+    let preemptable: Vec<&AdmissionCandidate> =
+        others.iter().copied().filter(|it| candidate.outranks(it)).collect();
     let of = |qos: QosClass| -> Vec<&AdmissionCandidate> {
-        may_go.iter().copied().filter(|it| it.qos == qos).collect()
+        preemptable.iter().copied().filter(|it| it.qos == qos).collect()
     };
     let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
-    let missing: Missing = lacks.iter().map(|it| (it.resource.clone(), it.missing())).collect();
-    // Of the better ones only as many go as are needed if all the lesser ones went too.
+    let missing: MissingAmounts = insufficient.iter().map(|it| (it.resource.clone(), it.missing())).collect();
+    // Of a higher class only as many are chosen as are needed when all pods of the lower classes are preempted.
     let high = closest(high, without(without(missing.clone(), &low), &middle))?;
     let middle = closest(middle, without(without(missing.clone(), &low), &high))?;
     let low = closest(low, without(without(missing, &middle), &high))?;
     Some(low.iter().chain(&middle).chain(&high).map(|it| it.pod.uid.clone()).collect())
 }
 
-type Missing = BTreeMap<Text, i64>;
+type MissingAmounts = BTreeMap<Text, i64>;
 
-fn without(mut missing: Missing, gone: &[&AdmissionCandidate]) -> Missing {
+fn without(mut missing: MissingAmounts, gone: &[&AdmissionCandidate]) -> MissingAmounts {
     for (resource, amount) in &mut missing {
-        let freed = gone.iter().map(|it| it.asks(resource)).fold(0_i64, i64::saturating_add);
+        let freed = gone.iter().map(|it| it.requests(resource)).fold(0_i64, i64::saturating_add);
         *amount = amount.saturating_sub(freed);
     }
     missing.retain(|_, amount| 0 < *amount);
     missing
 }
 
-fn closest(mut pods: Vec<&AdmissionCandidate>, mut missing: Missing) -> Option<Vec<&AdmissionCandidate>> {
+fn closest(
+    mut pods: Vec<&AdmissionCandidate>,
+    mut missing: MissingAmounts,
+) -> Option<Vec<&AdmissionCandidate>> {
     let mut chosen = Vec::new();
     while !missing.is_empty() {
-        let place = (0..pods.len()).min_by_key(|place| {
-            let pod = pods[*place];
-            (distance(pod, &missing), pod.asks("memory"), pod.asks("cpu"), pod.pod.uid.clone())
+        let index = (0..pods.len()).min_by_key(|index| {
+            let pod = pods[*index];
+            (distance(pod, &missing), pod.requests("memory"), pod.requests("cpu"), pod.pod.uid.clone())
         })?;
-        let pod = pods.swap_remove(place);
+        let pod = pods.swap_remove(index);
         missing = without(missing, &[pod]);
         chosen.push(pod);
     }
     Some(chosen)
 }
 
-/// The squares of what would still be missing, each in millionths of what is missing now.
-fn distance(pod: &AdmissionCandidate, missing: &Missing) -> u128 {
+/// Sum of squares of the amounts that would still be missing, in millionths of what is missing now. Upstream:
+/// `admissionRequirementList.distance`.
+fn distance(pod: &AdmissionCandidate, missing: &MissingAmounts) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
-        let rest = amount.saturating_sub(pod.asks(resource)).max(0);
+        let rest = amount.saturating_sub(pod.requests(resource)).max(0);
         let share = i128::from(rest) * 1_000_000 / i128::from(*amount).max(1);
         share.unsigned_abs() * share.unsigned_abs()
     });

@@ -1,25 +1,25 @@
-//! One pod on its node: what to do next, from what its object says and what the runtime has of it.
+//! One pod on its node: decides the next actions from the API object and the runtime state.
 //!
 //! ```text
 //! object, RuntimeState, outcomes -> Pod -> actions: prepare, sandbox, image, start, probe, stop, clean up, report, delete
 //! ```
 //!
-//! A shell owns one [`Pod`] per UID. It hands in the object as the watch shows it ([`Pod::see`]), all that the runtime has
-//! of the pod ([`Pod::seen`]: at first, after each action that is done, and whenever something may have changed), and the
-//! outcome of each action ([`Pod::done`]); and it carries out what [`Pod::look`] gives, side by side. Nothing that matters
-//! is kept here alone: a `Pod` made anew from the object and the runtime goes on where the last one was, but for the exact
-//! place of its back-offs.
+//! The agent owns one [`Pod`] per UID. It passes in the API object as the watch shows it ([`Pod::update_spec`]), the state of
+//! the pod in the runtime ([`Pod::update_runtime_state`]: at first, after each completed action, and whenever it may have
+//! changed), and the outcome of each action ([`Pod::done`]). It executes the actions that [`Pod::sync`] returns concurrently.
+//! Nothing that matters is only in memory: a `Pod` that is built again from the object and the runtime continues where the
+//! last one was, except for the exact state of its backoffs.
 
 pub mod admission;
-mod ending;
+mod backoff;
+mod container_start;
 mod running_container;
 mod spec;
-mod start;
 mod status;
 mod sync;
+mod termination;
 #[cfg(test)]
 mod tests;
-mod wait;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
@@ -33,28 +33,28 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use serde_json::Value;
 
+use self::backoff::ActionBackoffs;
+use self::container_start::StartHistory;
 use self::running_container::RunningContainer;
-pub use self::spec::{ContainerSpec, Object, Probe, Pull, Restart, Role, Spec};
-use self::start::StartHistory;
-use self::wait::Waits;
+pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolicy, Role, Spec};
 use crate::controller::{EventRecord, ObjectReference};
 use crate::daemonset::facts::Phase;
 use crate::daemonset::plan::Event;
 
-/// What every pod of a node says of the node.
+/// The fields of the node that each pod's status repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The node's own, the first one first.
+    /// The node's addresses; the first one is `hostIP`.
     pub addresses: Vec<Text>,
-    /// What container IDs begin with, as `containerd`.
+    /// Scheme of container IDs: `containerd`.
     pub runtime: Text,
 }
 
-/// All that the runtime has of a pod.
+/// The sandboxes and containers of a pod in the runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeState {
-    /// [`Pod::mark`] from before the runtime was asked: what was done since may be missing, and such an answer is not used.
-    pub mark: u64,
+    /// [`Pod::change_count`] from before the runtime was read: a state that may lack a later change is not used.
+    pub change_count: u64,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
 }
@@ -65,7 +65,7 @@ pub struct Sandbox {
     pub attempt: u32,
     pub is_ready: bool,
     pub created: Time,
-    /// None for a pod on the node's own network.
+    /// Empty for a host-network pod.
     pub addresses: Vec<Text>,
 }
 
@@ -75,15 +75,15 @@ pub struct Container {
     pub sandbox: Text,
     pub name: Text,
     pub attempt: u32,
-    /// As [`Action::Start`] gave it.
+    /// The hash that [`Action::Start`] passed.
     pub hash: Text,
     pub image: Text,
     pub image_id: Text,
-    pub state: State,
+    pub state: ContainerState,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum ContainerState {
     Created,
     Running { since: Time },
     Exited { code: i32, reason: Text, message: Text, started: Time, finished: Time },
@@ -109,34 +109,34 @@ impl ProbeKind {
     }
 }
 
-/// Something for the shell to do, once. It answers with [`Pod::done`].
+/// An action for the agent to execute once, and to complete with [`Pod::done`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Make directories, volumes and the pod's cgroup, or bring them up to date.
+    /// Creates or updates directories, volumes and the cgroup of the pod.
     Prepare,
     RunSandbox {
         attempt: u32,
     },
-    /// Is the image on the node? [`Outcome::Present`] or [`Outcome::Absent`]; a failure's reason is `InvalidImageName` or
-    /// `ImageInspectError`.
+    /// Checks whether the image is on the node: [`ActionOutcome::Present`] or [`ActionOutcome::Absent`]. The reason of a
+    /// failure is `InvalidImageName` or `ImageInspectError`.
     FindImage {
         container: Text,
         image: Text,
     },
-    /// [`Outcome::Pulled`]; a failure's reason is `ErrImagePull` as a rule.
+    /// [`ActionOutcome::Pulled`]. The reason of a failure is usually `ErrImagePull`.
     Pull {
         container: Text,
         image: Text,
     },
-    /// Create and start it: [`Outcome::Started`]. A failure's reason is `CreateContainerConfigError`, `CreateContainerError`
-    /// or `RunContainerError`.
+    /// Creates and starts a container: [`ActionOutcome::Started`]. The reason of a failure is `CreateContainerConfigError`,
+    /// `CreateContainerError` or `RunContainerError`.
     Start {
         container: Text,
         /// [`ContainerSpec::position`].
         position: usize,
         sandbox: Text,
         attempt: u32,
-        /// To be kept with the container, and shown in [`Container::hash`].
+        /// To be stored with the container, and returned in [`Container::hash`].
         hash: Text,
     },
     PostStart {
@@ -145,7 +145,7 @@ pub enum Action {
         position: usize,
         id: Text,
     },
-    /// [`Outcome::Probed`]; a failure means that it could not be tried, and says nothing of the container.
+    /// [`ActionOutcome::Probed`]. A failure means that the probe could not run, and is no result.
     Probe {
         container: Text,
         /// [`ContainerSpec::position`].
@@ -153,8 +153,8 @@ pub enum Action {
         id: Text,
         probe: ProbeKind,
     },
-    /// Run its hook if `pre_stop`, then end it: all within `grace`, but for the least that a container is given to end.
-    /// May come again with less grace while the first is under way.
+    /// Runs the preStop hook if `pre_stop`, then stops the container, all within `grace`, except for the minimum grace period
+    /// of the stop. May be issued again with a shorter grace period while the first is in flight.
     Stop {
         container: Text,
         id: Text,
@@ -167,23 +167,23 @@ pub enum Action {
     StopSandbox {
         id: Text,
     },
-    /// With all containers that are in it.
+    /// Removes the sandbox with all its containers.
     RemoveSandbox {
         id: Text,
     },
-    /// Take away volumes, the pod's cgroup and its directory; its logs too if `with_logs`.
+    /// Removes volumes, cgroup and directory of the pod, and its logs if `with_logs`.
     CleanUp {
         with_logs: bool,
     },
     /// A strategic merge patch of the pod's `status`.
     Report(Value),
-    /// Take it off the API server: grace 0, for this UID only.
+    /// Deletes the pod from the API server with grace period 0 and its UID as precondition.
     Delete,
 }
 
 /// The outcome of an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum ActionOutcome {
     Done,
     Started {
         id: Text,
@@ -193,7 +193,7 @@ pub enum Outcome {
     Pulled {
         bytes: u64,
     },
-    /// One that passed with a message is to be warned of.
+    /// A probe that passed with a message causes the event `ProbeWarning`.
     Probed {
         passed: bool,
         message: Text,
@@ -204,17 +204,17 @@ pub enum Outcome {
     },
 }
 
-/// Why a pod ends although nobody deleted it. It becomes Failed.
+/// Why the node terminates a pod that was not deleted. The pod becomes Failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ending {
+pub struct PodTermination {
     /// `Evicted`, `OutOfcpu`, `Terminated` and the like.
     pub reason: Text,
     pub message: Text,
-    /// `None`: the pod's own.
+    /// `None`: the pod's own grace period.
     pub grace: Option<Duration>,
-    /// Never let in: nothing of it has run, and nothing is said of its containers.
+    /// The pod was not admitted: no container has run, and its status has no container statuses.
     pub is_rejection: bool,
-    /// The node's doing, and not the pod's: the condition `DisruptionTarget` says so.
+    /// The node causes the termination, not the pod: the condition `DisruptionTarget` is set.
     pub is_disruption: bool,
 }
 
@@ -233,31 +233,31 @@ pub struct PodSync {
 pub struct Pod {
     object: Arc<Object>,
     host: Host,
-    begun: Time,
-    seen: Option<RuntimeState>,
+    start_time: Time,
+    runtime_state: Option<RuntimeState>,
     /// Number of completed actions that changed the state of the runtime.
-    mark: u64,
-    under_way: Vec<Action>,
-    waits: Waits,
+    change_count: u64,
+    in_flight: Vec<Action>,
+    backoffs: ActionBackoffs,
     is_prepared: bool,
     start_histories: BTreeMap<Text, StartHistory>,
     running_containers: BTreeMap<Text, RunningContainer>,
-    /// A runtime may keep the name of one that failed.
+    /// The next attempt after a failed one: a runtime may still reserve the name of the failed sandbox.
     sandbox_attempt_min: u32,
-    /// Sandboxes that are stopped for good.
-    stopped: BTreeSet<Text>,
-    /// The API server has it no more.
-    is_gone: bool,
-    ending: Option<Ending>,
-    /// When what still runs must have ended.
-    end_by: Option<Time>,
-    /// How it ended. Nothing is begun any more.
-    ended: Option<Phase>,
-    cleaned: Cleaned,
+    /// IDs of the stopped sandboxes.
+    stopped_sandboxes: BTreeSet<Text>,
+    /// The API server does not have the pod any more.
+    is_removed_from_api: bool,
+    termination: Option<PodTermination>,
+    /// When all containers must have terminated.
+    terminate_by: Option<Time>,
+    /// Succeeded or Failed: no container is started any more.
+    final_phase: Option<Phase>,
+    cleanup: CleanupState,
     is_deleted: bool,
-    /// The status that the API server was last told, or has.
+    /// The status that was last reported, or that the API server has.
     reported: Value,
-    /// Whether it may have another by now.
+    /// The status on the API server may differ from `reported`.
     must_report: bool,
     actions: Vec<Action>,
     events: Vec<EventRecord>,
@@ -265,42 +265,42 @@ pub struct Pod {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Cleaned {
-    Not,
-    ButForLogs,
-    All,
+enum CleanupState {
+    NotStarted,
+    LogsKept,
+    Done,
 }
 
 impl Pod {
-    /// From the API object, or a static manifest.
+    /// Creates a pod from its API object, or from a static manifest.
     pub fn new(object: Arc<Object>, host: Host, now: Time) -> Self {
         let mut pod = Self {
             reported: object.status.clone(),
-            begun: spec::time(&object.status["startTime"]).unwrap_or(now),
+            start_time: spec::time(&object.status["startTime"]).unwrap_or(now),
             object,
             host,
-            seen: None,
-            mark: 0,
-            under_way: Vec::new(),
-            waits: Waits::default(),
+            runtime_state: None,
+            change_count: 0,
+            in_flight: Vec::new(),
+            backoffs: ActionBackoffs::default(),
             is_prepared: false,
             start_histories: BTreeMap::new(),
             running_containers: BTreeMap::new(),
             sandbox_attempt_min: 0,
-            stopped: BTreeSet::new(),
-            is_gone: false,
-            ending: None,
-            end_by: None,
-            ended: None,
-            cleaned: Cleaned::Not,
+            stopped_sandboxes: BTreeSet::new(),
+            is_removed_from_api: false,
+            termination: None,
+            terminate_by: None,
+            final_phase: None,
+            cleanup: CleanupState::NotStarted,
             is_deleted: false,
             must_report: false,
             actions: Vec::new(),
             events: Vec::new(),
             wake_at: None,
         };
-        pod.ended = status::terminal(&pod.object.status);
-        pod.limit_by_deletion(now);
+        pod.final_phase = status::terminal(&pod.object.status);
+        pod.limit_grace_by_deletion(now);
         pod
     }
 
@@ -317,7 +317,7 @@ impl Pod {
             status: Value::Null,
         };
         let mut pod = Self::new(Arc::new(object), host, now);
-        pod.gone(now);
+        pod.removed_from_api(now);
         pod
     }
 
@@ -332,88 +332,90 @@ impl Pod {
     /// The API object changed.
     pub fn update_spec(&mut self, object: Arc<Object>, now: Time) {
         // The stored status may differ from the reported one: others write there too.
-        let reporting = self.under_way.iter().any(|it| match it {
-            Action::Report(patch) => status::covers(&status::stated(patch), &object.status),
+        let reporting = self.in_flight.iter().any(|it| match it {
+            Action::Report(patch) => status::covers(&status::patched_status(patch), &object.status),
             _ => false,
         });
         self.must_report |= !reporting && !status::covers(&self.reported, &object.status);
-        if self.ended.is_none() {
-            self.ended = status::terminal(&object.status);
+        if self.final_phase.is_none() {
+            self.final_phase = status::terminal(&object.status);
         }
         let is_changed = |it: &&ContainerSpec| {
             self.object.spec.find(&it.name).is_some_and(|before| before.image != it.image)
         };
         for container in object.spec.all().filter(is_changed) {
             if let Some(history) = self.start_histories.get_mut(&container.name) {
-                history.forget_image();
+                history.reset_image();
             }
         }
         self.object = object;
-        self.limit_by_deletion(now);
+        self.limit_grace_by_deletion(now);
     }
 
-    /// The API server has it no more: it was deleted by force, or while nobody was here. Or its manifest is gone from the
-    /// node.
-    pub fn gone(&mut self, now: Time) {
-        self.is_gone = true;
-        self.limit(if self.object.is_static { self.object.spec.grace } else { ending::GRACE_MIN }, now);
+    /// The API server does not have the pod any more: it was force-deleted, or deleted while the agent did not run. Or the
+    /// manifest of a static pod was removed.
+    pub fn removed_from_api(&mut self, now: Time) {
+        self.is_removed_from_api = true;
+        self.limit_grace(
+            if self.object.is_static { self.object.spec.grace } else { termination::GRACE_MIN },
+            now,
+        );
     }
 
-    /// What the runtime has of the pod. An answer from before the last action was done is not used.
-    pub fn update_runtime_state(&mut self, seen: RuntimeState, now: Time) {
-        if self.mark <= seen.mark {
-            self.follow(&seen, now);
-            self.seen = Some(seen);
+    /// The runtime state was read. A state from before the last change is not used.
+    pub fn update_runtime_state(&mut self, runtime_state: RuntimeState, now: Time) {
+        if self.change_count <= runtime_state.change_count {
+            self.track_containers(&runtime_state, now);
+            self.runtime_state = Some(runtime_state);
         }
     }
 
-    /// To be read before the runtime is asked, and given in [`RuntimeState::mark`].
-    pub fn mark(&self) -> u64 {
-        self.mark
+    /// To be called before the runtime is read, and passed in [`RuntimeState::change_count`].
+    pub fn change_count(&self) -> u64 {
+        self.change_count
     }
 
-    /// It is to end: rejected, evicted, or because the node shuts down. The first reason stays.
-    pub fn end(&mut self, ending: Ending, now: Time) {
-        let grace = ending.grace.unwrap_or(self.object.spec.grace);
-        if self.ended.is_none() && self.ending.is_none() {
-            if ending.is_rejection || *ending.reason == *"Preempting" {
-                self.warn(event_reason(&ending.reason), ending.message.to_string());
+    /// Terminates the pod: it was rejected or evicted, or the node shuts down. The first reason stays.
+    pub fn terminate(&mut self, termination: PodTermination, now: Time) {
+        let grace = termination.grace.unwrap_or(self.object.spec.grace);
+        if self.final_phase.is_none() && self.termination.is_none() {
+            if termination.is_rejection || *termination.reason == *"Preempting" {
+                self.warn(event_reason(&termination.reason), termination.message.to_string());
             }
-            self.ending = Some(ending);
+            self.termination = Some(termination);
         }
-        self.limit(grace, now);
+        self.limit_grace(grace, now);
     }
 
     /// The actions to execute now, the report of the status among them.
     pub fn sync(&mut self, now: Time) -> PodSync {
         self.advance(now);
-        if !self.is_over() && self.is_up_to_date() {
+        if !self.is_finished() && self.is_up_to_date() {
             self.report(now);
         }
-        self.decided()
+        self.take_sync()
     }
 
-    /// [`Pod::sync`] without the report: for a runtime that answers at once, until no action is left. Statuses in between are not
-    /// worth a write.
+    /// [`Pod::sync`] without the report, for a runtime that completes actions at once: intermediate statuses are not written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
         self.advance(now);
-        self.decided()
+        self.take_sync()
     }
 
     fn advance(&mut self, now: Time) {
         self.wake_at = None;
-        if !self.is_over() && self.is_up_to_date() {
-            self.expire(now);
-            if self.is_ending() {
-                self.wind_down(now);
+        if !self.is_finished() && self.is_up_to_date() {
+            self.enforce_active_deadline(now);
+            if self.is_terminating() {
+                self.sync_terminating(now);
             } else {
-                self.run(now);
+                self.sync_running(now);
             }
-            self.tend(now);
+            self.run_hooks_and_probes(now);
         }
     }
 
-    fn decided(&mut self) -> PodSync {
+    fn take_sync(&mut self) -> PodSync {
         PodSync {
             actions: core::mem::take(&mut self.actions),
             events: core::mem::take(&mut self.events),
@@ -421,19 +423,19 @@ impl Pod {
         }
     }
 
-    /// Takes the outcome of an action that [`Pod::look`] returned.
-    pub fn done(&mut self, action: &Action, outcome: Outcome, now: Time) {
-        let Some(place) = self.under_way.iter().position(|it| it == action) else { return };
-        self.under_way.remove(place);
+    /// An action that [`Pod::sync`] returned has completed.
+    pub fn done(&mut self, action: &Action, outcome: ActionOutcome, now: Time) {
+        let Some(index) = self.in_flight.iter().position(|it| it == action) else { return };
+        self.in_flight.remove(index);
         if action.changes_the_runtime() {
-            self.mark += 1;
+            self.change_count += 1;
         }
         let failure = match &outcome {
-            Outcome::Failed { message, .. } => Some(message.clone()),
+            ActionOutcome::Failed { message, .. } => Some(message.clone()),
             _ => None,
         };
-        if let Some(name) = action.tried_again() {
-            self.waits.note(&name, failure.is_some(), action.wait_max(), now);
+        if let Some(name) = action.backoff_key() {
+            self.backoffs.update(&name, failure.is_some(), action.backoff_max(), now);
         }
         match (action, failure) {
             (Action::Prepare, None) => self.is_prepared = true,
@@ -445,22 +447,22 @@ impl Pod {
                     alloc::format!("Failed to create pod sandbox: {message}"),
                 );
             }
-            (Action::FindImage { container, .. }, _) => self.image_found(container, outcome, now),
-            (Action::Pull { container, .. }, _) => self.image_pulled(container, outcome, now),
-            (Action::Start { container, .. }, _) => self.started(container, outcome, now),
+            (Action::FindImage { container, .. }, _) => self.find_image_done(container, outcome, now),
+            (Action::Pull { container, .. }, _) => self.pull_done(container, outcome, now),
+            (Action::Start { container, .. }, _) => self.start_done(container, outcome, now),
             (Action::PostStart { container, id, .. }, failure) => {
-                self.post_started(container, id, failure, now)
+                self.post_start_done(container, id, failure, now)
             }
             (Action::Probe { container, id, probe, .. }, _) => {
-                self.probed(container, id, *probe, outcome, now)
+                self.probe_done(container, id, *probe, outcome, now)
             }
             (Action::StopSandbox { id }, None) => {
-                self.stopped.insert(id.clone());
+                self.stopped_sandboxes.insert(id.clone());
             }
             (Action::CleanUp { with_logs }, None) => {
-                self.cleaned = if *with_logs { Cleaned::All } else { Cleaned::ButForLogs };
+                self.cleanup = if *with_logs { CleanupState::Done } else { CleanupState::LogsKept };
             }
-            (Action::Report(patch), None) => self.reported = status::stated(patch),
+            (Action::Report(patch), None) => self.reported = status::patched_status(patch),
             (Action::Report(_), Some(_)) => self.must_report = true,
             (Action::Delete, None) => self.is_deleted = true,
             (Action::Stop { .. } | Action::StopSandbox { .. }, Some(message)) => {
@@ -470,42 +472,45 @@ impl Pod {
         }
     }
 
-    /// Whether nothing is left of it, on the node or on the API server: the shell forgets it.
-    pub fn is_over(&self) -> bool {
-        let is_off_the_server = self.is_deleted || self.is_gone;
-        is_off_the_server && self.cleaned == Cleaned::All && self.under_way.iter().all(|it| !it.holds_up())
+    /// Whether nothing of the pod is left on the node or on the API server: the agent drops it.
+    pub fn is_finished(&self) -> bool {
+        let is_removed = self.is_deleted || self.is_removed_from_api;
+        is_removed
+            && self.cleanup == CleanupState::Done
+            && self.in_flight.iter().all(|it| !it.must_complete())
     }
 
-    /// Whether nothing of it runs any more or will: what it asked of the node is free.
-    pub fn has_ended(&self) -> bool {
-        self.ended.is_some() && !self.is_any_running()
+    /// Whether no container runs or will run any more: the pod's resources are free.
+    pub fn has_terminated(&self) -> bool {
+        self.final_phase.is_some() && !self.is_any_running()
     }
 
     /// Whether a `Pod` built from the API object and the runtime state would decide as this one does: no action but probes is in
-    /// flight, and no back-off is remembered.
+    /// flight, and no backoff is remembered.
     pub fn can_be_rebuilt(&self) -> bool {
-        self.under_way.iter().all(|it| matches!(it, Action::Probe { .. }))
+        self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report
-            && !self.is_ending()
-            && self.waits.is_empty()
+            && !self.is_terminating()
+            && self.backoffs.is_empty()
             && self.start_histories.values().all(StartHistory::is_empty)
     }
 
     /// Whether the runtime state is from after the last action that changed it.
     fn is_up_to_date(&self) -> bool {
-        self.seen.as_ref().is_some_and(|it| self.mark <= it.mark)
+        self.runtime_state.as_ref().is_some_and(|it| self.change_count <= it.change_count)
     }
 
-    /// Adds an action, unless it is in flight or in back-off.
-    fn give(&mut self, action: Action, now: Time) -> bool {
-        if self.under_way.contains(&action) {
+    /// Adds an action, unless it is in flight or in backoff.
+    fn issue(&mut self, action: Action, now: Time) -> bool {
+        if self.in_flight.contains(&action) {
             return false;
         }
-        if let Some(at) = action.tried_again().and_then(|it| self.waits.until(&it)).filter(|at| now < *at) {
+        if let Some(at) = action.backoff_key().and_then(|it| self.backoffs.until(&it)).filter(|at| now < *at)
+        {
             self.wake(at);
             return false;
         }
-        self.under_way.push(action.clone());
+        self.in_flight.push(action.clone());
         self.actions.push(action);
         true
     }
@@ -514,8 +519,8 @@ impl Pod {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
 
-    fn is_under_way(&self, is: impl Fn(&Action) -> bool) -> bool {
-        self.under_way.iter().any(is)
+    fn is_in_flight(&self, is: impl Fn(&Action) -> bool) -> bool {
+        self.in_flight.iter().any(is)
     }
 
     fn emit(&mut self, event: Event) {
@@ -529,7 +534,7 @@ impl Pod {
         self.events.push(EventRecord { about, event });
     }
 
-    fn note(&mut self, reason: &'static str, message: String) {
+    fn record(&mut self, reason: &'static str, message: String) {
         self.emit(Event::normal(reason, message));
     }
 
@@ -537,14 +542,14 @@ impl Pod {
         self.emit(Event::warning(reason, message));
     }
 
-    /// As a kubelet calls it in messages.
-    fn title(&self) -> String {
+    /// The pod's name in messages. Upstream: `format.Pod`.
+    fn display_name(&self) -> String {
         let ObjectKey { namespace, name } = &self.object.key;
         alloc::format!("{name}_{namespace}({})", self.object.uid)
     }
 }
 
-/// An event's reason is one of a few.
+/// The reason as one of the known event reasons.
 fn event_reason(reason: &str) -> &'static str {
     const ALL: [&str; 13] = [
         "Evicted",
@@ -565,7 +570,7 @@ fn event_reason(reason: &str) -> &'static str {
 }
 
 impl Action {
-    /// The runtime must be asked again once it is done.
+    /// Whether the runtime must be read again when the action has completed.
     fn changes_the_runtime(&self) -> bool {
         match self {
             Self::RunSandbox { .. }
@@ -585,14 +590,13 @@ impl Action {
         }
     }
 
-    /// The pod is not over while it is under way.
-    fn holds_up(&self) -> bool {
+    /// Whether the pod is not finished while the action is in flight.
+    fn must_complete(&self) -> bool {
         self.changes_the_runtime() || matches!(self, Self::Prepare | Self::CleanUp { .. } | Self::Delete)
     }
 
-    /// What it is called while it waits to be tried again after a failure. Those about an image or a container's start have
-    /// back-offs of their own.
-    fn tried_again(&self) -> Option<String> {
+    /// The key of its backoff after a failure. Actions about images and container starts have backoffs of their own.
+    fn backoff_key(&self) -> Option<String> {
         match self {
             Self::FindImage { .. }
             | Self::Pull { .. }
@@ -605,14 +609,14 @@ impl Action {
         }
     }
 
-    fn wait_max(&self) -> Duration {
+    fn backoff_max(&self) -> Duration {
         match self {
             Self::Prepare => Duration::from_secs(20),
             _ => Duration::from_secs(10),
         }
     }
 
-    /// The container that it is about.
+    /// The container that the action is about.
     pub fn container(&self) -> Option<&Text> {
         match self {
             Self::FindImage { container, .. }
@@ -626,7 +630,7 @@ impl Action {
     }
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -637,12 +641,12 @@ impl fmt::Display for Action {
             Self::Start { container, sandbox, attempt, .. } => {
                 write!(f, "start {container} {attempt} in {sandbox}")
             }
-            Self::PostStart { container, id, .. } => write!(f, "run the hook of {container} {id}"),
+            Self::PostStart { container, id, .. } => write!(f, "run the postStart hook of {container} {id}"),
             Self::Probe { container, id, probe, .. } => {
                 write!(f, "{} probe of {container} {id}", probe.as_str())
             }
             Self::Stop { container, id, grace, pre_stop } => {
-                let hook = if *pre_stop { " after its hook" } else { "" };
+                let hook = if *pre_stop { " after its preStop hook" } else { "" };
                 write!(f, "stop {container} {id} within {}s{hook}", grace.as_secs())
             }
             Self::RemoveContainer { id } => write!(f, "remove container {id}"),

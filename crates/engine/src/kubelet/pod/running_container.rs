@@ -1,4 +1,4 @@
-//! A container that runs: its hook, its probes, and whether it must go.
+//! A running container: its postStart hook, its probes, and whether it must be killed.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,25 +9,25 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Action, Container, Outcome, Pod, ProbeKind, RuntimeState, State};
+use super::{Action, ActionOutcome, Container, ContainerState, Pod, ProbeKind, RuntimeState};
 
-/// What is known of one container of the runtime. Nothing of it is true of the next one.
+/// The state of one container instance in the runtime. The next instance starts with a new one.
 #[derive(Clone, Debug)]
 pub(super) struct RunningContainer {
     name: Text,
     since: Time,
     pub hook: Hook,
-    probes: BTreeMap<ProbeKind, Probing>,
-    /// It must go, and what is said of it.
+    probes: BTreeMap<ProbeKind, ProbeState>,
+    /// Set if the container must be killed.
     pub kill: Option<Kill>,
-    /// It is being ended, and by then.
+    /// The deadline of the stop in progress.
     pub stop_by: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Kill {
     pub message: String,
-    /// `None`: the pod's own.
+    /// `None`: the pod's own grace period.
     pub grace: Option<Duration>,
 }
 
@@ -39,12 +39,12 @@ pub(super) enum Hook {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Probing {
+struct ProbeState {
     next: Option<Time>,
     last: Option<bool>,
-    /// How often in a row it was so.
+    /// Number of equal results in a row.
     run: u32,
-    /// What it says once there were enough of them.
+    /// The result once the threshold was reached.
     verdict: Option<bool>,
 }
 
@@ -59,50 +59,50 @@ impl RunningContainer {
 }
 
 impl Pod {
-    /// Lives follow what the runtime has.
-    pub(super) fn follow(&mut self, seen: &RuntimeState, _: Time) {
-        self.running_containers.retain(|id, _| seen.containers.iter().any(|it| it.id == *id));
-        for container in &seen.containers {
+    /// Adds and removes running containers according to the runtime state.
+    pub(super) fn track_containers(&mut self, runtime_state: &RuntimeState, _: Time) {
+        self.running_containers.retain(|id, _| runtime_state.containers.iter().any(|it| it.id == *id));
+        for container in &runtime_state.containers {
             let history = self.start_histories.entry(container.name.clone()).or_default();
             history.attempt = history.attempt.max(Some(container.attempt));
-            let State::Running { since } = container.state else { continue };
+            let ContainerState::Running { since } = container.state else { continue };
             if let Some(running) = self.running_containers.get_mut(&container.id) {
                 running.since = since;
             } else if !self.is_starting(&container.name) {
-                let running = self.adopted(container, since);
+                let running = self.adopt_running(container, since);
                 self.running_containers.insert(container.id.clone(), running);
             }
         }
     }
 
     fn is_starting(&self, name: &Text) -> bool {
-        self.is_under_way(|it| matches!(it, Action::Start { container, .. } if container == name))
+        self.is_in_flight(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
 
-    /// Rule: a container that ran before we came is as ready as it was said to be, until a probe says otherwise.
-    fn adopted(&self, container: &Container, since: Time) -> RunningContainer {
+    /// Rule: a container that was started before the agent keeps its reported readiness until the next probe result.
+    fn adopt_running(&self, container: &Container, since: Time) -> RunningContainer {
         let mut running = RunningContainer::new(&container.name, since, Hook::Done);
-        let known = self.known(&container.name);
+        let known = self.reported_container(&container.name);
         if known["containerID"].as_str() == Some(&*self.full_id(&container.id)) {
             for (kind, field) in [(ProbeKind::Startup, "started"), (ProbeKind::Readiness, "ready")] {
                 let verdict = (known[field] == true).then_some(true);
-                running.probes.insert(kind, Probing { verdict, ..Probing::default() });
+                running.probes.insert(kind, ProbeState { verdict, ..ProbeState::default() });
             }
         }
         running
     }
 
-    /// Runs hooks and probes of all that runs.
-    pub(super) fn tend(&mut self, now: Time) {
-        let running = self.seen.iter().flat_map(|it| &it.containers);
-        let running = running.filter(|it| matches!(it.state, State::Running { .. }));
+    /// Issues the hooks and probes of all running containers that are due.
+    pub(super) fn run_hooks_and_probes(&mut self, now: Time) {
+        let running = self.runtime_state.iter().flat_map(|it| &it.containers);
+        let running = running.filter(|it| matches!(it.state, ContainerState::Running { .. }));
         let running: Vec<(Text, Text)> = running.map(|it| (it.id.clone(), it.name.clone())).collect();
         for (id, name) in running {
             let Some(running) = self.running_containers.get(&id) else { continue };
             if running.hook == Hook::Due && running.stop_by.is_none() {
                 if let Some(position) = self.object.spec.find(&name).map(|it| it.position) {
                     let (container, id) = (name.clone(), id.clone());
-                    self.give(Action::PostStart { container, position, id }, now);
+                    self.issue(Action::PostStart { container, position, id }, now);
                 }
                 continue;
             }
@@ -112,20 +112,20 @@ impl Pod {
         }
     }
 
-    /// Rule: the startup probe goes first and holds the others back until it has passed; what is being ended is only asked
-    /// whether it is still ready.
+    /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only readiness
+    /// probes run.
     fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
         let Some(container) = self.object.spec.find(name) else { return };
         let (Some(probe), position) = (container.probe(kind).cloned(), container.position) else { return };
         let is_started = self.is_started(id);
-        let is_ending = self.is_ending();
+        let is_terminating = self.is_terminating();
         let Some(running) = self.running_containers.get_mut(id) else { return };
         let is_due = match kind {
             ProbeKind::Startup => !is_started,
             ProbeKind::Liveness | ProbeKind::Readiness => is_started,
         };
-        let is_leaving = running.kill.is_some() || running.stop_by.is_some() || is_ending;
-        if !is_due || (is_leaving && !(is_ending && kind == ProbeKind::Readiness)) {
+        let is_stopping = running.kill.is_some() || running.stop_by.is_some() || is_terminating;
+        if !is_due || (is_stopping && !(is_terminating && kind == ProbeKind::Readiness)) {
             return;
         }
         let first = (running.since + probe.initial_delay).max(running.since);
@@ -135,18 +135,25 @@ impl Pod {
             return self.wake(next);
         }
         let action = Action::Probe { container: name.clone(), position, id: id.clone(), probe: kind };
-        if self.under_way.contains(&action) {
+        if self.in_flight.contains(&action) {
             return;
         }
         probing.next = Some(now + probe.period);
-        self.give(action, now);
+        self.issue(action, now);
     }
 
-    pub(super) fn probed(&mut self, name: &Text, id: &Text, kind: ProbeKind, outcome: Outcome, _: Time) {
+    pub(super) fn probe_done(
+        &mut self,
+        name: &Text,
+        id: &Text,
+        kind: ProbeKind,
+        outcome: ActionOutcome,
+        _: Time,
+    ) {
         let (passed, message) = match outcome {
-            Outcome::Probed { passed, message } => (passed, message),
-            // Nothing is known of the container: only that somebody should look at its probe.
-            Outcome::Failed { message, .. } => {
+            ActionOutcome::Probed { passed, message } => (passed, message),
+            // The probe could not run: its result is unknown.
+            ActionOutcome::Failed { message, .. } => {
                 let message =
                     format!("{} probe errored and resulted in unknown state: {message}", kind.as_str());
                 return self.warn("Unhealthy", message);
@@ -155,7 +162,7 @@ impl Pod {
         };
         let Some(container) = self.object.spec.find(name) else { return };
         let Some(probe) = container.probe(kind).cloned() else { return };
-        let restarts = container.restart != super::Restart::Never;
+        let restarts = container.restart != super::RestartPolicy::Never;
         let Some(running) = self.running_containers.get_mut(id) else { return };
         let probing = running.probes.entry(kind).or_default();
         probing.run = if probing.last == Some(passed) { probing.run.saturating_add(1) } else { 1 };
@@ -177,7 +184,7 @@ impl Pod {
         }
     }
 
-    pub(super) fn post_started(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
+    pub(super) fn post_start_done(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
         let Some(running) = self.running_containers.get_mut(id) else { return };
         running.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
         let Some(message) = failure else { return };
@@ -187,7 +194,7 @@ impl Pod {
         self.warn("FailedPostStartHook", format!("PostStartHook failed: {message}"));
     }
 
-    /// Whether a running container has begun in earnest: its hook is through, and its startup probe if it has one.
+    /// Whether a running container has started: its postStart hook has completed, and its startup probe has passed.
     pub(super) fn is_started(&self, id: &Text) -> bool {
         let Some(running) = self.running_containers.get(id) else { return false };
         let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.startup.is_some());

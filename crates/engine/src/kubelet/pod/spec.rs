@@ -1,4 +1,4 @@
-//! What a pod's object says, as far as its node decides by it.
+//! The fields of a pod's API object that its node decides by.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,25 +14,25 @@ use serde_json::Value;
 
 use crate::daemonset::facts::Malformed;
 
-/// A pod's API object, parsed once: what its node decides by.
+/// A pod's API object, parsed once, with the fields that its node decides by.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// Comes from a manifest on the node and not from the API server.
+    /// From a manifest on the node, not from the API server.
     pub is_static: bool,
-    /// It is being deleted, with this grace period from when that was first seen.
+    /// The pod is being deleted, with this grace period from the time the agent first saw the deletion.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
     pub status: Value,
 }
 
-/// What of a pod's spec its node decides by.
+/// The fields of a pod's spec that its node decides by.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
-    pub restart: Restart,
+    pub restart: RestartPolicy,
     pub grace: Duration,
     pub deadline: Option<Duration>,
     pub on_host_network: bool,
@@ -42,9 +42,9 @@ pub struct Spec {
     pub ephemeral: Vec<ContainerSpec>,
 }
 
-/// Whether what ended is begun again.
+/// `restartPolicy`: whether a terminated container is restarted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Restart {
+pub enum RestartPolicy {
     #[default]
     Always,
     OnFailure,
@@ -54,9 +54,9 @@ pub enum Restart {
 /// The list of the spec that a container is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {
-    /// Runs to its end before the next begins.
+    /// Runs to completion before the next one starts.
     Init,
-    /// Begins as one of the init containers, and stays.
+    /// An init container with `restartPolicy: Always`: starts in order, and keeps running.
     Sidecar,
     Main,
     /// Added while the pod runs, to debug it.
@@ -66,19 +66,19 @@ pub enum Role {
 /// A container of a pod's spec.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
-    /// Among the init, main and ephemeral containers of the pod, in this order.
+    /// Index among the init, main and ephemeral containers of the pod, in this order.
     pub position: usize,
     pub name: Text,
     pub image: Text,
-    pub pull: Pull,
+    pub pull: ImagePullPolicy,
     pub role: Role,
-    pub restart: Restart,
+    pub restart: RestartPolicy,
     pub has_post_start: bool,
     pub has_pre_stop: bool,
     pub startup: Option<Probe>,
     pub liveness: Option<Probe>,
     pub readiness: Option<Probe>,
-    /// As the status repeats them.
+    /// Resources and volume mounts, which the status repeats.
     pub resources: Value,
     pub mounts: Vec<Value>,
 }
@@ -92,7 +92,7 @@ impl ContainerSpec {
         }
     }
 
-    /// What a running container was made from: another image makes it another container.
+    /// Hash of name and image: a container with another hash is restarted.
     pub(super) fn hash(&self) -> Text {
         const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0100_0000_01b3;
@@ -102,11 +102,11 @@ impl ContainerSpec {
     }
 }
 
-/// When an image is fetched.
+/// `imagePullPolicy`: when an image is pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pull {
+pub enum ImagePullPolicy {
     Always,
-    IfAbsent,
+    IfNotPresent,
     Never,
 }
 
@@ -117,7 +117,7 @@ pub struct Probe {
     pub period: Duration,
     pub failures_max: u32,
     pub successes_min: u32,
-    /// Given to a container that this probe ends, in place of the pod's.
+    /// Grace period of a container that this probe kills, in place of the pod's.
     pub grace: Option<Duration>,
 }
 
@@ -126,7 +126,7 @@ impl Object {
         serde_json::from_slice(json).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
 
-    /// From an object that is parsed already.
+    /// From JSON that is already parsed.
     pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         Wire::deserialize(object).map(Self::read).map_err(|it| Malformed::new("pods", it))
     }
@@ -147,12 +147,16 @@ impl Object {
         };
         let init = spec.init_containers.into_iter().map(|it| {
             let role = role(&it);
-            container(it, role, if role == Role::Sidecar { Restart::Always } else { once(restart) })
+            container(
+                it,
+                role,
+                if role == Role::Sidecar { RestartPolicy::Always } else { init_restart_policy(restart) },
+            )
         });
         let init = init.collect();
         let main = spec.containers.into_iter().map(|it| container(it, Role::Main, restart)).collect();
         let ephemeral = spec.ephemeral_containers.into_iter();
-        let ephemeral = ephemeral.map(|it| container(it, Role::Ephemeral, Restart::Never)).collect();
+        let ephemeral = ephemeral.map(|it| container(it, Role::Ephemeral, RestartPolicy::Never)).collect();
         Self {
             key: ObjectKey::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
             uid: metadata.uid.into(),
@@ -189,17 +193,17 @@ impl Spec {
     }
 }
 
-/// Rule: an init container that has run to its end is not begun again, whatever the pod's policy; one that failed is,
-/// unless the policy is Never.
-fn once(restart: Restart) -> Restart {
-    if restart == Restart::Never { Restart::Never } else { Restart::OnFailure }
+/// Rule: an init container that succeeded is not restarted, whatever the pod's policy; one that failed is restarted, unless
+/// the policy is Never.
+fn init_restart_policy(restart: RestartPolicy) -> RestartPolicy {
+    if restart == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }
 
-fn restart(policy: Option<&str>) -> Restart {
+fn restart(policy: Option<&str>) -> RestartPolicy {
     match policy {
-        Some("OnFailure") => Restart::OnFailure,
-        Some("Never") => Restart::Never,
-        _ => Restart::Always,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        Some("Never") => RestartPolicy::Never,
+        _ => RestartPolicy::Always,
     }
 }
 
@@ -207,17 +211,16 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0))
 }
 
-/// Rule: where no policy is set, an image that may change under its name is always fetched: one without a tag, or with
-/// `latest`.
-fn pull(policy: Option<&str>, image: &str) -> Pull {
+/// Rule: without a policy, an image without a tag or with the tag `latest` is always pulled: its content may change.
+fn pull_policy(policy: Option<&str>, image: &str) -> ImagePullPolicy {
     match policy {
-        Some("Always") => Pull::Always,
-        Some("Never") => Pull::Never,
-        Some("IfNotPresent") => Pull::IfAbsent,
+        Some("Always") => ImagePullPolicy::Always,
+        Some("Never") => ImagePullPolicy::Never,
+        Some("IfNotPresent") => ImagePullPolicy::IfNotPresent,
         _ => {
             let last = image.rsplit('/').next().unwrap_or(image);
-            let moves = !last.contains('@') && (!last.contains(':') || last.ends_with(":latest"));
-            if moves { Pull::Always } else { Pull::IfAbsent }
+            let is_mutable = !last.contains('@') && (!last.contains(':') || last.ends_with(":latest"));
+            if is_mutable { ImagePullPolicy::Always } else { ImagePullPolicy::IfNotPresent }
         }
     }
 }
@@ -304,16 +307,16 @@ struct WireProbe {
 }
 
 impl WireContainer {
-    fn container(self, position: usize, role: Role, restart: Restart) -> ContainerSpec {
+    fn container(self, position: usize, role: Role, restart: RestartPolicy) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
-        // Init containers that end have no probes, and those that only look have neither probes nor hooks.
+        // Init and ephemeral containers have neither probes nor hooks.
         let is_probed = matches!(role, Role::Main | Role::Sidecar);
         let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::probe);
         let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
         ContainerSpec {
             position,
             name: self.name.into(),
-            pull: pull(self.image_pull_policy.as_deref(), &image),
+            pull: pull_policy(self.image_pull_policy.as_deref(), &image),
             image: image.into(),
             role,
             restart,
@@ -341,7 +344,7 @@ impl WireProbe {
     }
 }
 
-/// `null` counts as nothing.
+/// `null` counts as absent.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -350,7 +353,7 @@ where
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }
 
-/// The time that a field of a status states.
+/// Parses a time field of a status.
 pub(super) fn time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }

@@ -1,4 +1,4 @@
-//! What the API server is told of a pod, word for word as a kubelet says it.
+//! The status of a pod, with the kubelet's reasons and messages.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,19 +10,19 @@ use serde_json::{Map, Value, json};
 
 use super::running_container::Hook;
 use super::spec::{ContainerSpec, Role};
-use super::{Action, Container, Pod, State};
+use super::{Action, Container, ContainerState, Pod};
 use crate::daemonset::facts::Phase;
 
-/// The exit code of a container that is gone without a trace.
+/// Exit code of a container that the runtime does not have any more.
 pub(super) const LOST: i32 = 137;
 
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 impl Pod {
-    /// Rule: the status is told when something in it changed, or when the API server has another than it was told.
+    /// Rule: the status is written when it has changed, or when the API server has another one than was reported.
     pub(super) fn report(&mut self, now: Time) {
-        let is_reporting = self.is_under_way(|it| matches!(it, Action::Report(_)));
-        if self.is_gone || self.is_deleted || is_reporting || self.is_settled() {
+        let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
+        if self.is_removed_from_api || self.is_deleted || is_reporting || self.is_final_status_reported() {
             return;
         }
         let status = self.status(now);
@@ -34,29 +34,29 @@ impl Pod {
         if !self.object.is_static {
             patch["metadata"] = json!({"uid": self.object.uid});
         }
-        if self.give(Action::Report(patch), now) {
+        if self.issue(Action::Report(patch), now) {
             self.must_report = false;
         }
     }
 
-    /// Whether nothing is left to tell: how it ended is known.
+    /// Whether the current status is reported.
     pub(super) fn is_reported(&self, now: Time) -> bool {
-        let is_reporting = self.is_under_way(|it| matches!(it, Action::Report(_)));
-        self.is_gone
+        let is_reporting = self.is_in_flight(|it| matches!(it, Action::Report(_)));
+        self.is_removed_from_api
             || self.object.is_static
-            || self.is_settled()
+            || self.is_final_status_reported()
             || (!self.must_report && !is_reporting && covers(&self.status(now), &self.reported))
     }
 
-    /// Rule: once it is told how a pod ended, nothing more is told of it.
-    fn is_settled(&self) -> bool {
-        let said = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
-        let says_running = said.into_iter().any(|it| it["state"]["running"].is_object());
-        terminal(&self.reported).is_some() && !says_running && !self.is_any_running()
+    /// Rule: after the final status of a pod, no other is written.
+    fn is_final_status_reported(&self) -> bool {
+        let containers = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
+        let is_running = containers.into_iter().any(|it| it["state"]["running"].is_object());
+        terminal(&self.reported).is_some() && !is_running && !self.is_any_running()
     }
 
-    /// What was last said of a container.
-    pub(super) fn known(&self, name: &str) -> &Value {
+    /// The reported status of a container.
+    pub(super) fn reported_container(&self, name: &str) -> &Value {
         let all = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
@@ -71,29 +71,30 @@ impl Pod {
         if self.object.generation != 0 {
             set("observedGeneration", self.object.generation.into());
         }
-        if let Some(ending) = self.ending.as_ref().filter(|it| it.is_rejection) {
+        if let Some(termination) = self.termination.as_ref().filter(|it| it.is_rejection) {
             set("phase", name(Phase::Failed).into());
-            set("reason", json!(ending.reason));
-            set("message", json!(ending.message));
-            set("startTime", self.begun.to_rfc3339().into());
+            set("reason", json!(termination.reason));
+            set("message", json!(termination.message));
+            set("startTime", self.start_time.to_rfc3339().into());
             return Value::Object(status);
         }
-        let is_final = self.ended.is_some() && !self.is_any_running();
+        let is_final = self.final_phase.is_some() && !self.is_any_running();
         let spec = &self.object.spec;
         let list = |all: &[ContainerSpec]| -> Vec<Value> {
             all.iter().map(|it| self.container_status(it, is_final)).collect()
         };
         let (init, mut main, ephemeral) = (list(&spec.init), list(&spec.main), list(&spec.ephemeral));
-        // Nobody takes back that a pod has ended, be it that something of it runs yet that its last agent began.
-        let is_said = terminal(&self.reported).or_else(|| terminal(&self.object.status)).is_some();
-        let phase = match self.ended.filter(|_| is_final || is_said) {
+        // A terminal phase is final, even if a container still runs that a former agent started.
+        let is_reported_terminal =
+            terminal(&self.reported).or_else(|| terminal(&self.object.status)).is_some();
+        let phase = match self.final_phase.filter(|_| is_final || is_reported_terminal) {
             Some(phase) => phase,
             None => self.phase(&init, &main),
         };
         set("phase", name(phase).into());
-        if let Some(ending) = self.ending.as_ref().filter(|_| is_final) {
-            set("reason", json!(ending.reason));
-            set("message", json!(ending.message));
+        if let Some(termination) = self.termination.as_ref().filter(|_| is_final) {
+            set("reason", json!(termination.reason));
+            set("message", json!(termination.message));
         }
         set("conditions", self.conditions(phase, &init, &main, now).into());
         if let Some(first) = self.host.addresses.first() {
@@ -105,7 +106,7 @@ impl Pod {
             set("podIP", json!(first));
             set("podIPs", addresses(own));
         }
-        set("startTime", self.begun.to_rfc3339().into());
+        set("startTime", self.start_time.to_rfc3339().into());
         if !init.is_empty() {
             set(LISTS[0], init.into());
         }
@@ -118,7 +119,7 @@ impl Pod {
     }
 
     fn newest_addresses(&self) -> &[Text] {
-        let sound = self.newest_sandbox().filter(|it| self.is_sound(it));
+        let sound = self.newest_sandbox().filter(|it| self.is_usable(it));
         sound.map_or(&[], |it| &it.addresses)
     }
 
@@ -126,91 +127,94 @@ impl Pod {
     fn phase(&self, init: &[Value], main: &[Value]) -> Phase {
         let has_ended_well = |it: &Value| it["state"]["terminated"]["exitCode"] == 0;
         let has_run = |it: &Value| !it["lastState"]["terminated"].is_null();
-        let waits = |it: &Value| !it["state"]["waiting"].is_null() && !has_run(it);
-        let has_begun = main.iter().any(|it| !waits(it));
+        let backoffs = |it: &Value| !it["state"]["waiting"].is_null() && !has_run(it);
+        let has_begun = main.iter().any(|it| !backoffs(it));
         let roles = self.object.spec.init.iter().map(|it| it.role);
         let is_initializing = roles.zip(init).any(|(role, it)| match role {
             Role::Sidecar => !has_begun && it["started"] != true,
             _ => !has_ended_well(it) && !has_begun,
         });
-        // Those that ended will be begun again, or the pod would have.
-        if is_initializing || main.iter().any(waits) { Phase::Pending } else { Phase::Running }
+        // Terminated containers will be restarted, or the pod would be complete.
+        if is_initializing || main.iter().any(backoffs) { Phase::Pending } else { Phase::Running }
     }
 
     fn container_status(&self, container: &ContainerSpec, is_final: bool) -> Value {
         let name = &container.name;
-        let known = self.known(name);
-        let all = self.seen.iter().flat_map(|it| &it.containers);
+        let reported = self.reported_container(name);
+        let all = self.runtime_state.iter().flat_map(|it| &it.containers);
         let mut all: Vec<&Container> = all.filter(|it| it.name == *name).collect();
         all.sort_by_key(|it| core::cmp::Reverse(it.attempt));
         let has_init = !self.object.spec.init.is_empty();
-        let begins = if has_init { "PodInitializing" } else { "ContainerCreating" };
-        let mut said = json!({
+        let initial_reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+        let mut status = json!({
             "name": name,
             "image": container.image,
             "imageID": "",
             "ready": false,
-            "restartCount": known["restartCount"].as_u64().unwrap_or(0),
-            "state": {"waiting": {"reason": begins}},
-            "lastState": known["lastState"].as_object().cloned().unwrap_or_default(),
+            "restartCount": reported["restartCount"].as_u64().unwrap_or(0),
+            "state": {"waiting": {"reason": initial_reason}},
+            "lastState": reported["lastState"].as_object().cloned().unwrap_or_default(),
         });
         if let Some(last) = all.first() {
-            said["image"] = json!(if last.image.is_empty() { &container.image } else { &last.image });
-            said["imageID"] = json!(last.image_id);
-            said["containerID"] = self.full_id(&last.id).into();
-            said["restartCount"] = last.attempt.into();
-            said["state"] = self.state(last, begins);
-            said["ready"] = self.is_said_ready(container, last).into();
-            if let Some(before) = all.get(1).filter(|it| matches!(it.state, State::Exited { .. })) {
-                said["lastState"] = self.state(before, begins);
-            } else if known["containerID"] != said["containerID"] && known["state"]["terminated"].is_object()
+            status["image"] = json!(if last.image.is_empty() { &container.image } else { &last.image });
+            status["imageID"] = json!(last.image_id);
+            status["containerID"] = self.full_id(&last.id).into();
+            status["restartCount"] = last.attempt.into();
+            status["state"] = self.state(last, initial_reason);
+            status["ready"] = self.is_container_ready(container, last).into();
+            if let Some(before) = all.get(1).filter(|it| matches!(it.state, ContainerState::Exited { .. })) {
+                status["lastState"] = self.state(before, initial_reason);
+            } else if reported["containerID"] != status["containerID"]
+                && reported["state"]["terminated"].is_object()
             {
-                said["lastState"] = json!({"terminated": known["state"]["terminated"]});
+                status["lastState"] = json!({"terminated": reported["state"]["terminated"]});
             }
             if container.resources.is_object() {
-                said["resources"] = container.resources.clone();
+                status["resources"] = container.resources.clone();
                 if container.resources["requests"].is_object() {
-                    said["allocatedResources"] = container.resources["requests"].clone();
+                    status["allocatedResources"] = container.resources["requests"].clone();
                 }
             }
-        } else if known["state"]["terminated"].is_object() {
-            said = known.clone();
-            said["ready"] =
-                (container.role == Role::Init && known["state"]["terminated"]["exitCode"] == 0).into();
-        } else if known["state"]["running"].is_object()
-            && !self.is_ending()
-            && container.restart.begins_again(LOST)
+        } else if reported["state"]["terminated"].is_object() {
+            status = reported.clone();
+            status["ready"] =
+                (container.role == Role::Init && reported["state"]["terminated"]["exitCode"] == 0).into();
+        } else if reported["state"]["running"].is_object()
+            && !self.is_terminating()
+            && container.restart.restarts_after(LOST)
         {
             let message = "The container could not be located when the pod was deleted.  The container used to \
                            be Running";
-            said["lastState"] = lost(message);
-            said["restartCount"] = (known["restartCount"].as_u64().unwrap_or(0) + 1).into();
+            status["lastState"] = lost(message);
+            status["restartCount"] = (reported["restartCount"].as_u64().unwrap_or(0) + 1).into();
         }
         if !container.mounts.is_empty() {
-            said["volumeMounts"] = container.mounts.iter().map(mount).collect();
+            status["volumeMounts"] = container.mounts.iter().map(mount).collect();
         }
         if container.role != Role::Ephemeral {
             let started = all.first().is_some_and(|it| it.state.is_running() && self.is_started(&it.id));
-            said["started"] = started.into();
+            status["started"] = started.into();
         }
-        let is_running = said["state"]["running"].is_object();
+        let is_running = status["state"]["running"].is_object();
         let waiting = self.start_histories.get(name).and_then(|it| it.waiting.as_ref());
-        if let Some((reason, message)) = waiting.filter(|_| !is_running && !is_final && !self.is_ending()) {
-            if said["state"]["terminated"].is_object() {
-                said["lastState"] = said["state"].clone();
+        if let Some((reason, message)) =
+            waiting.filter(|_| !is_running && !is_final && !self.is_terminating())
+        {
+            if status["state"]["terminated"].is_object() {
+                status["lastState"] = status["state"].clone();
             }
-            said["state"] = json!({"waiting": {"reason": reason, "message": message}});
+            status["state"] = json!({"waiting": {"reason": reason, "message": message}});
         }
-        if is_final && container.role != Role::Ephemeral && said["state"]["terminated"].is_null() {
-            self.say_lost(container, &mut said);
+        if is_final && container.role != Role::Ephemeral && status["state"]["terminated"].is_null() {
+            self.mark_lost(container, &mut status);
         }
-        said
+        status
     }
 
-    /// What was to run, and of which nothing is known at the end, counts as failed. Upstream: `TerminatePod`.
-    fn say_lost(&self, container: &ContainerSpec, said: &mut Value) {
+    /// A container whose result is unknown when the pod terminates counts as failed. Upstream: `TerminatePod`.
+    fn mark_lost(&self, container: &ContainerSpec, status: &mut Value) {
         let has_run = |it: &ContainerSpec| {
-            self.newest(&it.name).is_some() || self.known(&it.name)["containerID"].is_string()
+            self.newest(&it.name).is_some() || self.reported_container(&it.name)["containerID"].is_string()
         };
         let is_initialized = self.object.spec.init.is_empty() || self.object.spec.main.iter().any(has_run);
         let counts = match container.role {
@@ -218,28 +222,28 @@ impl Pod {
             _ => has_run(container),
         };
         if counts {
-            said["state"] = lost("The container could not be located when the pod was terminated");
+            status["state"] = lost("The container could not be located when the pod was terminated");
         }
     }
 
-    fn is_said_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
+    fn is_container_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
-            (State::Exited { code, .. }, Role::Init) => *code == 0,
-            (State::Running { .. }, Role::Main | Role::Sidecar) => self.is_ready(&last.id),
+            (ContainerState::Exited { code, .. }, Role::Init) => *code == 0,
+            (ContainerState::Running { .. }, Role::Main | Role::Sidecar) => self.is_ready(&last.id),
             _ => false,
         }
     }
 
-    fn state(&self, container: &Container, begins: &str) -> Value {
+    fn state(&self, container: &Container, initial_reason: &str) -> Value {
         match &container.state {
-            State::Running { since } => {
+            ContainerState::Running { since } => {
                 if self.running_containers.get(&container.id).is_some_and(|it| it.hook == Hook::Due) {
-                    return json!({"waiting": {"reason": begins}});
+                    return json!({"waiting": {"reason": initial_reason}});
                 }
                 json!({"running": {"startedAt": since.to_rfc3339()}})
             }
-            State::Exited { code, reason, message, started, finished } => {
-                let mut said = json!({
+            ContainerState::Exited { code, reason, message, started, finished } => {
+                let mut terminated = json!({
                     "exitCode": code,
                     "reason": reason,
                     "startedAt": started.to_rfc3339(),
@@ -247,25 +251,29 @@ impl Pod {
                     "containerID": self.full_id(&container.id),
                 });
                 if !message.is_empty() {
-                    said["message"] = json!(message);
+                    terminated["message"] = json!(message);
                 }
-                json!({"terminated": said})
+                json!({"terminated": terminated})
             }
-            State::Unknown if self.known(&container.name)["state"]["running"].is_object() => {
+            ContainerState::Unknown
+                if self.reported_container(&container.name)["state"]["running"].is_object() =>
+            {
                 lost("The container could not be located when the pod was terminated")
             }
-            State::Created | State::Unknown => json!({"waiting": {"reason": begins}}),
+            ContainerState::Created | ContainerState::Unknown => {
+                json!({"waiting": {"reason": initial_reason}})
+            }
         }
     }
 
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
         let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
-        let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_sound(it));
+        let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_usable(it));
         let initialized = self.initialized(phase, init, main);
         let containers = self.containers_ready(phase, init, main);
-        let ready = containers.clone().and_then(|()| self.gates());
+        let ready = containers.clone().and_then(|()| self.readiness_gates());
         let ready_to_start = if has_sandbox { Ok(()) } else { Err(("", String::new())) };
-        let mut said: Vec<Value> = [
+        let mut conditions: Vec<Value> = [
             ("PodReadyToStartContainers", ready_to_start),
             ("Initialized", initialized),
             ("Ready", ready),
@@ -282,15 +290,15 @@ impl Pod {
             self.condition(kind, holds.is_ok(), reason, now)
         })
         .collect();
-        if let Some(ending) = self.ending.as_ref().filter(|it| it.is_disruption) {
-            said.push(self.condition(
+        if let Some(termination) = self.termination.as_ref().filter(|it| it.is_disruption) {
+            conditions.push(self.condition(
                 "DisruptionTarget",
                 true,
-                ("TerminationByKubelet", &ending.message),
+                ("TerminationByKubelet", &termination.message),
                 now,
             ));
         }
-        said
+        conditions
     }
 
     fn condition(&self, kind: &str, holds: bool, (reason, message): (&str, &str), now: Time) -> Value {
@@ -301,7 +309,7 @@ impl Pod {
         let since = before.map_or(&Value::Null, |it| &it["lastTransitionTime"]);
         let since = if since.is_string() { since.clone() } else { now.to_rfc3339().into() };
         let text = |it: &str| if it.is_empty() { Value::Null } else { it.into() };
-        let mut said = json!({
+        let mut condition = json!({
             "type": kind,
             "status": status,
             "lastTransitionTime": since,
@@ -309,12 +317,12 @@ impl Pod {
             "message": text(message),
         });
         if self.object.generation != 0 {
-            said["observedGeneration"] = self.object.generation.into();
+            condition["observedGeneration"] = self.object.generation.into();
         }
-        said
+        condition
     }
 
-    fn initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), Why> {
+    fn initialized(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
         let has_started = |it: &Value| {
             let state = &it["state"];
             it["started"] == true
@@ -337,8 +345,8 @@ impl Pod {
         }
     }
 
-    fn containers_ready(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), Why> {
-        let fails = self.ending.is_some() || self.ended == Some(Phase::Failed);
+    fn containers_ready(&self, phase: Phase, init: &[Value], main: &[Value]) -> Result<(), FalseReason> {
+        let fails = self.termination.is_some() || self.final_phase == Some(Phase::Failed);
         match phase {
             Phase::Succeeded => return Err(("PodCompleted", String::new())),
             Phase::Failed => return Err(("PodFailed", String::new())),
@@ -353,11 +361,11 @@ impl Pod {
         }
     }
 
-    /// Rule: a pod with readiness gates is ready only once others have set all those conditions.
-    fn gates(&self) -> Result<(), Why> {
+    /// Rule: a pod with readiness gates is ready only when all those conditions are True.
+    fn readiness_gates(&self) -> Result<(), FalseReason> {
         let conditions = self.object.status["conditions"].as_array();
-        let said = |gate: &Text| conditions.into_iter().flatten().find(|it| it["type"] == **gate);
-        let missing = self.object.spec.gates.iter().filter_map(|gate| match said(gate) {
+        let condition = |gate: &Text| conditions.into_iter().flatten().find(|it| it["type"] == **gate);
+        let missing = self.object.spec.gates.iter().filter_map(|gate| match condition(gate) {
             None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
             Some(it) if it["status"] == "True" => None,
             Some(it) => {
@@ -370,16 +378,16 @@ impl Pod {
     }
 }
 
-/// Reason and message of what does not hold.
-type Why = (&'static str, String);
+/// Reason and message of a condition that is False.
+type FalseReason = (&'static str, String);
 
-impl State {
+impl ContainerState {
     fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
 }
 
-/// The phase of a status, if it is one that a pod does not leave again.
+/// The phase of a status if it is terminal.
 pub(super) fn terminal(status: &Value) -> Option<Phase> {
     match status["phase"].as_str() {
         Some("Succeeded") => Some(Phase::Succeeded),
@@ -388,8 +396,8 @@ pub(super) fn terminal(status: &Value) -> Option<Phase> {
     }
 }
 
-/// What a patch states, without what it takes away.
-pub(super) fn stated(patch: &Value) -> Value {
+/// The status in a patch, without its deletions.
+pub(super) fn patched_status(patch: &Value) -> Value {
     let mut status = patch["status"].clone();
     if let Some(addresses) = status["podIPs"].as_array_mut() {
         addresses.retain(|it| it["$patch"].is_null());
@@ -397,14 +405,14 @@ pub(super) fn stated(patch: &Value) -> Value {
     status
 }
 
-/// Whether all that `part` says is so in `whole`. `null` is what is not there.
+/// Whether `whole` contains every field of `part`. `null` equals an absent field.
 pub(super) fn covers(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), _) => {
             part.iter().all(|(key, value)| covers(value, whole.get(key).unwrap_or(&Value::Null)))
         }
         (Value::Array(part), Value::Array(whole)) => {
-            // A volume is mounted as often as one likes, each time at another path.
+            // One volume may be mounted several times, so mounts are matched by path first.
             let keys = ["type", "mountPath", "name", "ip"];
             let key = |it: &Value| keys.into_iter().find(|key| it[*key].is_string());
             let counterpart = |place: usize, it: &Value| match key(it) {
@@ -423,8 +431,7 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Addresses are merged by address: the old ones have to be taken away, be it those that were told last or, where the pod had
-/// none for a while, those that still stand.
+/// `podIPs` is merged by address: adds a deletion for each old address, both of the last report and of the stored status.
 fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
@@ -458,12 +465,12 @@ fn lost(message: &str) -> Value {
     json!({"terminated": {"reason": "ContainerStatusUnknown", "message": message, "exitCode": LOST}})
 }
 
-/// A mount, as the status repeats it.
+/// A volume mount as in the status.
 fn mount(mount: &Value) -> Value {
-    let mut said = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
+    let mut mounted = json!({"name": mount["name"], "mountPath": mount["mountPath"]});
     if mount["readOnly"] == true {
-        said["readOnly"] = true.into();
-        said["recursiveReadOnly"] = "Disabled".into();
+        mounted["readOnly"] = true.into();
+        mounted["recursiveReadOnly"] = "Disabled".into();
     }
-    said
+    mounted
 }

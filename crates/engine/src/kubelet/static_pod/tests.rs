@@ -23,8 +23,8 @@ fn manifest() -> Value {
 }
 
 #[test]
-fn a_manifest_becomes_a_pod_of_its_node() {
-    let pod = read(manifest(), "Node-1", "0123", "2026-01-01T00:00:00Z").unwrap();
+fn a_manifest_becomes_a_static_pod() {
+    let pod = parse_manifest(manifest(), "Node-1", "0123", "2026-01-01T00:00:00Z").unwrap();
     expect![[r#"
         {
           "apiVersion": "v1",
@@ -107,7 +107,7 @@ fn a_manifest_becomes_a_pod_of_its_node() {
           }
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&pod).unwrap());
-    let mirror = mirror(&pod, "Node-1", "node-uid");
+    let mirror = mirror_pod(&pod, "Node-1", "node-uid");
     expect![[r#"
         {
           "annotations": {
@@ -135,40 +135,40 @@ fn a_manifest_becomes_a_pod_of_its_node() {
 }
 
 #[test]
-fn what_is_no_pod_of_a_node_is_refused() {
+fn invalid_manifests_are_refused() {
     let check = |change: fn(&mut Value), expected: Expect| {
         let mut manifest = manifest();
         change(&mut manifest);
-        let said = match read(manifest, "n1", "0123", "") {
+        let report = match parse_manifest(manifest, "n1", "0123", "") {
             Ok(pod) => format!("is {}", pod["metadata"]["name"]),
             Err(why) => why,
         };
-        expected.assert_eq(&said);
+        expected.assert_eq(&report);
     };
-    check(|it| *it = json!([]), expect!["it is no object"]);
-    check(|it| it["kind"] = "Service".into(), expect!["it is no pod: apiVersion must be v1 and kind Pod"]);
-    check(|it| it["metadata"] = json!({}), expect!["metadata.name: it has none"]);
+    check(|it| *it = json!([]), expect!["not an object"]);
+    check(|it| it["kind"] = "Service".into(), expect!["not a pod: apiVersion must be v1 and kind Pod"]);
+    check(|it| it["metadata"] = json!({}), expect!["metadata.name: required"]);
     check(
         |it| it["metadata"]["name"] = "../etc".into(),
-        expect![[r#"metadata.name: "../etc-n1" is no name of a pod"#]],
+        expect![[r#"metadata.name: "../etc-n1" is not a valid pod name"#]],
     );
     check(
         |it| it["metadata"]["namespace"] = "a/b".into(),
-        expect![[r#"metadata.namespace: "a/b" is no name of a namespace"#]],
+        expect![[r#"metadata.namespace: "a/b" is not a valid namespace name"#]],
     );
-    check(|it| it["spec"] = Value::Null, expect!["spec: it has none"]);
-    check(|it| it["spec"]["containers"] = json!([]), expect!["spec.containers: it has none"]);
+    check(|it| it["spec"] = Value::Null, expect!["spec: required"]);
+    check(|it| it["spec"]["containers"] = json!([]), expect!["spec.containers: required"]);
     check(
         |it| it["spec"]["containers"][0]["name"] = "..".into(),
-        expect![[r#"spec.containers[0].name: ".." is no name of a container"#]],
+        expect![[r#"spec.containers[0].name: ".." is not a valid container name"#]],
     );
     check(
         |it| it["spec"]["initContainers"] = it["spec"]["containers"].clone(),
-        expect![[r#"spec.containers[0].name: there are two called "main""#]],
+        expect![[r#"spec.containers[0].name: duplicate name "main""#]],
     );
     check(
         |it| it["spec"]["containers"][0]["image"] = Value::Null,
-        expect!["spec.containers[0].image: it has none"],
+        expect!["spec.containers[0].image: required"],
     );
     check(
         |it| {
@@ -187,33 +187,33 @@ fn what_is_no_pod_of_a_node_is_refused() {
     );
     check(
         |it| it["spec"]["ephemeralContainers"] = json!([{}]),
-        expect!["spec.ephemeralContainers: a manifest cannot have any"],
+        expect!["spec.ephemeralContainers: not allowed in a static pod"],
     );
 }
 
 #[test]
-fn what_stands_for_a_pod_stays_only_while_it_is_true() {
-    let pod = read(manifest(), "n1", "0123", "").unwrap();
-    let other = read(manifest(), "n1", "4567", "").unwrap();
-    let of = mirror(&pod, "n1", "u1");
+fn a_mirror_pod_is_kept_while_it_matches() {
+    let pod = parse_manifest(manifest(), "n1", "0123", "").unwrap();
+    let other = parse_manifest(manifest(), "n1", "4567", "").unwrap();
+    let of = mirror_pod(&pod, "n1", "u1");
     let mut deleted = of.clone();
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    let said: String = [
-        ("as it is", fate(&of, Some(&pod), "u1")),
-        ("the file changed", fate(&of, Some(&other), "u1")),
-        ("the file is gone", fate(&of, None, "u1")),
-        ("the node is another", fate(&of, Some(&pod), "u2")),
-        ("someone deletes it", fate(&deleted, Some(&pod), "u1")),
+    let report: String = [
+        ("unchanged", decide_mirror(&of, Some(&pod), "u1")),
+        ("manifest changed", decide_mirror(&of, Some(&other), "u1")),
+        ("manifest removed", decide_mirror(&of, None, "u1")),
+        ("another Node", decide_mirror(&of, Some(&pod), "u2")),
+        ("mirror pod deleted", decide_mirror(&deleted, Some(&pod), "u1")),
     ]
     .iter()
-    .map(|(what, fate)| format!("{what}: {fate:?}\n"))
+    .map(|(what, decision)| format!("{what}: {decision:?}\n"))
     .collect();
     expect![[r#"
-        as it is: Stays
-        the file changed: Goes
-        the file is gone: Goes
-        the node is another: Goes
-        someone deletes it: Goes
+        unchanged: Keep
+        manifest changed: Delete
+        manifest removed: Delete
+        another Node: Delete
+        mirror pod deleted: Delete
     "#]]
-    .assert_eq(&said);
+    .assert_eq(&report);
 }

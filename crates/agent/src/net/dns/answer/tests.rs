@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 
 /// A Service with an address, a headless one with so many endpoints, and three that are other names.
-fn picture(endpoints: u32) -> Picture {
-    let mut picture = Picture::default();
+fn picture(endpoints: u32) -> ProxyState {
+    let mut picture = ProxyState::default();
     for (name, spec) in [
         ("web", json!({"clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80}]})),
         ("peers", json!({"clusterIP": "None", "ports": [{"name": "http", "port": 80}]})),
@@ -37,7 +37,7 @@ fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-fn reply(picture: Option<&Picture>, message: &Message, is_udp: bool) -> DnsReply {
+fn reply(picture: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsReply {
     let known = ZoneData { picture, domain: "cluster.local" };
     answer_query(&known, &message.to_vec().expect("bytes"), is_udp, 0)
 }

@@ -1,21 +1,25 @@
-//! A story in, what is done out, as text. A small runtime carries the actions out at once, unless it is told to fail.
+//! A scenario in, the actions, events and statuses out, as text. A small runtime executes the actions at once, unless the
+//! scenario makes them fail.
 //!
-//! A story begins with the pod: `pod`, then `restart=POLICY`, `grace=SECONDS`, `deadline=SECONDS`, `host-network`,
+//! A scenario begins with the pod: `pod`, then `restart=POLICY`, `grace=SECONDS`, `deadline=SECONDS`, `host-network`,
 //! `gate=NAME`, `static`; then its containers, `init NAME`, `side NAME`, `main NAME`, and then `image=NAME`, `always` or `never`
-//! (pulled), `hook` (postStart), `prestop`, `startup`, `liveness`, `readiness` with `=PERIOD,FAILURES[,DELAY]`.
+//! (pull policy), `hook` (postStart), `prestop`, `startup`, `liveness`, `readiness` with `=PERIOD,FAILURES[,DELAY]`.
 //!
-//! Then come lines that begin with a second: what happens then.
-//! - `exits NAME CODE`, `sandbox dies`, `vanishes NAME`, `oom NAME`: in the runtime;
-//! - `fails ACTION`: actions with this prefix fail until `works ACTION`; `hangs ACTION`: they get no response until `answers ACTION`;
+//! The lines after them begin with the second of a step.
+//! - `exits NAME CODE`, `sandbox-dies`, `vanishes NAME`, `oom NAME`: in the runtime;
+//! - `fail ACTION`: actions with this prefix fail until `succeed ACTION`; `hang ACTION`: they do not complete until
+//!   `complete ACTION`;
 //! - `absent IMAGE`, `present IMAGE`: on the node;
-//! - `bad NAME KIND`, `odd NAME KIND` (passed, with a warning), `good NAME KIND`: what a probe says from now on;
-//! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
-//! - `agent dies`: all that is remembered is lost, and a new one takes over.
+//! - `probe-fails NAME KIND`, `probe-warns NAME KIND` (passes with a message), `probe-passes NAME KIND`: from now on;
+//! - `delete [GRACE]`, `removed`, `terminate REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by
+//!   others;
+//! - `agent-restarts`: the agent's memory is lost.
 
-mod admitted;
-mod begins;
-mod ends;
-mod goes_on;
+mod admission;
+
+mod running;
+mod start;
+mod termination;
 mod wire;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,12 +34,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Plays a story, and shows what was done in some of its seconds.
-fn play(seconds: RangeInclusive<i64>, story: &str, told: Expect) {
-    let mut scene = Scene::of(story);
+/// Runs a scenario, and compares what happens in the given seconds.
+fn check(seconds: RangeInclusive<i64>, scenario: &str, expected: Expect) {
+    let mut scene = Scene::of(scenario);
     scene.from = Time::from_secs(*seconds.start());
     scene.run(*seconds.end());
-    told.assert_eq(&scene.told);
+    expected.assert_eq(&scene.log);
 }
 
 struct Scene {
@@ -49,12 +53,12 @@ struct Scene {
     hanging: BTreeSet<String>,
     held: Vec<Action>,
     absent: BTreeSet<String>,
-    /// What probes answer that do not just pass.
-    answers: BTreeMap<(String, String), (bool, &'static str)>,
+    /// Results of probes that do not just pass.
+    probe_results: BTreeMap<(String, String), (bool, &'static str)>,
     now: Time,
     from: Time,
-    told: String,
-    said: String,
+    log: String,
+    last_status: String,
     deleted: bool,
 }
 
@@ -67,14 +71,14 @@ fn host() -> Host {
 }
 
 impl Scene {
-    fn of(story: &str) -> Self {
+    fn of(scenario: &str) -> Self {
         let mut object = json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1", "generation": 1},
             "spec": {"initContainers": [], "containers": [], "terminationGracePeriodSeconds": 30},
             "status": {"phase": "Pending"},
         });
         let mut steps = Vec::new();
-        for line in story.lines().map(str::trim).filter(|it| !it.is_empty()) {
+        for line in scenario.lines().map(str::trim).filter(|it| !it.is_empty()) {
             match line.split_once(' ').map(|(at, rest)| (at.parse(), rest)) {
                 Some((Ok(at_s), rest)) => steps.push((at_s, rest.to_string())),
                 _ => describe(&mut object, line),
@@ -94,11 +98,11 @@ impl Scene {
             hanging: BTreeSet::new(),
             held: Vec::new(),
             absent: BTreeSet::new(),
-            answers: BTreeMap::new(),
+            probe_results: BTreeMap::new(),
             now,
             from: now,
-            told: String::new(),
-            said: String::new(),
+            log: String::new(),
+            last_status: String::new(),
             deleted: false,
         }
     }
@@ -107,50 +111,53 @@ impl Scene {
         let until = Time::from_secs(until_s);
         while self.steps.last().is_some_and(|(at, _)| *at == 0) {
             let (_, step) = self.steps.pop().unwrap();
-            self.happens(&step);
+            self.step(&step);
         }
         loop {
             let wake_at = self.settle();
             let next = self.steps.last().map(|(at, _)| Time::from_secs(*at));
             let Some(next) = earliest(next, wake_at).filter(|it| *it <= until) else { return };
-            assert!(self.now <= next, "the past is over");
+            assert!(self.now <= next, "time does not go back");
             self.now = next;
             while self.steps.last().is_some_and(|(at, _)| Time::from_secs(*at) <= self.now) {
                 let (_, step) = self.steps.pop().unwrap();
-                self.happens(&step);
+                self.step(&step);
             }
         }
     }
 
-    /// Looks and does until there is nothing more to do.
+    /// Syncs and executes actions until there are none.
     fn settle(&mut self) -> Option<Time> {
         for _ in 0..1000 {
-            let seen = RuntimeState {
-                mark: self.pod.mark(),
+            let runtime_state = RuntimeState {
+                change_count: self.pod.change_count(),
                 sandboxes: self.sandboxes.clone(),
                 containers: self.containers.clone(),
             };
-            self.pod.update_runtime_state(seen, self.now);
+            self.pod.update_runtime_state(runtime_state, self.now);
             let sync = self.pod.sync(self.now);
-            for tell in sync.events {
-                let mark = if tell.event.warning { "!" } else { "-" };
-                self.line(&format!("  {mark} {}: {}", tell.event.reason, tell.event.message));
+            for record in sync.events {
+                let symbol = if record.event.warning { "!" } else { "-" };
+                self.line(&format!("  {symbol} {}: {}", record.event.reason, record.event.message));
             }
             if sync.actions.is_empty() {
-                assert!(sync.wake_at.is_none_or(|it| self.now < it), "it wakes without end");
-                if self.pod.is_over() {
-                    self.line("over");
-                    assert!(self.sandboxes.is_empty() && self.containers.is_empty(), "something is left");
+                assert!(sync.wake_at.is_none_or(|it| self.now < it), "wakes forever");
+                if self.pod.is_finished() {
+                    self.line("finished");
+                    assert!(
+                        self.sandboxes.is_empty() && self.containers.is_empty(),
+                        "sandboxes or containers are left"
+                    );
                 }
                 return sync.wake_at;
             }
             for action in sync.actions {
                 if let Action::Report(patch) = &action {
                     self.merge(&patch["status"]);
-                    let said = self.short();
-                    if said != self.said {
-                        self.line(&format!("  = {said}"));
-                        self.said = said;
+                    let status = self.short();
+                    if status != self.last_status {
+                        self.line(&format!("  = {status}"));
+                        self.last_status = status;
                     }
                 } else {
                     self.line(&action.to_string());
@@ -159,10 +166,10 @@ impl Scene {
                     self.held.push(action);
                     continue;
                 }
-                self.answer(&action);
+                self.complete(&action);
             }
         }
-        panic!("it does not come to rest:\n{}", self.told);
+        panic!("does not settle:\n{}", self.log);
     }
 
     fn line(&mut self, text: &str) {
@@ -172,31 +179,34 @@ impl Scene {
         let at = self.now.as_micros();
         let (s, tenths) = (at / 1_000_000, at % 1_000_000 / 100_000);
         let at = if tenths == 0 { s.to_string() } else { format!("{s}.{tenths}") };
-        self.told += &format!("{at:<4} {text}\n");
+        self.log += &format!("{at:<4} {text}\n");
     }
 
-    fn answer(&mut self, action: &Action) {
-        let outcome = self.carry_out(action);
+    fn complete(&mut self, action: &Action) {
+        let outcome = self.execute(action);
         self.pod.done(action, outcome, self.now);
-        if !self.deleted && !self.pod.is_gone {
+        if !self.deleted && !self.pod.is_removed_from_api {
             let bytes = serde_json::to_vec(&self.object).unwrap();
             self.pod.update_spec(parsed(&bytes), self.now);
         }
     }
 
-    fn carry_out(&mut self, action: &Action) -> Outcome {
+    fn execute(&mut self, action: &Action) -> ActionOutcome {
         if let Some(failing) = self.failing.iter().find(|it| action.to_string().starts_with(it.as_str())) {
             let reason = match action {
                 Action::Pull { .. } => "ErrImagePull",
                 Action::FindImage { .. } => "InvalidImageName",
                 _ => "CreateContainerError",
             };
-            return Outcome::Failed { reason: reason.into(), message: format!("cannot {failing}").into() };
+            return ActionOutcome::Failed {
+                reason: reason.into(),
+                message: format!("cannot {failing}").into(),
+            };
         }
         let now = self.now;
         match action {
             Action::Prepare | Action::CleanUp { .. } | Action::Report(_) | Action::PostStart { .. } => {
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::RunSandbox { attempt } => {
                 assert!(!self.sandboxes.iter().any(|it| it.is_ready), "two sandboxes at once");
@@ -210,18 +220,18 @@ impl Scene {
                     created: now,
                     addresses,
                 });
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::FindImage { image, .. } => {
                 if self.absent.contains(&**image) {
-                    Outcome::Absent
+                    ActionOutcome::Absent
                 } else {
-                    Outcome::Present
+                    ActionOutcome::Present
                 }
             }
             Action::Pull { image, .. } => {
                 self.absent.remove(&**image);
-                Outcome::Pulled { bytes: 1000 }
+                ActionOutcome::Pulled { bytes: 1000 }
             }
             Action::Start { container, sandbox, attempt, hash, .. } => {
                 let is_same = |it: &&Container| it.name == *container;
@@ -239,36 +249,36 @@ impl Scene {
                     hash: hash.clone(),
                     image_id: format!("sha256:{image}").into(),
                     image,
-                    state: State::Running { since: now },
+                    state: ContainerState::Running { since: now },
                 });
-                Outcome::Started { id }
+                ActionOutcome::Started { id }
             }
             Action::Probe { container, probe, .. } => {
                 let name = probe.as_str().to_lowercase();
-                let answer = self.answers.get(&(container.to_string(), name)).copied();
-                let (passed, message) = answer.unwrap_or((true, ""));
-                Outcome::Probed { passed, message: message.into() }
+                let result = self.probe_results.get(&(container.to_string(), name)).copied();
+                let (passed, message) = result.unwrap_or((true, ""));
+                ActionOutcome::Probed { passed, message: message.into() }
             }
             Action::Stop { container, .. } => {
                 self.exit(container, 143, "Error");
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::RemoveContainer { id } => {
                 self.containers.retain(|it| it.id != *id);
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::StopSandbox { id } => {
                 self.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::RemoveSandbox { id } => {
                 self.sandboxes.retain(|it| it.id != *id);
                 self.containers.retain(|it| it.sandbox != *id);
-                Outcome::Done
+                ActionOutcome::Done
             }
             Action::Delete => {
                 self.deleted = true;
-                Outcome::Done
+                ActionOutcome::Done
             }
         }
     }
@@ -276,14 +286,14 @@ impl Scene {
     fn exit(&mut self, name: &str, code: i32, reason: &str) {
         let finished = self.now;
         for container in self.containers.iter_mut().filter(|it| *it.name == *name) {
-            if let State::Running { since } = container.state {
+            if let ContainerState::Running { since } = container.state {
                 let (reason, message) = (reason.into(), "".into());
-                container.state = State::Exited { code, reason, message, started: since, finished };
+                container.state = ContainerState::Exited { code, reason, message, started: since, finished };
             }
         }
     }
 
-    fn happens(&mut self, step: &str) {
+    fn step(&mut self, step: &str) {
         self.line(&format!("# {step}"));
         let words: Vec<&str> = step.split(' ').collect();
         let rest = || words[1..].join(" ");
@@ -294,42 +304,44 @@ impl Scene {
             }
             ["oom", name] => self.exit(name, 137, "OOMKilled"),
             ["vanishes", name] => self.containers.retain(|it| *it.name != **name),
-            ["sandbox", "dies"] => {
+            ["sandbox-dies"] => {
                 self.sandboxes.iter_mut().for_each(|it| it.is_ready = false);
                 let names: Vec<Text> = self.containers.iter().map(|it| it.name.clone()).collect();
                 names.iter().for_each(|it| self.exit(it, 255, "Error"));
             }
-            ["fails", ..] => _ = self.failing.insert(rest()),
-            ["works", ..] => _ = self.failing.remove(&rest()),
-            ["hangs", ..] => _ = self.hanging.insert(rest()),
-            ["answers", ..] => {
+            ["fail", ..] => _ = self.failing.insert(rest()),
+            ["succeed", ..] => _ = self.failing.remove(&rest()),
+            ["hang", ..] => _ = self.hanging.insert(rest()),
+            ["complete", ..] => {
                 self.hanging.remove(&rest());
                 for action in core::mem::take(&mut self.held) {
-                    self.answer(&action);
+                    self.complete(&action);
                 }
             }
             ["absent", image] => _ = self.absent.insert(image.to_string()),
             ["present", image] => _ = self.absent.remove(*image),
-            ["bad", name, kind] => {
-                _ = self.answers.insert((name.to_string(), kind.to_string()), (false, "no"));
+            ["probe-fails", name, kind] => {
+                _ = self.probe_results.insert((name.to_string(), kind.to_string()), (false, "no"));
             }
-            ["odd", name, kind] => {
-                _ = self.answers.insert((name.to_string(), kind.to_string()), (true, "moved"));
+            ["probe-warns", name, kind] => {
+                _ = self.probe_results.insert((name.to_string(), kind.to_string()), (true, "moved"));
             }
-            ["good", name, kind] => _ = self.answers.remove(&(name.to_string(), kind.to_string())),
-            ["gone"] => self.pod.gone(self.now),
-            ["end", reason, grace @ ..] => {
+            ["probe-passes", name, kind] => {
+                _ = self.probe_results.remove(&(name.to_string(), kind.to_string()))
+            }
+            ["removed"] => self.pod.removed_from_api(self.now),
+            ["terminate", reason, grace @ ..] => {
                 let grace = grace.first().map(|it| Duration::from_secs(it.parse().unwrap()));
-                let ending = Ending {
+                let termination = PodTermination {
                     reason: (*reason).into(),
                     message: format!("It was {reason}").into(),
                     grace,
                     is_rejection: *reason == "OutOfcpu",
                     is_disruption: *reason == "Evicted",
                 };
-                self.pod.end(ending, self.now);
+                self.pod.terminate(termination, self.now);
             }
-            ["agent", "dies"] => {
+            ["agent-restarts"] => {
                 let bytes = serde_json::to_vec(&self.object).unwrap();
                 self.pod = Pod::new(parsed(&bytes), host(), self.now);
                 self.held.clear();
@@ -353,7 +365,7 @@ impl Scene {
                     ["condition", kind, status] => {
                         self.merge(&json!({"conditions": [{"type": kind, "status": status}]}));
                     }
-                    _ => panic!("nobody knows how to {step}"),
+                    _ => panic!("unknown step: {step}"),
                 }
                 let bytes = serde_json::to_vec(&self.object).unwrap();
                 self.pod.update_spec(parsed(&bytes), self.now);
@@ -361,7 +373,7 @@ impl Scene {
         }
     }
 
-    /// As an API server merges a status.
+    /// Merges a status as the API server does.
     fn merge(&mut self, patch: &Value) {
         for (key, value) in patch.as_object().unwrap() {
             if key != "conditions" {
@@ -377,10 +389,10 @@ impl Scene {
         }
     }
 
-    /// The status in a line.
+    /// The status on one line.
     fn short(&self) -> String {
         let status = &self.object["status"];
-        let mut said = status["phase"].as_str().unwrap().to_string();
+        let mut line = status["phase"].as_str().unwrap().to_string();
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let holds = conditions.filter(|it| it["status"] == "True" && it["type"] != "PodScheduled");
         for condition in holds {
@@ -391,10 +403,10 @@ impl Scene {
                 "Ready" => "ready",
                 other => other,
             };
-            said += &format!(" {short}");
+            line += &format!(" {short}");
         }
         if let Some(reason) = status["reason"].as_str() {
-            said += &format!(" ({reason})");
+            line += &format!(" ({reason})");
         }
         for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
             for it in status[list].as_array().into_iter().flatten() {
@@ -417,14 +429,14 @@ impl Scene {
                     _ => "",
                 };
                 let name = it["name"].as_str().unwrap();
-                said += &format!(" {name}#{}={}{last}{marks}", it["restartCount"], state(&it["state"]));
+                line += &format!(" {name}#{}={}{last}{marks}", it["restartCount"], state(&it["state"]));
             }
         }
-        said
+        line
     }
 }
 
-/// A line of the world is added to the pod's object.
+/// Adds a line of the scenario to the pod's object.
 fn describe(object: &mut Value, line: &str) {
     let mut words = line.split(' ');
     let kind = words.next().unwrap();

@@ -1,4 +1,4 @@
-//! What is told, whole.
+//! Whole statuses, and parsing of objects.
 
 use expect_test::{Expect, expect};
 use serde_json::json;
@@ -6,15 +6,15 @@ use serde_json::json;
 use super::super::status::covers;
 use super::*;
 
-/// The status at the end of a story.
-fn status(until_s: i64, story: &str, told: Expect) {
-    let mut scene = Scene::of(story);
+/// Compares the status at the end of a scenario.
+fn status(until_s: i64, scenario: &str, expected: Expect) {
+    let mut scene = Scene::of(scenario);
     scene.run(until_s);
-    told.assert_eq(&serde_json::to_string_pretty(&scene.object["status"]).unwrap());
+    expected.assert_eq(&serde_json::to_string_pretty(&scene.object["status"]).unwrap());
 }
 
 #[test]
-fn a_pod_that_runs() {
+fn status_of_a_running_pod() {
     status(
         50,
         "
@@ -22,7 +22,7 @@ fn a_pod_that_runs() {
         init first
         main web readiness=10,3
         5 exits first 0
-        6 bad web readiness
+        6 probe-fails web readiness
         30 exits web 3
         ",
         expect![[r#"
@@ -135,13 +135,13 @@ fn a_pod_that_runs() {
 }
 
 #[test]
-fn a_pod_that_was_evicted() {
+fn status_of_an_evicted_pod() {
     status(
         50,
         "
         pod host-network
         main web
-        30 end Evicted
+        30 terminate Evicted
         ",
         expect![[r#"
             {
@@ -238,14 +238,14 @@ fn a_pod_that_was_evicted() {
 }
 
 #[test]
-fn a_pod_that_never_began() {
+fn status_of_a_pod_that_never_started() {
     status(
         10,
         "
         pod
         main web image=nginx:1
         0 absent nginx:1
-        0 fails pull
+        0 fail pull
         ",
         expect![[r#"
             {
@@ -328,12 +328,12 @@ fn a_pod_that_never_began() {
 }
 
 #[test]
-fn what_a_status_has_to_have() {
+fn covers_compares_statuses() {
     let has = |part: Value, whole: Value| covers(&part, &whole);
     assert!(has(json!({"a": 1, "b": null}), json!({"a": 1, "c": 2})));
     assert!(!has(json!({"a": 1}), json!({"a": 2})));
     assert!(!has(json!({"a": 1}), Value::Null));
-    // Conditions of others are beside ours; of containers there are as many as we say.
+    // Other conditions may exist, but no other container statuses.
     assert!(has(
         json!([{"type": "b", "status": "True"}]),
         json!([{"type": "a"}, {"type": "b", "status": "True"}])
@@ -344,19 +344,19 @@ fn what_a_status_has_to_have() {
 }
 
 #[test]
-fn an_address_that_changed_takes_the_old_one_away() {
+fn a_changed_address_deletes_the_old_one() {
     let mut scene = Scene::of(
         "
         pod
         main web
-        5 sandbox dies
+        5 sandbox-dies
         ",
     );
     scene.hanging.insert("report".into());
     scene.run(4);
-    // Nothing was reported: the first report is under way.
-    let told = json!({"podIPs": [{"ip": "10.0.0.1"}]});
-    scene.pod.reported = told;
+    // Nothing was reported yet: the first report is in flight.
+    let reported = json!({"podIPs": [{"ip": "10.0.0.1"}]});
+    scene.pod.reported = reported;
     let reports = |scene: &Scene| {
         let reports = scene.held.iter().filter_map(|it| match it {
             Action::Report(patch) => Some(patch["status"]["podIPs"].to_string()),
@@ -365,7 +365,7 @@ fn an_address_that_changed_takes_the_old_one_away() {
         reports.collect::<Vec<_>>()
     };
     let held = core::mem::take(&mut scene.held);
-    held.iter().for_each(|it| scene.pod.done(it, Outcome::Done, Time::from_secs(4)));
+    held.iter().for_each(|it| scene.pod.done(it, ActionOutcome::Done, Time::from_secs(4)));
     scene.pod.reported = json!({"podIPs": [{"ip": "10.0.0.9"}]});
     scene.run(4);
     expect![[r#"["[{\"ip\":\"10.0.0.1\"},{\"$patch\":\"delete\",\"ip\":\"10.0.0.9\"}]"]"#]]
@@ -373,7 +373,7 @@ fn an_address_that_changed_takes_the_old_one_away() {
 }
 
 #[test]
-fn what_is_no_pod() {
+fn malformed_pods() {
     for text in ["", "7", "{\"spec\": 1}", "{\"spec\": {\"containers\": [1]}}"] {
         let why = Object::parse(text.as_bytes()).unwrap_err();
         assert!(why.to_string().starts_with("read an object of pods: "), "{why}");
@@ -383,11 +383,11 @@ fn what_is_no_pod() {
 }
 
 #[test]
-fn an_orphan_is_cleared_away() {
+fn an_orphan_is_removed() {
     let mut scene = Scene::of("pod\nmain web");
     scene.run(5);
     scene.pod = Pod::orphan(ObjectKey::new("default", "web"), "u1".into(), host(), scene.now);
-    scene.told.clear();
+    scene.log.clear();
     scene.run(50);
     expect![[r#"
         0      - Killing: Stopping container web
@@ -395,29 +395,29 @@ fn an_orphan_is_cleared_away() {
         0    stop sandbox s1
         0    remove sandbox s1
         0    clean up with its logs
-        0    over
+        0    finished
     "#]]
-    .assert_eq(&scene.told);
+    .assert_eq(&scene.log);
 }
 
 #[test]
-fn an_answer_from_before_the_last_deed_is_not_used() {
+fn a_runtime_state_from_before_the_last_action_is_not_used() {
     let mut scene = Scene::of("pod\nmain web");
     scene.hanging.insert("start".into());
     scene.run(5);
     let before = RuntimeState {
-        mark: scene.pod.mark(),
+        change_count: scene.pod.change_count(),
         sandboxes: scene.sandboxes.clone(),
         containers: scene.containers.clone(),
     };
     let held = core::mem::take(&mut scene.held);
-    held.iter().for_each(|it| scene.answer(it));
+    held.iter().for_each(|it| scene.complete(it));
     scene.pod.update_runtime_state(before, scene.now);
     assert_eq!(scene.pod.sync(scene.now).actions, [], "the container would be started twice");
 }
 
 #[test]
-fn a_volume_mounted_twice_is_told_once() {
+fn a_volume_mounted_twice_is_reported_once() {
     let mounts = json!([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}]);
     let object = json!({
         "metadata": {"name": "web-1", "namespace": "shop", "uid": "u1"},
@@ -426,13 +426,16 @@ fn a_volume_mounted_twice_is_told_once() {
     let bytes = serde_json::to_vec(&object).unwrap();
     let now = Time::from_secs(1);
     let mut pod = Pod::new(parsed(&bytes), host(), now);
-    pod.update_runtime_state(RuntimeState { mark: pod.mark(), ..RuntimeState::default() }, now);
+    pod.update_runtime_state(
+        RuntimeState { change_count: pod.change_count(), ..RuntimeState::default() },
+        now,
+    );
     let reports = |pod: &mut Pod| {
         let actions = pod.sync(now).actions;
         actions.into_iter().filter(|it| matches!(it, Action::Report(_))).collect::<Vec<_>>()
     };
     let first = reports(&mut pod);
     assert_eq!(first.len(), 1);
-    pod.done(&first[0], Outcome::Done, now);
+    pod.done(&first[0], ActionOutcome::Done, now);
     assert_eq!(reports(&mut pod), []);
 }

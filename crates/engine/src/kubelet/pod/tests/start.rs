@@ -1,12 +1,12 @@
-//! How a pod comes to run.
+//! Start of a pod.
 
 use expect_test::expect;
 
-use super::play;
+use super::check;
 
 #[test]
 fn a_pod_runs_and_is_deleted() {
-    play(
+    check(
         0..=100,
         "
         pod
@@ -32,14 +32,14 @@ fn a_pod_runs_and_is_deleted() {
             20   remove sandbox s1
             20   clean up with its logs
             20   delete
-            20   over
+            20   finished
         "#]],
     );
 }
 
 #[test]
 fn init_containers_run_one_after_the_other_and_a_sidecar_stays() {
-    play(
+    check(
         0..=200,
         "
         pod grace=20
@@ -48,15 +48,15 @@ fn init_containers_run_one_after_the_other_and_a_sidecar_stays() {
         init second
         main web
         main log
-        0 bad proxy startup
+        0 probe-fails proxy startup
         3 exits first 0
-        12 good proxy startup
+        12 probe-passes proxy startup
         20 exits second 0
         30 exits proxy 1
         60 delete
         ",
         expect![[r#"
-            0    # bad proxy startup
+            0    # probe-fails proxy startup
             0    prepare
             0      = Pending first#0=PodInitializing proxy#0=PodInitializing second#0=PodInitializing log#0=PodInitializing web#0=PodInitializing
             0    run sandbox 0
@@ -79,7 +79,7 @@ fn init_containers_run_one_after_the_other_and_a_sidecar_stays() {
             3      ! Unhealthy: Startup probe failed: no
             8    Startup probe of proxy c3
             8      ! Unhealthy: Startup probe failed: no
-            12   # good proxy startup
+            12   # probe-passes proxy startup
             13   Startup probe of proxy c3
             13   find image busybox:1 for second
             13     = Pending sandbox first#0=Completed(0)+ proxy#0=running+ second#0=PodInitializing log#0=PodInitializing web#0=PodInitializing
@@ -117,30 +117,30 @@ fn init_containers_run_one_after_the_other_and_a_sidecar_stays() {
             60   stop web c5 within 30s
             60   stop log c6 within 30s
             60     - Killing: Stopping container proxy
-            60   stop proxy c7 within 30s after its hook
+            60   stop proxy c7 within 30s after its preStop hook
             60     = Running sandbox initialized first#0=Completed(0)+ proxy#1=running<-Error(1)+ second#0=Completed(0)+ log#0=Error(143) web#0=Error(143)
             60   stop sandbox s1
             60     = Failed initialized first#0=Completed(0)+ proxy#1=Error(143)<-Error(1) second#0=Completed(0)+ log#0=Error(143) web#0=Error(143)
             60   remove sandbox s1
             60   clean up with its logs
             60   delete
-            60   over
+            60   finished
         "#]],
     );
 }
 
 #[test]
-fn an_image_that_cannot_be_pulled() {
-    play(
+fn a_failed_pull_backs_off() {
+    check(
         0..=70,
         "
         pod
         main web always image=nginx
-        0 fails pull
-        50 works pull
+        0 fail pull
+        50 succeed pull
         ",
         expect![[r#"
-            0    # fails pull
+            0    # fail pull
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0    run sandbox 0
@@ -169,7 +169,7 @@ fn an_image_that_cannot_be_pulled() {
             32     - BackOff: Back-off pulling image "nginx"
             32     ! Failed: Error: ImagePullBackOff
             32     = Pending sandbox initialized web#0=ImagePullBackOff
-            50   # works pull
+            50   # succeed pull
             70     - Pulling: Pulling image "nginx"
             70   pull image nginx for web
             70     - Pulled: Successfully pulled image "nginx" in 0ms (0ms including waiting). Image size: 1000 bytes.
@@ -182,13 +182,13 @@ fn an_image_that_cannot_be_pulled() {
 }
 
 #[test]
-fn another_image_is_pulled_at_once() {
-    play(
+fn a_changed_image_is_pulled_at_once() {
+    check(
         30..=35,
         "
         pod
         main web image=nginx
-        0 fails pull image nginx
+        0 fail pull image nginx
         33 image web httpd
         ",
         expect![[r#"
@@ -213,19 +213,19 @@ fn another_image_is_pulled_at_once() {
 }
 
 #[test]
-fn an_image_that_somebody_brings_while_its_pull_waits() {
-    play(
+fn an_image_that_is_imported_during_the_pull_backoff_is_found() {
+    check(
         0..=60,
         "
         pod
         main web image=x:1
         0 absent x:1
-        0 fails pull
+        0 fail pull
         35 present x:1
         ",
         expect![[r#"
             0    # absent x:1
-            0    # fails pull
+            0    # fail pull
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0    run sandbox 0
@@ -270,8 +270,8 @@ fn an_image_that_somebody_brings_while_its_pull_waits() {
 }
 
 #[test]
-fn an_image_that_is_not_there() {
-    play(
+fn pull_policy_never() {
+    check(
         0..=20,
         "
         pod
@@ -313,16 +313,16 @@ fn an_image_that_is_not_there() {
 }
 
 #[test]
-fn an_image_with_an_impossible_name() {
-    play(
+fn an_invalid_image_name_is_retried() {
+    check(
         0..=4,
         "
         pod
         main web image=A:::
-        0 fails find image
+        0 fail find image
         ",
         expect![[r#"
-            0    # fails find image
+            0    # fail find image
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0    run sandbox 0
@@ -338,18 +338,18 @@ fn an_image_with_an_impossible_name() {
 }
 
 #[test]
-fn a_container_that_cannot_be_made() {
-    play(
+fn a_failed_start_is_retried() {
+    check(
         0..=20,
         "
         pod
         main web
         main log
-        0 fails start web
-        15 works start web
+        0 fail start web
+        15 succeed start web
         ",
         expect![[r#"
-            0    # fails start web
+            0    # fail start web
             0    prepare
             0      = Pending initialized log#0=ContainerCreating web#0=ContainerCreating
             0    run sandbox 0
@@ -373,7 +373,7 @@ fn a_container_that_cannot_be_made() {
             7    find image busybox:1 for web
             7    start web 0 in s1
             7      ! Failed: Error: cannot start web
-            15   # works start web
+            15   # succeed start web
             15   find image busybox:1 for web
             15   start web 0 in s1
             15     - Created: Created container: web
@@ -384,17 +384,17 @@ fn a_container_that_cannot_be_made() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_made() {
-    play(
+fn a_failed_preparation_is_retried() {
+    check(
         0..=20,
         "
         pod
         main web
-        0 fails prepare
-        9 works prepare
+        0 fail prepare
+        9 succeed prepare
         ",
         expect![[r#"
-            0    # fails prepare
+            0    # fail prepare
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0      ! FailedMount: cannot prepare
@@ -406,7 +406,7 @@ fn a_volume_that_cannot_be_made() {
             3.5    ! FailedMount: cannot prepare
             7.5  prepare
             7.5    ! FailedMount: cannot prepare
-            9    # works prepare
+            9    # succeed prepare
             15.5 prepare
             15.5 run sandbox 0
             15.5 find image busybox:1 for web
@@ -421,17 +421,17 @@ fn a_volume_that_cannot_be_made() {
 }
 
 #[test]
-fn a_sandbox_that_cannot_be_run() {
-    play(
+fn a_failed_sandbox_is_retried() {
+    check(
         0..=20,
         "
         pod
         main web
-        0 fails run sandbox
-        9 works run sandbox
+        0 fail run sandbox
+        9 succeed run sandbox
         ",
         expect![[r#"
-            0    # fails run sandbox
+            0    # fail run sandbox
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0    run sandbox 0
@@ -444,7 +444,7 @@ fn a_sandbox_that_cannot_be_run() {
             3.5    ! FailedCreatePodSandBox: Failed to create pod sandbox: cannot run sandbox
             7.5  run sandbox 4
             7.5    ! FailedCreatePodSandBox: Failed to create pod sandbox: cannot run sandbox
-            9    # works run sandbox
+            9    # succeed run sandbox
             15.5 run sandbox 5
             15.5 find image busybox:1 for web
             15.5   = Pending sandbox initialized web#0=ContainerCreating
@@ -458,8 +458,8 @@ fn a_sandbox_that_cannot_be_run() {
 }
 
 #[test]
-fn somebody_looks_into_it() {
-    play(
+fn an_ephemeral_container_runs_once() {
+    check(
         5..=100,
         "
         pod
@@ -497,14 +497,14 @@ fn somebody_looks_into_it() {
             30   remove sandbox s1
             30   clean up with its logs
             30   delete
-            30   over
+            30   finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_on_the_nodes_own_network_with_a_gate() {
-    play(
+fn a_host_network_pod_with_a_readiness_gate() {
+    check(
         0..=100,
         "
         pod gate=ours host-network

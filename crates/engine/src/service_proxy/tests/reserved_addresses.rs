@@ -1,4 +1,4 @@
-//! No table captures an address that belongs to something else than the Service which claims it.
+//! No rule captures an address that belongs to something other than the Service.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The API server, a node's two addresses, a pod's, cluster IPs, DNS, special ones, and some that are free.
+/// The API server, addresses of nodes and pods, cluster IPs, DNS, special addresses, and free ones.
 const ADDRESSES: [&str; 14] = [
     "172.30.0.100",
     "172.30.0.1",
@@ -60,8 +60,8 @@ fn claims() -> impl Strategy<Value = Claims> {
         })
 }
 
-fn claimed(all: &[Claims]) -> Picture {
-    let mut picture = world();
+fn claimed(all: &[Claims]) -> ProxyState {
+    let mut state = state();
     let second = json!({
         "spec": {"podCIDR": "10.244.2.0/24"},
         "status": {"addresses": [
@@ -69,7 +69,7 @@ fn claimed(all: &[Claims]) -> Picture {
             {"type": "ExternalIP", "address": "203.0.113.1"},
         ]},
     });
-    picture.put_node("n2".into(), Node::read(&BTreeMap::new(), &second).expect("a node"));
+    state.put_node("n2".into(), Node::read(&BTreeMap::new(), &second).expect("a node"));
     let text = |at: &Vec<usize>| at.iter().map(|it| ADDRESSES[*it]).collect::<Vec<_>>();
     for (at, it) in all.iter().enumerate() {
         let name = format!("s{at}");
@@ -83,16 +83,16 @@ fn claimed(all: &[Claims]) -> Picture {
             },
             "status": {"loadBalancer": {"ingress": ingress}},
         });
-        picture.put_service(ObjectKey::new("shop", &*name), Service::read(&object).expect("a service"));
+        state.put_service(ObjectKey::new("shop", &*name), Service::read(&object).expect("a service"));
         if it.has_endpoints {
-            slice(&mut picture, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
+            slice(&mut state, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
         }
     }
-    picture
+    state
 }
 
-/// What a table does with packets to an address, each with the Service that it is for, where the rule says so.
-fn captured(table: &Table) -> Vec<(Ipv4Addr, String)> {
+/// The addresses that the rules of a table capture, each with its verdict, which names the Service.
+fn captured(table: &NftTable) -> Vec<(Ipv4Addr, String)> {
     let mut captured = Vec::new();
     for set in ["services", "refused", "cluster-ips"] {
         for (key, verdict) in &table.sets[set].elements {
@@ -106,15 +106,15 @@ fn captured(table: &Table) -> Vec<(Ipv4Addr, String)> {
 proptest! {
     #[test]
     fn no_address_of_the_cluster_is_captured_by_a_service_that_does_not_own_it(all in vec(claims(), 0..6)) {
-        let picture = claimed(&all);
-        // Whatever the operator allows.
-        let me = Me { external_ips: [Range::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
-        let made = table(&picture, &me, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+        let state = claimed(&all);
+        // The operator allows all external addresses.
+        let me = ThisNode { external_ips: [Range::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
+        let made = build_table(&state, &me, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
         let nodes: BTreeSet<Ipv4Addr> =
             ["172.30.0.1", "172.30.0.2", "203.0.113.1"].iter().map(|it| it.parse().expect("it is one")).collect();
         let owners = |address: Ipv4Addr| -> Vec<String> {
-            let all = picture.services.iter().filter(|(_, it)| match &it.kind {
-                Kind::Cluster(own) => own.contains(&address.into()),
+            let all = state.services.iter().filter(|(_, it)| match &it.kind {
+                ServiceType::Cluster(own) => own.contains(&address.into()),
                 _ => false,
             });
             all.map(|(key, _)| key.to_string()).collect()
@@ -124,7 +124,7 @@ proptest! {
             prop_assert!(address != Ipv4Addr::new(172, 30, 0, 1), "this node: {rule}");
             prop_assert!(!Range::parse("10.244.1.0/24").expect("a range").contains(address), "pod {address}: {rule}");
             let owners = owners(address);
-            // The API server gives cluster IPs out of a range of their own: they do not yield to what another Node claims.
+            // Cluster IPs have a range of their own: addresses in other Node objects do not override them.
             if owners.is_empty() {
                 prop_assert!(!nodes.contains(&address), "node {address}: {rule}");
                 prop_assert!(!Range::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
@@ -136,7 +136,7 @@ proptest! {
                 prop_assert!(!is_led || owners.iter().any(is_own), "{address} of {owners:?}: {rule}");
             }
         }
-        // Nothing comes before the way to the API server.
+        // The rule for the API server comes first.
         for chain in ["nat-prerouting", "nat-output", "filter-forward", "filter-output"] {
             prop_assert_eq!(made.chains[chain].rules[0].as_str(), "ip daddr . tcp dport @api-server accept");
         }
@@ -145,10 +145,10 @@ proptest! {
 }
 
 #[test]
-fn external_addresses_are_programmed_only_where_they_are_allowed() {
-    let mut picture = world();
+fn only_allowed_external_addresses_are_programmed() {
+    let mut state = state();
     service(
-        &mut picture,
+        &mut state,
         "open",
         json!({
             "clusterIP": "10.96.1.3",
@@ -158,8 +158,8 @@ fn external_addresses_are_programmed_only_where_they_are_allowed() {
     );
     let of = |external_ips: &[&str]| {
         let external_ips = external_ips.iter().filter_map(|it| Range::parse(it)).collect();
-        let me = Me { external_ips, ..me() };
-        let made = table(&picture, &me, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+        let me = ThisNode { external_ips, ..me() };
+        let made = build_table(&state, &me, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
         let mut refused: Vec<&str> = made.sets["refused"].elements.keys().map(String::as_str).collect();
         refused.sort_unstable();
         refused.join(", ")
@@ -173,11 +173,11 @@ fn external_addresses_are_programmed_only_where_they_are_allowed() {
 }
 
 #[test]
-fn a_cluster_ip_does_not_yield_to_what_another_node_claims() {
-    let mut picture = world();
-    service(&mut picture, "web", json!({"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 443}]}));
-    slice(&mut picture, "web", "web-1", json!({"endpoints": [endpoint(1, 5)]}));
-    let before = made(&picture);
+fn addresses_in_other_node_objects_do_not_override_a_cluster_ip() {
+    let mut state = state();
+    service(&mut state, "web", json!({"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 443}]}));
+    slice(&mut state, "web", "web-1", json!({"endpoints": [endpoint(1, 5)]}));
+    let before = made(&state);
     let evil = json!({
         "spec": {"podCIDR": "10.96.0.0/24"},
         "status": {"addresses": [
@@ -185,14 +185,14 @@ fn a_cluster_ip_does_not_yield_to_what_another_node_claims() {
             {"type": "ExternalIP", "address": "10.96.1.1"},
         ]},
     });
-    picture.put_node("evil".into(), Node::read(&BTreeMap::new(), &evil).expect("a node"));
-    let after = made(&picture);
+    state.put_node("evil".into(), Node::read(&BTreeMap::new(), &evil).expect("a node"));
+    let after = made(&state);
     for set in ["services", "cluster-ips"] {
         assert_eq!(after.sets[set].elements, before.sets[set].elements, "{set}");
     }
     assert!(after.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
-    // The addresses of this node are its kernel's, whatever Nodes say.
-    let here = Me { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
-    let made = table(&picture, &here, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+    // The addresses of this node come from its kernel, not from Node objects.
+    let here = ThisNode { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
+    let made = build_table(&state, &here, &routes(&state, "n1", Range::parse("172.30.0.0/24")));
     assert!(!made.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
 }

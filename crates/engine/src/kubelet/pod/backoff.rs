@@ -1,4 +1,4 @@
-//! How long to wait before something is tried again.
+//! Backoffs of failed actions, image pulls and container restarts.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -8,18 +8,18 @@ use muster_api::time::Time;
 
 /// Backoff of failed actions by name: the current delay and the time of the next attempt.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waits(BTreeMap<String, (Duration, Time)>);
+pub(super) struct ActionBackoffs(BTreeMap<String, (Duration, Time)>);
 
 /// Backoff after the first failure; it doubles with each further failure.
 const FIRST: Duration = Duration::from_millis(500);
 
-impl Waits {
-    pub(super) fn note(&mut self, action: &str, has_failed: bool, wait_max: Duration, now: Time) {
+impl ActionBackoffs {
+    pub(super) fn update(&mut self, action: &str, has_failed: bool, backoff_max: Duration, now: Time) {
         if !has_failed {
             self.0.remove(action);
             return;
         }
-        let wait = self.0.get(action).map_or(FIRST, |(wait, _)| (*wait * 2).min(wait_max));
+        let wait = self.0.get(action).map_or(FIRST, |(wait, _)| (*wait * 2).min(backoff_max));
         self.0.insert(action.to_string(), (wait, now + wait));
     }
 
@@ -32,15 +32,15 @@ impl Waits {
     }
 }
 
-/// How long a container waits before it comes again.
+/// Backoff of the restarts of a container, or of its image pulls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BackOff {
+pub(super) struct ContainerBackoff {
     pub delay: Duration,
-    /// When it last grew.
+    /// When the delay last grew.
     pub since: Time,
 }
 
-impl BackOff {
+impl ContainerBackoff {
     const FIRST: Duration = Duration::from_secs(10);
     const MAX: Duration = Duration::from_secs(300);
 
@@ -48,10 +48,10 @@ impl BackOff {
         Self { delay: Self::FIRST, since: now }
     }
 
-    /// Rule: a restart, and a pull that failed, waits 10 s at first, then twice as long each time up to 5 min; what went
-    /// well for 10 min begins anew. Upstream: `flowcontrol.Backoff`.
+    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min without
+    /// a failure it starts again. Upstream: `flowcontrol.Backoff`.
     ///
-    /// The one that follows when something went wrong at `at` and is tried again now.
+    /// The backoff after a failure at `at`, with the next attempt now.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
         match before.filter(|it| !it.is_stale(at)) {
             Some(before) => Self { delay: (before.delay * 2).min(Self::MAX), since: now },

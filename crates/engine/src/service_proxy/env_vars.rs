@@ -1,4 +1,4 @@
-//! What containers are told of Services in their variables.
+//! Environment variables of containers for Services.
 
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
@@ -6,15 +6,19 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use core::net::IpAddr;
 
-use super::{Kind, Picture};
+use super::{ProxyState, ServiceType};
 
-/// Rule: every container is told where the API server is, and where the services of its namespace are unless its pod
-/// does not want to know. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
-pub fn links(picture: &Picture, namespace: &str, wants_all: bool) -> BTreeMap<String, String> {
+/// Rule: every container has variables for the Service `kubernetes`, and for the Services of its namespace unless
+/// `enableServiceLinks` is false. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
+pub fn service_env_vars(
+    state: &ProxyState,
+    namespace: &str,
+    enable_service_links: bool,
+) -> BTreeMap<String, String> {
     let mut of_namespace = BTreeMap::new();
-    for (key, service) in &picture.services {
+    for (key, service) in &state.services {
         let is_server = *key.namespace == *"default" && *key.name == *"kubernetes";
-        if *key.namespace == *namespace && wants_all {
+        if *key.namespace == *namespace && enable_service_links {
             of_namespace.insert(&key.name, service);
         } else if is_server {
             of_namespace.entry(&key.name).or_insert(service);
@@ -22,7 +26,7 @@ pub fn links(picture: &Picture, namespace: &str, wants_all: bool) -> BTreeMap<St
     }
     let mut variables = BTreeMap::new();
     for (name, service) in of_namespace {
-        let Kind::Cluster(addresses) = &service.kind else { continue };
+        let ServiceType::Cluster(addresses) = &service.kind else { continue };
         let (Some(address), Some(first)) = (addresses.first(), service.ports.first()) else { continue };
         let prefix = variable_name(name);
         let mut set = |name: String, value: String| _ = variables.insert(name, value);
@@ -65,21 +69,21 @@ mod tests {
     use crate::service_proxy::Service;
 
     #[test]
-    fn what_a_container_is_told_of_services() {
-        let mut picture = Picture::default();
+    fn variables_with_and_without_service_links() {
+        let mut state = ProxyState::default();
         let mut put = |namespace: &str, name: &str, address: &str, ports: Value| {
             let object = json!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"clusterIP": address, "clusterIPs": [address], "ports": ports}});
             let service = Service::read(&object).unwrap();
-            picture.put_service(ObjectKey::new(namespace, name), service);
+            state.put_service(ObjectKey::new(namespace, name), service);
         };
         put("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}]));
         let ports = json!([{"port": 53, "protocol": "UDP"}, {"name": "m-1", "port": 80}]);
         put("shop", "my-db", "10.96.0.7", ports);
         put("shop", "headless", "None", json!([{"port": 1}]));
         put("other", "web", "10.96.0.8", json!([{"port": 1}]));
-        let told = |wants_all: bool| {
-            let variables = links(&picture, "shop", wants_all);
+        let lines = |enable_service_links: bool| {
+            let variables = service_env_vars(&state, "shop", enable_service_links);
             variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect::<String>()
         };
         expect![[r#"
@@ -104,7 +108,7 @@ mod tests {
             MY_DB_SERVICE_PORT=53
             MY_DB_SERVICE_PORT_M_1=80
         "#]]
-        .assert_eq(&told(true));
+        .assert_eq(&lines(true));
         expect![[r#"
             KUBERNETES_PORT=tcp://10.96.0.1:443
             KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
@@ -115,6 +119,6 @@ mod tests {
             KUBERNETES_SERVICE_PORT=443
             KUBERNETES_SERVICE_PORT_HTTPS=443
         "#]]
-        .assert_eq(&told(false));
+        .assert_eq(&lines(false));
     }
 }

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Pod admission.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::super::admission::{Admission, AdmissionCandidate, admit};
 use crate::scheduler;
 
-/// A line for each pod that comes, one after the other: those that are let in stay.
-fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
+/// Admits the pods one after the other, and compares the result of each. Admitted pods stay.
+fn check(node: Value, pods: &[(&str, Value)], expected: Expect) {
     let node = scheduler::node(&serde_json::to_vec(&node).unwrap(), &mut Interner::default()).unwrap();
     let runtimes: BTreeSet<_> = ["runc".into()].into();
-    let mut here: Vec<AdmissionCandidate> = Vec::new();
+    let mut admitted: Vec<AdmissionCandidate> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for (name, change) in pods {
         let mut pod = json!({
@@ -29,18 +29,18 @@ fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
             pod.pointer_mut(parent).unwrap()[key] = value.clone();
         }
         let candidate = AdmissionCandidate::from_value(&pod).unwrap();
-        let decided = admit(&node, &here.iter().collect::<Vec<_>>(), &candidate, &runtimes);
-        lines.push(match decided {
-            Admission::Admitted => format!("{name} is let in"),
-            Admission::AfterOthers(uids) => format!("{name} is let in after {}", uids.join(" ")),
+        let admission = admit(&node, &admitted.iter().collect::<Vec<_>>(), &candidate, &runtimes);
+        lines.push(match admission {
+            Admission::Admitted => format!("{name} is admitted"),
+            Admission::AfterOthers(uids) => format!("{name} is admitted after {}", uids.join(" ")),
             Admission::Rejected(why) => {
                 lines.push(format!("{name} is rejected: {}: {}", why.reason, why.message));
                 continue;
             }
         });
-        here.push(candidate);
+        admitted.push(candidate);
     }
-    told.assert_eq(&lines.join("\n"));
+    expected.assert_eq(&lines.join("\n"));
 }
 
 fn node() -> Value {
@@ -51,41 +51,41 @@ fn node() -> Value {
     })
 }
 
-fn asks(cpu: &str, memory: &str) -> Value {
+fn requests(cpu: &str, memory: &str) -> Value {
     json!({"/spec/containers/0/resources": {"requests": {"cpu": cpu, "memory": memory}}})
 }
 
 #[test]
-fn what_does_not_fit_is_rejected() {
+fn pods_that_do_not_fit_are_rejected() {
     let tiny = || json!({});
     check(
         node(),
         &[
-            ("a", asks("1500m", "100Mi")),
-            ("b", asks("600m", "100Mi")),
-            ("c", asks("500m", "2Gi")),
-            ("d", asks("500m", "924Mi")),
-            ("e", asks("0", "1")),
+            ("a", requests("1500m", "100Mi")),
+            ("b", requests("600m", "100Mi")),
+            ("c", requests("500m", "2Gi")),
+            ("d", requests("500m", "924Mi")),
+            ("e", requests("0", "1")),
             ("f", tiny()),
             ("g", tiny()),
             ("h", tiny()),
             ("i", json!({"/spec/containers/0/resources": {"requests": {"vendor.example/card": "1"}}})),
         ],
         expect![[r#"
-            a is let in
+            a is admitted
             b is rejected: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000
             c is rejected: OutOfmemory: Pod was rejected: Node didn't have enough resource: memory, requested: 2147483648, used: 104857600, capacity: 1073741824
-            d is let in
+            d is admitted
             e is rejected: OutOfmemory: Pod was rejected: Node didn't have enough resource: memory, requested: 1, used: 1073741824, capacity: 1073741824
-            f is let in
-            g is let in
+            f is admitted
+            g is admitted
             h is rejected: OutOfpods: Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 4, capacity: 4
             i is rejected: OutOfpods: Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 4, capacity: 4"#]],
     );
 }
 
 #[test]
-fn what_is_not_meant_for_the_node_is_rejected() {
+fn pods_that_do_not_match_the_node_are_rejected() {
     let port = |port: i64, ip: &str| json!({"/spec/containers/0/ports": [{"containerPort": 80, "hostPort": port, "hostIP": ip}]});
     check(
         node(),
@@ -101,20 +101,20 @@ fn what_is_not_meant_for_the_node_is_rejected() {
             ("i", json!({"/spec/runtimeClassName": "runc"})),
         ],
         expect![[r#"
-            a is let in
-            b is let in
+            a is admitted
+            b is admitted
             c is rejected: NodePorts: Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports
-            d is let in
+            d is admitted
             e is rejected: NodeAffinity: Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector
             f is rejected: NodeName: Pod was rejected: Predicate NodeName failed: node(s) didn't match the requested node name
             g is rejected: PodOSNotSupported: Pod was rejected: Failed to admit pod as the OS field doesn't match node OS
             h is rejected: UnexpectedAdmissionError: Pod was rejected: RuntimeClass "kata" is not known to the node's container runtime
-            i is let in"#]],
+            i is admitted"#]],
     );
 }
 
 #[test]
-fn a_taint_that_would_send_a_pod_away_keeps_it_out() {
+fn an_untolerated_no_execute_taint_rejects_a_pod() {
     let mut node = node();
     node["spec"]["taints"] = json!([{"key": "broken", "effect": "NoExecute"}]);
     check(
@@ -126,25 +126,25 @@ fn a_taint_that_would_send_a_pod_away_keeps_it_out() {
         ],
         expect![[r#"
             a is rejected: TaintToleration: Pod was rejected: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate
-            b is let in
-            c is let in"#]],
+            b is admitted
+            c is admitted"#]],
     );
 }
 
 #[test]
-fn a_critical_pod_takes_the_place_of_others() {
+fn a_critical_pod_preempts_others() {
     let roomy = || {
         let mut node = node();
         node["status"]["allocatable"]["pods"] = "10".into();
         node
     };
     let critical = |cpu: &str| {
-        let mut pod = asks(cpu, "0");
+        let mut pod = requests(cpu, "0");
         pod["/spec/priority"] = 2_000_001_000.into();
         pod
     };
     let of = |quality: &str, cpu: &str| {
-        let mut pod = asks(cpu, "0");
+        let mut pod = requests(cpu, "0");
         pod["/status/qosClass"] = quality.into();
         pod
     };
@@ -160,46 +160,46 @@ fn a_critical_pod_takes_the_place_of_others() {
         roomy(),
         &with(&[("best", of("Guaranteed", "900m")), ("critical", critical("300m"))]),
         expect![[r#"
-            low is let in
-            small is let in
-            big is let in
-            best is let in
-            critical is let in after small"#]],
+            low is admitted
+            small is admitted
+            big is admitted
+            best is admitted
+            critical is admitted after small"#]],
     );
     check(
         roomy(),
         &with(&[("best", of("Guaranteed", "900m")), ("critical", critical("1500m"))]),
         expect![[r#"
-            low is let in
-            small is let in
-            big is let in
-            best is let in
-            critical is let in after big best"#]],
+            low is admitted
+            small is admitted
+            big is admitted
+            best is admitted
+            critical is admitted after big best"#]],
     );
     check(
         roomy(),
         &with(&[("best", of("Guaranteed", "900m")), ("critical", critical("3"))]),
         expect![[r#"
-            low is let in
-            small is let in
-            big is let in
-            best is let in
+            low is admitted
+            small is admitted
+            big is admitted
+            best is admitted
             critical is rejected: UnexpectedAdmissionError: Pod was rejected: Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 3000)]"#]],
     );
     check(
         roomy(),
         &with(&[("first", critical("900m")), ("critical", critical("1100m"))]),
         expect![[r#"
-            low is let in
-            small is let in
-            big is let in
-            first is let in
-            critical is let in after big small"#]],
+            low is admitted
+            small is admitted
+            big is admitted
+            first is admitted
+            critical is admitted after big small"#]],
     );
 }
 
 #[test]
-fn whoever_was_let_in_before_is_known() {
+fn a_pod_with_a_start_time_was_admitted() {
     let read = |text: &str| AdmissionCandidate::from_value(&serde_json::from_str(text).unwrap());
     assert!(read(r#"{"status": {"startTime": "2026-01-01T00:00:00Z"}}"#).unwrap().was_admitted);
     assert!(!read("{}").unwrap().was_admitted);
@@ -208,7 +208,7 @@ fn whoever_was_let_in_before_is_known() {
 }
 
 #[test]
-fn the_kernel_is_set_only_where_it_is_the_pods_own() {
+fn only_safe_sysctls_of_own_namespaces_are_allowed() {
     let sets = |name: &str| json!({"/spec/securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
     let with = |name: &str, host: &str| {
         let mut pod = sets(name);
@@ -226,11 +226,11 @@ fn the_kernel_is_set_only_where_it_is_the_pods_own() {
             ("other", with("kernel.shm_rmid_forced", "hostNetwork")),
         ],
         expect![[r#"
-            safe is let in
-            slashes is let in
+            safe is admitted
+            slashes is admitted
             unsafe is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted
             network is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled
             ipc is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled
-            other is let in"#]],
+            other is admitted"#]],
     );
 }

@@ -1,12 +1,12 @@
-//! What a pod does while it runs.
+//! Restarts, probes, hooks and changes of a running pod.
 
 use expect_test::expect;
 
-use super::play;
+use super::check;
 
 #[test]
-fn an_init_container_that_fails_is_begun_again() {
-    play(
+fn a_failed_init_container_is_restarted() {
+    check(
         5..=100,
         "
         pod
@@ -48,8 +48,8 @@ fn an_init_container_that_fails_is_begun_again() {
 }
 
 #[test]
-fn an_init_container_that_fails_for_good() {
-    play(
+fn a_failed_init_container_fails_a_pod_that_never_restarts() {
+    check(
         5..=100,
         "
         pod restart=Never
@@ -71,8 +71,8 @@ fn an_init_container_that_fails_for_good() {
 }
 
 #[test]
-fn what_crashes_backs_off() {
-    play(
+fn a_crashing_container_backs_off() {
+    check(
         5..=400,
         "
         pod
@@ -126,8 +126,8 @@ fn what_crashes_backs_off() {
 }
 
 #[test]
-fn what_ran_long_begins_at_once() {
-    play(
+fn a_container_that_ran_long_is_restarted_at_once() {
+    check(
         1000..=1500,
         "
         pod
@@ -162,19 +162,19 @@ fn what_ran_long_begins_at_once() {
 }
 
 #[test]
-fn a_sandbox_that_dies() {
-    play(
+fn a_dead_sandbox_is_recreated() {
+    check(
         10..=40,
         "
         pod
         init first
         main web
         1 exits first 0
-        10 sandbox dies
+        10 sandbox-dies
         12 exits first 0
         ",
         expect![[r#"
-            10   # sandbox dies
+            10   # sandbox-dies
             10   stop sandbox s1
             10     = Running initialized first#0=Completed(0)+ web#0=Error(255)
             10     - SandboxChanged: Pod sandbox changed, it will be killed and re-created.
@@ -199,16 +199,16 @@ fn a_sandbox_that_dies() {
 }
 
 #[test]
-fn a_sandbox_that_dies_under_what_is_never_begun_again() {
-    play(
+fn a_dead_sandbox_fails_a_pod_that_never_restarts() {
+    check(
         10..=40,
         "
         pod restart=Never
         main web
-        10 sandbox dies
+        10 sandbox-dies
         ",
         expect![[r#"
-            10   # sandbox dies
+            10   # sandbox-dies
             10   stop sandbox s1
             10     = Failed initialized web#0=Error(255)
             10   clean up
@@ -216,18 +216,18 @@ fn a_sandbox_that_dies_under_what_is_never_begun_again() {
     );
 }
 
-/// One that passes in an odd way passes, and one that could not be tried says nothing of the container; both are told.
+/// A probe that passes with a message passes, and a probe that cannot run is no result; both cause an event.
 #[test]
-fn a_probe_is_odd_or_cannot_be_tried() {
-    play(
+fn probe_warnings_and_probes_that_cannot_run() {
+    check(
         0..=20,
         "
         pod
         main web liveness=5,1
-        4 odd web liveness
-        9 good web liveness
-        9 fails Liveness probe
-        14 works Liveness probe
+        4 probe-warns web liveness
+        9 probe-passes web liveness
+        9 fail Liveness probe
+        14 succeed Liveness probe
         20 delete
         ",
         expect![[r#"
@@ -242,14 +242,14 @@ fn a_probe_is_odd_or_cannot_be_tried() {
             0      - Started: Started container web
             0    Liveness probe of web c2
             0      = Running sandbox initialized ready containers web#0=running+
-            4    # odd web liveness
+            4    # probe-warns web liveness
             5    Liveness probe of web c2
             5      ! ProbeWarning: Liveness probe warning: moved
-            9    # good web liveness
-            9    # fails Liveness probe
+            9    # probe-passes web liveness
+            9    # fail Liveness probe
             10   Liveness probe of web c2
             10     ! Unhealthy: Liveness probe errored and resulted in unknown state: cannot Liveness probe
-            14   # works Liveness probe
+            14   # succeed Liveness probe
             15   Liveness probe of web c2
             20   # delete
             20     - Killing: Stopping container web
@@ -259,29 +259,29 @@ fn a_probe_is_odd_or_cannot_be_tried() {
             20   remove sandbox s1
             20   clean up with its logs
             20   delete
-            20   over
+            20   finished
         "#]],
     );
 }
 
 #[test]
-fn a_probe_that_fails_ends_its_container() {
-    play(
+fn a_failed_probe_kills_its_container() {
+    check(
         0..=70,
         "
         pod grace=40
         main web startup=2,5 liveness=5,2 readiness=5,1,3
-        0 bad web startup
-        5 good web startup
-        20 bad web readiness
-        30 good web readiness
-        40 bad web liveness
-        50 good web liveness
-        50 bad web startup
+        0 probe-fails web startup
+        5 probe-passes web startup
+        20 probe-fails web readiness
+        30 probe-passes web readiness
+        40 probe-fails web liveness
+        50 probe-passes web liveness
+        50 probe-fails web startup
         60 delete
         ",
         expect![[r#"
-            0    # bad web startup
+            0    # probe-fails web startup
             0    prepare
             0      = Pending initialized web#0=ContainerCreating
             0    run sandbox 0
@@ -298,7 +298,7 @@ fn a_probe_that_fails_ends_its_container() {
             2      ! Unhealthy: Startup probe failed: no
             4    Startup probe of web c2
             4      ! Unhealthy: Startup probe failed: no
-            5    # good web startup
+            5    # probe-passes web startup
             6    Startup probe of web c2
             6    Liveness probe of web c2
             6    Readiness probe of web c2
@@ -308,7 +308,7 @@ fn a_probe_that_fails_ends_its_container() {
             11   Readiness probe of web c2
             16   Liveness probe of web c2
             16   Readiness probe of web c2
-            20   # bad web readiness
+            20   # probe-fails web readiness
             21   Liveness probe of web c2
             21   Readiness probe of web c2
             21     ! Unhealthy: Readiness probe failed: no
@@ -316,13 +316,13 @@ fn a_probe_that_fails_ends_its_container() {
             26   Liveness probe of web c2
             26   Readiness probe of web c2
             26     ! Unhealthy: Readiness probe failed: no
-            30   # good web readiness
+            30   # probe-passes web readiness
             31   Liveness probe of web c2
             31   Readiness probe of web c2
             31     = Running sandbox initialized ready containers web#0=running+
             36   Liveness probe of web c2
             36   Readiness probe of web c2
-            40   # bad web liveness
+            40   # probe-fails web liveness
             41   Liveness probe of web c2
             41   Readiness probe of web c2
             41     ! Unhealthy: Liveness probe failed: no
@@ -344,8 +344,8 @@ fn a_probe_that_fails_ends_its_container() {
             46     ! Unhealthy: Liveness probe failed: no
             49   Readiness probe of web c3
             49     = Running sandbox initialized ready containers web#1=running<-Error(143)+
-            50   # good web liveness
-            50   # bad web startup
+            50   # probe-passes web liveness
+            50   # probe-fails web startup
             51   Liveness probe of web c3
             54   Readiness probe of web c3
             56   Liveness probe of web c3
@@ -358,27 +358,27 @@ fn a_probe_that_fails_ends_its_container() {
             60   remove sandbox s1
             60   clean up with its logs
             60   delete
-            60   over
+            60   finished
         "#]],
     );
 }
 
 #[test]
-fn a_hook_keeps_others_waiting_and_ends_its_container_if_it_fails() {
-    play(
+fn a_post_start_hook_delays_the_next_container_and_kills_its_own_if_it_fails() {
+    check(
         0..=40,
         "
         pod
         main web hook
         main log
-        0 hangs run the hook
-        5 answers run the hook
+        0 hang run the postStart hook
+        5 complete run the postStart hook
         10 exits web 1
-        10 fails run the hook
-        30 works run the hook
+        10 fail run the postStart hook
+        30 succeed run the postStart hook
         ",
         expect![[r#"
-            0    # hangs run the hook
+            0    # hang run the postStart hook
             0    prepare
             0      = Pending initialized log#0=ContainerCreating web#0=ContainerCreating
             0    run sandbox 0
@@ -388,8 +388,8 @@ fn a_hook_keeps_others_waiting_and_ends_its_container_if_it_fails() {
             0    start web 0 in s1
             0      - Created: Created container: web
             0      - Started: Started container web
-            0    run the hook of web c2
-            5    # answers run the hook
+            0    run the postStart hook of web c2
+            5    # complete run the postStart hook
             5    find image busybox:1 for log
             5      = Pending sandbox initialized log#0=ContainerCreating web#0=running+
             5      - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
@@ -398,16 +398,16 @@ fn a_hook_keeps_others_waiting_and_ends_its_container_if_it_fails() {
             5      - Started: Started container log
             5      = Running sandbox initialized ready containers log#0=running+ web#0=running+
             10   # exits web 1
-            10   # fails run the hook
+            10   # fail run the postStart hook
             10   find image busybox:1 for web
             10     = Running sandbox initialized log#0=running+ web#0=Error(1)
             10     - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
             10   start web 1 in s1
             10     - Created: Created container: web
             10     - Started: Started container web
-            10   run the hook of web c4
+            10   run the postStart hook of web c4
             10     = Running sandbox initialized log#0=running+ web#1=ContainerCreating<-Error(1)
-            10     ! FailedPostStartHook: PostStartHook failed: cannot run the hook
+            10     ! FailedPostStartHook: PostStartHook failed: cannot run the postStart hook
             10     - Killing: FailedPostStartHook
             10   stop web c4 within 30s
             10     = Running sandbox initialized log#0=running+ web#1=running<-Error(1)
@@ -419,22 +419,22 @@ fn a_hook_keeps_others_waiting_and_ends_its_container_if_it_fails() {
             20     - Created: Created container: web
             20     - Started: Started container web
             20   remove container c2
-            20   run the hook of web c5
+            20   run the postStart hook of web c5
             20     = Running sandbox initialized log#0=running+ web#2=ContainerCreating<-Error(143)
-            20     ! FailedPostStartHook: PostStartHook failed: cannot run the hook
+            20     ! FailedPostStartHook: PostStartHook failed: cannot run the postStart hook
             20     - Killing: FailedPostStartHook
             20   stop web c5 within 30s
             20     = Running sandbox initialized log#0=running+ web#2=running<-Error(143)
             20     ! BackOff: Back-off restarting failed container web in pod web_default(u1)
             20     = Running sandbox initialized log#0=running+ web#2=CrashLoopBackOff<-Error(143)
-            30   # works run the hook
+            30   # succeed run the postStart hook
             40   find image busybox:1 for web
             40     - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
             40   start web 3 in s1
             40     - Created: Created container: web
             40     - Started: Started container web
             40   remove container c4
-            40   run the hook of web c6
+            40   run the postStart hook of web c6
             40     = Running sandbox initialized log#0=running+ web#3=ContainerCreating<-Error(143)
             40     = Running sandbox initialized ready containers log#0=running+ web#3=running<-Error(143)+
         "#]],
@@ -442,8 +442,8 @@ fn a_hook_keeps_others_waiting_and_ends_its_container_if_it_fails() {
 }
 
 #[test]
-fn another_image() {
-    play(
+fn a_changed_image_restarts_the_container() {
+    check(
         10..=100,
         "
         pod
@@ -467,8 +467,8 @@ fn another_image() {
 }
 
 #[test]
-fn the_agent_dies() {
-    play(
+fn a_restarted_agent_continues() {
+    check(
         10..=100,
         "
         pod
@@ -476,13 +476,13 @@ fn the_agent_dies() {
         main web readiness=20,2 hook
         main log
         10 exits log 1
-        11 agent dies
+        11 agent-restarts
         12 exits log 1
-        13 agent dies
+        13 agent-restarts
         60 exits web 0
-        61 agent dies
+        61 agent-restarts
         90 delete
-        90 agent dies
+        90 agent-restarts
         ",
         expect![[r#"
             10   # exits log 1
@@ -493,13 +493,13 @@ fn the_agent_dies() {
             10     - Created: Created container: log
             10     - Started: Started container log
             10     = Running sandbox initialized ready containers proxy#0=running+ log#1=running<-Error(1)+ web#0=running+
-            11   # agent dies
+            11   # agent-restarts
             11   prepare
             11   Readiness probe of web c3
             12   # exits log 1
             12     ! BackOff: Back-off restarting failed container log in pod web_default(u1)
             12     = Running sandbox initialized proxy#0=running+ log#1=CrashLoopBackOff<-Error(1) web#0=running+
-            13   # agent dies
+            13   # agent-restarts
             13     ! BackOff: Back-off restarting failed container log in pod web_default(u1)
             13   prepare
             13   Readiness probe of web c3
@@ -519,17 +519,17 @@ fn the_agent_dies() {
             60   start web 1 in s1
             60     - Created: Created container: web
             60     - Started: Started container web
-            60   run the hook of web c7
+            60   run the postStart hook of web c7
             60     = Running sandbox initialized proxy#0=running+ log#2=running<-Error(1)+ web#1=PodInitializing<-Completed(0)
             60   Readiness probe of web c7
             60     = Running sandbox initialized proxy#0=running+ log#2=running<-Error(1)+ web#1=running<-Completed(0)~
             60     = Running sandbox initialized ready containers proxy#0=running+ log#2=running<-Error(1)+ web#1=running<-Completed(0)+
-            61   # agent dies
+            61   # agent-restarts
             61   prepare
             61   Readiness probe of web c7
             81   Readiness probe of web c7
             90   # delete
-            90   # agent dies
+            90   # agent-restarts
             90     - Killing: Stopping container log
             90     - Killing: Stopping container web
             90   stop log c6 within 30s
@@ -543,26 +543,26 @@ fn the_agent_dies() {
             90   remove sandbox s1
             90   clean up with its logs
             90   delete
-            90   over
+            90   finished
         "#]],
     );
 }
 
 #[test]
-fn the_agent_dies_and_what_ran_is_gone() {
-    play(
+fn a_restarted_agent_replaces_lost_containers() {
+    check(
         10..=100,
         "
         pod
         main web
         10 vanishes web
-        10 agent dies
+        10 agent-restarts
         20 exits web 1
-        20 agent dies
+        20 agent-restarts
         ",
         expect![[r#"
             10   # vanishes web
-            10   # agent dies
+            10   # agent-restarts
             10   prepare
             10     = Running sandbox initialized web#1=ContainerCreating<-ContainerStatusUnknown(137)
             10   find image busybox:1 for web
@@ -572,7 +572,7 @@ fn the_agent_dies_and_what_ran_is_gone() {
             10     - Started: Started container web
             10     = Running sandbox initialized ready containers web#1=running<-ContainerStatusUnknown(137)+
             20   # exits web 1
-            20   # agent dies
+            20   # agent-restarts
             20     ! BackOff: Back-off restarting failed container web in pod web_default(u1)
             20   prepare
             20     = Running sandbox initialized web#1=CrashLoopBackOff<-Error(1)

@@ -1,19 +1,19 @@
-//! A table as nft reads it.
+//! The script for `nft` that creates or updates a table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::table::{Set, Table};
+use super::nft_table::{NftSet, NftTable};
 
-/// The table's name. All that is in it is ours, and nothing of ours is elsewhere.
+/// Family and name of the table. All our rules are in it, and no others.
 const NAME: &str = "ip muster";
 
-/// Elements to a line: a line that is wrong is named whole in nft's answer.
+/// Elements on one line: the error message of `nft` repeats the whole line.
 const ELEMENTS_MAX: usize = 256;
 
-impl Table {
-    /// What makes the table so, whatever it was before, in one step.
+impl NftTable {
+    /// The script that replaces the table in one transaction, whatever it was before.
     pub fn replacement(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "add table {NAME}\ndelete table {NAME}\nadd table {NAME}");
@@ -21,23 +21,23 @@ impl Table {
         out
     }
 
-    /// What makes the table so if it was `before`, in one step: what stays is not touched, so that clients that stay with
-    /// their endpoint go on doing so. Empty: nothing is to be done.
+    /// The script that changes the table from `before` in one transaction. Unchanged sets stay, and with them the session
+    /// affinity of clients. Empty if nothing changes.
     pub fn difference(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);
         out
     }
 
-    /// What refers goes before what it refers to, and comes after it.
+    /// References are deleted before the objects that they refer to, and added after them.
     fn write_changes(&self, before: &Self, out: &mut String) {
-        let is_same_kind = |one: &Set, other: &Set| one.declaration == other.declaration;
+        let is_same_kind = |one: &NftSet, other: &NftSet| one.declaration == other.declaration;
         for (name, set) in &before.sets {
-            // A set that is to be another is made anew below.
+            // A set with another declaration is deleted and added again below.
             let now = self.sets.get(name).filter(|it| is_same_kind(it, set));
-            let stays =
+            let is_unchanged =
                 |key: &String, value: &String| now.is_some_and(|it| it.elements.get(key) == Some(value));
-            let gone = set.elements.iter().filter(|(key, value)| !stays(key, value));
+            let gone = set.elements.iter().filter(|(key, value)| !is_unchanged(key, value));
             write_elements(out, "delete", name, gone.map(|(key, _)| key.clone()).collect());
         }
         let changed: Vec<_> =
@@ -53,12 +53,12 @@ impl Table {
         }
         for (name, set) in &before.sets {
             if !self.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "delete {} {NAME} {name}", word(set));
+                let _ = writeln!(out, "delete {} {NAME} {name}", object_type(set));
             }
         }
         for (name, set) in &self.sets {
             if !before.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
-                let _ = writeln!(out, "add {} {NAME} {name} {{ {} }}", word(set), set.declaration);
+                let _ = writeln!(out, "add {} {NAME} {name} {{ {} }}", object_type(set), set.declaration);
             }
         }
         for (name, chain) in &changed {
@@ -78,9 +78,9 @@ impl Table {
         }
         for (name, set) in &self.sets {
             let was = before.sets.get(name).filter(|it| is_same_kind(it, set));
-            let stood =
+            let existed =
                 |key: &String, value: &String| was.is_some_and(|it| it.elements.get(key) == Some(value));
-            let new = set.elements.iter().filter(|(key, value)| !stood(key, value));
+            let new = set.elements.iter().filter(|(key, value)| !existed(key, value));
             let new = new.map(|(key, value)| match set.is_map {
                 true => alloc::format!("{key} : {value}"),
                 false => key.clone(),
@@ -90,7 +90,7 @@ impl Table {
     }
 }
 
-fn word(set: &Set) -> &'static str {
+fn object_type(set: &NftSet) -> &'static str {
     if set.is_map { "map" } else { "set" }
 }
 

@@ -1,12 +1,12 @@
-//! How a pod ends.
+//! Termination of a pod.
 
 use expect_test::expect;
 
-use super::play;
+use super::check;
 
 #[test]
-fn a_job_ends() {
-    play(
+fn a_pod_succeeds_when_its_containers_complete() {
+    check(
         5..=100,
         "
         pod restart=OnFailure
@@ -40,23 +40,23 @@ fn a_job_ends() {
             50   remove sandbox s1
             50   clean up with its logs
             50   delete
-            50   over
+            50   finished
         "#]],
     );
 }
 
 #[test]
-fn a_job_does_not_end_while_something_of_it_begins() {
-    play(
+fn a_pod_is_not_complete_while_a_container_starts() {
+    check(
         6..=20,
         "
         pod restart=OnFailure
         side proxy
         main web
-        5 hangs start
+        5 hang start
         6 exits proxy 1
         8 exits web 0
-        10 answers start
+        10 complete start
         ",
         expect![[r#"
             6    # exits proxy 1
@@ -66,7 +66,7 @@ fn a_job_does_not_end_while_something_of_it_begins() {
             6    start proxy 1 in s1
             8    # exits web 0
             8      = Running sandbox initialized proxy#0=Error(1) web#0=Completed(0)
-            10   # answers start
+            10   # complete start
             10     - Created: Created container: proxy
             10     - Started: Started container proxy
             10     - Killing: Stopping container proxy
@@ -80,8 +80,8 @@ fn a_job_does_not_end_while_something_of_it_begins() {
 }
 
 #[test]
-fn a_pod_that_is_never_begun_again() {
-    play(
+fn a_pod_that_never_restarts_fails_with_its_container() {
+    check(
         5..=100,
         "
         pod restart=Never
@@ -103,26 +103,26 @@ fn a_pod_that_is_never_begun_again() {
 
 #[test]
 fn a_finished_pod_stays_finished() {
-    play(
+    check(
         10..=100,
         "
         pod restart=Never
         main web
         10 exits web 0
-        20 agent dies
+        20 agent-restarts
         30 vanishes web
-        30 agent dies
+        30 agent-restarts
         ",
         expect![[r#"
             10   # exits web 0
             10   stop sandbox s1
             10     = Succeeded initialized web#0=Completed(0)
             10   clean up
-            20   # agent dies
+            20   # agent-restarts
             20   stop sandbox s1
             20   clean up
             30   # vanishes web
-            30   # agent dies
+            30   # agent-restarts
             30   stop sandbox s1
             30   clean up
         "#]],
@@ -130,18 +130,18 @@ fn a_finished_pod_stays_finished() {
 }
 
 #[test]
-fn a_pod_that_is_never_begun_again_and_is_gone() {
-    play(
+fn a_pod_that_never_restarts_fails_when_its_container_is_lost() {
+    check(
         10..=100,
         "
         pod restart=Never
         main web
         10 vanishes web
-        10 agent dies
+        10 agent-restarts
         ",
         expect![[r#"
             10   # vanishes web
-            10   # agent dies
+            10   # agent-restarts
             10   prepare
             10   stop sandbox s1
             10     = Failed initialized web#0=ContainerStatusUnknown(137)
@@ -151,59 +151,59 @@ fn a_pod_that_is_never_begun_again_and_is_gone() {
 }
 
 #[test]
-fn grace_gets_shorter() {
-    play(
+fn a_shorter_grace_period_stops_containers_earlier() {
+    check(
         10..=100,
         "
         pod grace=60
         main web prestop
-        10 hangs stop
+        10 hang stop
         10 delete 60
         20 delete 5
-        23 answers stop
+        23 complete stop
         ",
         expect![[r#"
-            10   # hangs stop
+            10   # hang stop
             10   # delete 60
             10     - Killing: Stopping container web
-            10   stop web c2 within 60s after its hook
+            10   stop web c2 within 60s after its preStop hook
             20   # delete 5
             20   stop web c2 within 5s
-            23   # answers stop
+            23   # complete stop
             23   stop sandbox s1
             23     = Failed initialized web#0=Error(143)
             23   remove sandbox s1
             23   clean up with its logs
             23   delete
-            23   over
+            23   finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_is_deleted_by_force() {
-    play(
+fn a_force_deleted_pod() {
+    check(
         10..=100,
         "
         pod
         main web
-        10 gone
+        10 removed
         ",
         expect![[r#"
-            10   # gone
+            10   # removed
             10     - Killing: Stopping container web
             10   stop web c2 within 2s
             10   stop sandbox s1
             10   remove sandbox s1
             10   clean up with its logs
-            10   over
+            10   finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_is_deleted_before_it_began() {
-    play(
+fn a_pod_deleted_before_it_started() {
+    check(
         0..=100,
         "
         pod
@@ -215,25 +215,25 @@ fn a_pod_that_is_deleted_before_it_began() {
             0      = Failed initialized web#0=ContainerStatusUnknown(137)
             0    clean up with its logs
             0    delete
-            0    over
+            0    finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_is_deleted_while_it_begins() {
-    play(
+fn a_pod_deleted_while_it_starts() {
+    check(
         5..=100,
         "
         pod
         main web
-        0 hangs start
+        0 hang start
         5 delete
-        9 answers start
+        9 complete start
         ",
         expect![[r#"
             5    # delete
-            9    # answers start
+            9    # complete start
             9      - Created: Created container: web
             9      - Started: Started container web
             9      - Killing: Stopping container web
@@ -244,14 +244,14 @@ fn a_pod_that_is_deleted_while_it_begins() {
             9    remove sandbox s1
             9    clean up with its logs
             9    delete
-            9    over
+            9    finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_is_on_its_node_too_long() {
-    play(
+fn a_pod_past_its_active_deadline() {
+    check(
         30..=100,
         "
         pod deadline=30
@@ -270,17 +270,17 @@ fn a_pod_that_is_on_its_node_too_long() {
 }
 
 #[test]
-fn a_pod_that_is_evicted() {
-    play(
+fn an_evicted_pod() {
+    check(
         10..=100,
         "
         pod
         main web
-        10 end Evicted 5
+        10 terminate Evicted 5
         50 delete
         ",
         expect![[r#"
-            10   # end Evicted 5
+            10   # terminate Evicted 5
             10     - Killing: Stopping container web
             10   stop web c2 within 5s
             10     = Running sandbox initialized DisruptionTarget web#0=running+
@@ -291,75 +291,75 @@ fn a_pod_that_is_evicted() {
             50   remove sandbox s1
             50   clean up with its logs
             50   delete
-            50   over
+            50   finished
         "#]],
     );
 }
 
 #[test]
-fn a_pod_that_is_rejected() {
-    play(
+fn a_rejected_pod() {
+    check(
         0..=100,
         "
         pod
         main web
-        0 end OutOfcpu
-        20 agent dies
+        0 terminate OutOfcpu
+        20 agent-restarts
         50 delete
         ",
         expect![[r#"
-            0    # end OutOfcpu
+            0    # terminate OutOfcpu
             0      ! OutOfcpu: It was OutOfcpu
             0    clean up
             0      = Failed (OutOfcpu)
-            20   # agent dies
+            20   # agent-restarts
             20   clean up
             50   # delete
             50   clean up with its logs
             50   delete
-            50   over
+            50   finished
         "#]],
     );
 }
 
 #[test]
 fn a_static_pod() {
-    play(
+    check(
         10..=100,
         "
         pod static
         main web
-        10 gone
+        10 removed
         ",
         expect![[r#"
-            10   # gone
+            10   # removed
             10     - Killing: Stopping container web
             10   stop web c2 within 30s
             10   stop sandbox s1
             10   remove sandbox s1
             10   clean up with its logs
-            10   over
+            10   finished
         "#]],
     );
 }
 
 #[test]
-fn what_fails_at_the_end_is_tried_again() {
-    play(
+fn failed_cleanup_is_retried() {
+    check(
         10..=100,
         "
         pod
         main web
-        10 fails stop sandbox
+        10 fail stop sandbox
         10 delete
-        20 works stop sandbox
-        20 fails clean up
-        30 works clean up
-        30 fails delete
-        40 works delete
+        20 succeed stop sandbox
+        20 fail clean up
+        30 succeed clean up
+        30 fail delete
+        40 succeed delete
         ",
         expect![[r#"
-            10   # fails stop sandbox
+            10   # fail stop sandbox
             10   # delete
             10     - Killing: Stopping container web
             10   stop web c2 within 30s
@@ -374,24 +374,24 @@ fn what_fails_at_the_end_is_tried_again() {
             13.5   ! FailedKillPod: error killing pod: cannot stop sandbox
             17.5 stop sandbox s1
             17.5   ! FailedKillPod: error killing pod: cannot stop sandbox
-            20   # works stop sandbox
-            20   # fails clean up
+            20   # succeed stop sandbox
+            20   # fail clean up
             25.5 stop sandbox s1
             25.5 remove sandbox s1
             25.5 clean up with its logs
             26   clean up with its logs
             27   clean up with its logs
             29   clean up with its logs
-            30   # works clean up
-            30   # fails delete
+            30   # succeed clean up
+            30   # fail delete
             33   clean up with its logs
             33   delete
             33.5 delete
             34.5 delete
             36.5 delete
-            40   # works delete
+            40   # succeed delete
             40.5 delete
-            40.5 over
+            40.5 finished
         "#]],
     );
 }

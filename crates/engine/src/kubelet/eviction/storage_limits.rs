@@ -1,0 +1,121 @@
+//! Eviction of pods that exceed their own ephemeral storage limits.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use muster_api::quantity::Quantity;
+use muster_api::text::Text;
+
+/// The ephemeral storage limits of a pod, with the usage of each.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PodStorage {
+    /// `emptyDir` volumes on disk with a `sizeLimit`.
+    pub volumes: Vec<StorageUsage>,
+    /// The sum of the containers' limits, if each has one; the usage includes volumes and logs.
+    pub pod: Option<StorageUsage>,
+    /// Writable layer and logs of each container with a limit.
+    pub containers: Vec<StorageUsage>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageUsage {
+    pub name: Text,
+    pub limit: Quantity,
+    pub used: i64,
+}
+
+impl StorageUsage {
+    fn is_over(&self) -> bool {
+        self.limit < Quantity::from_bytes(self.used)
+    }
+}
+
+/// The kind of limit that a pod exceeds. Upstream: `signalEmptyDirFsLimit` and its neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum StorageLimit {
+    Volume,
+    Pod,
+    Container,
+}
+
+impl StorageLimit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Volume => "emptydirfs.limit",
+            Self::Pod => "ephemeralpodfs.limit",
+            Self::Container => "ephemeralcontainerfs.limit",
+        }
+    }
+}
+
+/// Rule: a pod that exceeds its own ephemeral storage limit is evicted: the limit of an `emptyDir` volume, of the pod, or of a
+/// container. Daemon pods and critical pods are no exception. Upstream: `localStorageEviction`.
+pub fn exceeded_limit(storage: &PodStorage) -> Option<(StorageLimit, String)> {
+    if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.is_over()) {
+        let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". ");
+        return Some((StorageLimit::Volume, message));
+    }
+    if let Some(StorageUsage { limit, .. }) = storage.pod.as_ref().filter(|it| it.is_over()) {
+        let message =
+            format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ");
+        return Some((StorageLimit::Pod, message));
+    }
+    let StorageUsage { name, limit, .. } = storage.containers.iter().find(|it| it.is_over())?;
+    let message = format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". ");
+    Some((StorageLimit::Container, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_exceeds_its_storage_limit_is_evicted() {
+        let limited = |name: &str, limit: &str, used: i64| StorageUsage {
+            name: name.into(),
+            limit: Quantity::parse(limit).unwrap(),
+            used,
+        };
+        let whole = |used| Some(limited("", "3M", used));
+        let volume = |used| Vec::from([limited("tmp", "10Gi", 5), limited("data", "1Mi", used)]);
+        let container = |used| Vec::from([limited("main", "1500Ki", used)]);
+        let mib = 1 << 20;
+        let all = [
+            ("none", PodStorage::default()),
+            (
+                "at all",
+                PodStorage { volumes: volume(mib), pod: whole(3_000_000), containers: container(1_536_000) },
+            ),
+            (
+                "over a volume",
+                PodStorage { volumes: volume(mib + 1), pod: whole(9 * mib), containers: container(0) },
+            ),
+            (
+                "over the sum",
+                PodStorage { volumes: volume(0), pod: whole(3_000_001), containers: container(2 * mib) },
+            ),
+            (
+                "over a container",
+                PodStorage { volumes: volume(0), pod: whole(0), containers: container(1_536_001) },
+            ),
+        ];
+        let mut report = String::new();
+        for (what, storage) in all {
+            let result = match exceeded_limit(&storage) {
+                Some((limit, message)) => format!("{}: {message}", limit.name()),
+                None => "within limits".into(),
+            };
+            report += &format!("{what}: {result}\n");
+        }
+        expect![[r#"
+            none: within limits
+            at all: within limits
+            over a volume: emptydirfs.limit: Usage of EmptyDir volume "data" exceeds the limit "1Mi". 
+            over the sum: ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 3M. 
+            over a container: ephemeralcontainerfs.limit: Container main exceeded its local ephemeral storage limit "1500Ki". 
+        "#]].assert_eq(&report);
+    }
+}

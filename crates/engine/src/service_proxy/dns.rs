@@ -1,0 +1,265 @@
+//! Resolution of DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and CoreDNS
+//! where it leaves something open.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use super::ProxyState;
+use super::facts::{Endpoint, Service, ServiceType, Slice};
+
+/// The version of the specification that the names follow.
+const SPECIFICATION: &str = "1.1.0";
+
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The labels of the name in lower case, leftmost first.
+    pub labels: &'a [String],
+    pub query_type: QueryType,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryType {
+    A,
+    Aaaa,
+    Srv,
+    Ptr,
+    Txt,
+    Soa,
+    Ns,
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Forward the query upstream.
+    OutsideDomain,
+    NxDomain,
+    /// The name exists; it may have no record of the type.
+    Records(Vec<Record>),
+    /// A CNAME.
+    Alias(Text),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Record {
+    Address(IpAddr),
+    /// With the addresses of its target.
+    Srv {
+        number: u16,
+        target: String,
+        addresses: Vec<IpAddr>,
+    },
+    Ptr(String),
+    Txt(&'static str),
+    /// SOA and NS of the cluster domain.
+    Soa,
+    Ns,
+}
+
+/// Rule: the name of a Service resolves to its cluster IP, that of a headless one to its ready endpoints; names outside the
+/// cluster domain are forwarded.
+pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
+    let Question { labels, query_type } = question;
+    if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return match format!("{a}.{b}.{c}.{d}").parse() {
+            Ok(address) => reverse(state, domain, address, query_type),
+            Err(_) => Answer::OutsideDomain,
+        };
+    }
+    let of_domain: Vec<&str> = domain.split('.').collect();
+    let Some(count) = labels.len().checked_sub(of_domain.len()) else { return Answer::OutsideDomain };
+    let (inner, outer) = labels.split_at(count);
+    if !outer.iter().zip(&of_domain).all(|(one, other)| *one == **other) {
+        return Answer::OutsideDomain;
+    }
+    let inner: Vec<&str> = inner.iter().map(String::as_str).collect();
+    let nothing = || Answer::Records(Vec::new());
+    let resolver = Resolver { state, domain };
+    match &inner[..] {
+        [] => Answer::Records(match query_type {
+            QueryType::Soa => [Record::Soa].into(),
+            QueryType::Ns => [Record::Ns].into(),
+            _ => Vec::new(),
+        }),
+        ["dns-version"] if query_type == QueryType::Txt => {
+            Answer::Records([Record::Txt(SPECIFICATION)].into())
+        }
+        ["dns-version"] | ["svc" | "pod"] | [_, "pod"] => nothing(),
+        [namespace, "svc"] if resolver.has_namespace(namespace) => nothing(),
+        [name, namespace, "svc"] => resolver.service(namespace, name, query_type),
+        ["_tcp" | "_udp" | "_sctp", name, namespace, "svc"] if resolver.get(namespace, name).is_some() => {
+            nothing()
+        }
+        [host, name, namespace, "svc"] => resolver.endpoint(namespace, name, host, query_type),
+        [port, protocol, name, namespace, "svc"] => {
+            match (port.strip_prefix('_'), protocol.strip_prefix('_')) {
+                (Some(port), Some(protocol)) => resolver.port(namespace, name, port, protocol, query_type),
+                _ => Answer::NxDomain,
+            }
+        }
+        [host, _, "pod"] => match parse_dashed_address(host) {
+            Some(address) => Answer::Records(address_records([address], query_type)),
+            None => Answer::NxDomain,
+        },
+        _ => Answer::NxDomain,
+    }
+}
+
+struct Resolver<'a> {
+    state: &'a ProxyState,
+    domain: &'a str,
+}
+
+impl<'a> Resolver<'a> {
+    fn has_namespace(&self, namespace: &str) -> bool {
+        let first = ObjectKey::new(namespace, "");
+        let next = self.state.services.range(first..).next();
+        next.is_some_and(|(key, _)| *key.namespace == *namespace)
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
+        let key = ObjectKey::new(namespace, name);
+        let service = self.state.services.get(&key)?;
+        Some((key, service))
+    }
+
+    fn service(&self, namespace: &str, name: &str, query_type: QueryType) -> Answer {
+        let Some((key, service)) = self.get(namespace, name) else { return Answer::NxDomain };
+        let all = |_: &str, _: &str| true;
+        match (&service.kind, query_type) {
+            (ServiceType::External(target), _) => match target.parse() {
+                Ok(address) => Answer::Records(address_records([address], query_type)),
+                Err(_) => Answer::Alias(target.clone()),
+            },
+            (_, QueryType::Srv) => Answer::Records(self.ports(&key, service, all)),
+            (ServiceType::Cluster(addresses), _) => {
+                Answer::Records(address_records(addresses.iter().copied(), query_type))
+            }
+            (ServiceType::Headless, _) => {
+                let ready = self.ready_endpoints(&key).map(|(_, it)| it.address);
+                Answer::Records(address_records(ready, query_type))
+            }
+        }
+    }
+
+    fn endpoint(&self, namespace: &str, name: &str, host: &str, query_type: QueryType) -> Answer {
+        let Some((key, _)) = self.get(namespace, name) else { return Answer::NxDomain };
+        let named: Vec<_> =
+            self.ready_endpoints(&key).filter(|(_, it)| endpoint_hostname(it) == *host).collect();
+        if named.is_empty() {
+            return Answer::NxDomain;
+        }
+        if query_type == QueryType::Srv {
+            let ports = named.iter().flat_map(|(slice, it)| slice.ports.iter().map(move |port| (*it, port)));
+            let ports = ports.map(|(it, port)| self.srv_record(&key, it, port.number));
+            return Answer::Records(deduplicated(ports));
+        }
+        Answer::Records(address_records(named.iter().map(|(_, it)| it.address), query_type))
+    }
+
+    fn port(&self, namespace: &str, name: &str, port: &str, protocol: &str, query_type: QueryType) -> Answer {
+        let Some((key, service)) = self.get(namespace, name) else { return Answer::NxDomain };
+        let ports = self.ports(&key, service, |a, b| a == port && b == protocol);
+        match (ports.is_empty(), query_type) {
+            (true, _) => Answer::NxDomain,
+            (false, QueryType::Srv) => Answer::Records(ports),
+            (false, _) => Answer::Records(Vec::new()),
+        }
+    }
+
+    fn ports(&self, key: &ObjectKey, service: &Service, wanted: impl Fn(&str, &str) -> bool) -> Vec<Record> {
+        match &service.kind {
+            ServiceType::External(_) => Vec::new(),
+            ServiceType::Cluster(addresses) => {
+                let ports = service.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
+                let target = self.name(key);
+                deduplicated(ports.map(|it| Record::Srv {
+                    number: it.number,
+                    target: target.clone(),
+                    addresses: addresses.clone(),
+                }))
+            }
+            ServiceType::Headless => deduplicated(self.ready_endpoints(key).flat_map(|(slice, endpoint)| {
+                let ports = slice.ports.iter().filter(|it| wanted(&it.name, it.protocol.as_str()));
+                ports.map(|it| self.srv_record(key, endpoint, it.number)).collect::<Vec<_>>()
+            })),
+        }
+    }
+
+    fn srv_record(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
+        let target = format!("{}.{}", endpoint_hostname(endpoint), self.name(key));
+        Record::Srv { number, target, addresses: [endpoint.address].into() }
+    }
+
+    fn ready_endpoints(&self, key: &ObjectKey) -> impl Iterator<Item = (&'a Slice, &'a Endpoint)> + use<'a> {
+        let slices = self.state.slices.get(key).into_iter().flat_map(|it| it.values());
+        slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
+    }
+
+    fn name(&self, key: &ObjectKey) -> String {
+        format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
+    }
+}
+
+/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to its name within its Service.
+/// Queries for other pod addresses are not forwarded.
+fn reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
+    let resolver = Resolver { state, domain };
+    let address = IpAddr::V4(address);
+    let is_its = |it: &&ObjectKey| matches!(&state.services[*it].kind, ServiceType::Cluster(its) if its.contains(&address));
+    let of_service = state.services.keys().find(is_its).map(|it| resolver.name(it));
+    let names: Vec<String> = match of_service {
+        Some(name) => [name].into(),
+        None => {
+            let keys = state.slices.keys().filter(|it| state.services.contains_key(it));
+            let all = keys.flat_map(|key| resolver.ready_endpoints(key).map(move |(_, it)| (key, it)));
+            let its = all.filter(|(_, it)| it.address == address);
+            its.map(|(key, it)| format!("{}.{}", endpoint_hostname(it), resolver.name(key))).collect()
+        }
+    };
+    let is_pods =
+        |it: Ipv4Addr| state.nodes.values().filter_map(|it| it.range).any(|range| range.contains(it));
+    match address {
+        _ if !names.is_empty() && query_type == QueryType::Ptr => {
+            Answer::Records(deduplicated(names.into_iter().map(Record::Ptr)))
+        }
+        _ if !names.is_empty() => Answer::Records(Vec::new()),
+        IpAddr::V4(it) if is_pods(it) => Answer::NxDomain,
+        _ => Answer::OutsideDomain,
+    }
+}
+
+/// The hostname of an endpoint, or its address with dashes.
+fn endpoint_hostname(endpoint: &Endpoint) -> String {
+    match (&endpoint.hostname, endpoint.address) {
+        (Some(hostname), _) => hostname.to_string(),
+        (None, IpAddr::V4(it)) => it.to_string().replace('.', "-"),
+        (None, IpAddr::V6(it)) => it.to_string().replace(':', "-"),
+    }
+}
+
+fn parse_dashed_address(host: &str) -> Option<IpAddr> {
+    let v4 = host.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
+    v4.ok().or_else(|| host.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6).ok())
+}
+
+/// The address records of the queried type.
+fn address_records(addresses: impl IntoIterator<Item = IpAddr>, query_type: QueryType) -> Vec<Record> {
+    let wanted = addresses.into_iter().filter(|it| match query_type {
+        QueryType::A => it.is_ipv4(),
+        QueryType::Aaaa => it.is_ipv6(),
+        _ => false,
+    });
+    deduplicated(wanted.map(Record::Address))
+}
+
+/// Removes duplicates, and sorts the records.
+fn deduplicated(records: impl Iterator<Item = Record>) -> Vec<Record> {
+    records.collect::<BTreeSet<_>>().into_iter().collect()
+}

@@ -1,0 +1,460 @@
+//! The nftables rules of a node as a value, from which the `nft` script is written.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+use core::net::{IpAddr, Ipv4Addr};
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use super::facts::{Endpoint, Port, Protocol, Range, Service, ServiceType, TrafficPolicy};
+use super::reserved_addresses::ReservedAddresses;
+use super::{ProxyState, Routes};
+
+/// The bridge of the node's pods.
+pub(super) const BRIDGE: &str = "cni0";
+
+/// Mark of packets to masquerade. Upstream: `--iptables-masquerade-bit`, 14.
+const MASQUERADE_MARK: &str = "0x4000";
+
+/// First rule of every chain that could redirect or reject a connection: the node always reaches its API server.
+const ACCEPT_API_SERVER: &str = "ip daddr . tcp dport @api-server accept";
+
+/// Configuration and addresses of this node.
+#[derive(Debug, Clone, Default)]
+pub struct ThisNode {
+    pub name: Text,
+    /// The addresses of the node's interfaces, without that of its DNS server.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Address of the node's DNS server, if it runs one.
+    pub dns: Option<Ipv4Addr>,
+    /// `bridge-nf-call-iptables` is off: packets between two pods of the node bypass these rules, so a reply would not be
+    /// translated back unless it is routed through the node.
+    pub bridge_netfilter_disabled: bool,
+    /// Addresses of the API server.
+    pub server: Vec<(Ipv4Addr, u16)>,
+    /// Ranges that `externalIPs` of Services may be in.
+    pub external_ips: Vec<Range>,
+}
+
+/// The node's nftables table. Rules of others are in other tables, and not touched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NftTable {
+    /// Sets and maps.
+    pub(super) sets: BTreeMap<String, NftSet>,
+    pub(super) chains: BTreeMap<String, NftChain>,
+    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. `None` is any address of the node.
+    flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
+}
+
+/// A UDP conntrack entry: the original destination, and the endpoint that it was translated to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UdpFlow {
+    pub destination: (Ipv4Addr, u16),
+    pub backend: (Ipv4Addr, u16),
+}
+
+impl NftTable {
+    /// Whether conntrack entries may be stale after the change.
+    pub fn changes_backends(&self, before: &Self) -> bool {
+        self.flows != before.flows
+    }
+
+    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active; if that is no endpoint of
+    /// the Service any more, the conntrack entry is deleted, and the next packet goes to another one. Upstream:
+    /// `CleanStaleEntries`.
+    pub fn is_stale(&self, before: &Self, flow: UdpFlow) -> bool {
+        let (address, port) = flow.destination;
+        // A flow that was not translated did not match our rules.
+        let keys = [(Some(address), port), (None, port)];
+        let now = keys.iter().find_map(|it| self.flows.get(it));
+        let ever = now.is_some() || keys.iter().any(|it| before.flows.contains_key(it));
+        flow.backend != flow.destination && ever && now.is_none_or(|it| !it.contains(&flow.backend))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NftSet {
+    pub(super) is_map: bool,
+    pub(super) declaration: String,
+    pub(super) elements: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct NftChain {
+    /// Type, hook and priority of a base chain; else empty.
+    pub(super) hook: &'static str,
+    pub(super) rules: Vec<String>,
+}
+
+type Backend = (Ipv4Addr, u16);
+
+/// Rule: the cluster IP and the node port of a Service lead to its endpoints; without endpoints, connections are rejected.
+pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
+    let reserved = ReservedAddresses::of(state, me, routes);
+    let mut builder =
+        TableBuilder { state, me, table: NftTable::default(), reserved, is_dns_ours: me.dns.is_some() };
+    builder.declare_sets();
+    for (key, service) in &state.services {
+        if let ServiceType::Cluster(addresses) = &service.kind
+            && is_safe_name(key)
+        {
+            builder.service(key, service, addresses);
+        }
+    }
+    builder.base_chains(state.node(&me.name).and_then(|it| it.range), routes);
+    builder.table
+}
+
+/// Rule: traffic goes to ready endpoints: those with a hint for this node, else those with a hint for its zone, else all; if
+/// none is ready, to those that are serving and terminating. Upstream: `CategorizeEndpoints`.
+fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>) -> Vec<PortEndpoint<'a>> {
+    let ready: Vec<PortEndpoint<'a>> = all.iter().filter(|it| it.endpoint.ready).copied().collect();
+    if ready.is_empty() {
+        return all.iter().filter(|it| it.endpoint.is_serving_and_terminating()).copied().collect();
+    }
+    let is_for_node = |it: &PortEndpoint<'_>| it.endpoint.for_nodes.iter().any(|it| **it == *me);
+    let is_for_zone = |it: &PortEndpoint<'_>| it.endpoint.for_zones.iter().any(|it| Some(&**it) == zone);
+    let all_have_node_hints = ready.iter().all(|it| !it.endpoint.for_nodes.is_empty());
+    let all_have_zone_hints = ready.iter().all(|it| !it.endpoint.for_zones.is_empty());
+    if all_have_node_hints && ready.iter().any(is_for_node) {
+        return ready.into_iter().filter(is_for_node).collect();
+    }
+    if all_have_zone_hints && ready.iter().any(is_for_zone) {
+        return ready.into_iter().filter(is_for_zone).collect();
+    }
+    ready
+}
+
+/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic; without any it is dropped, so that a load
+/// balancer's health check fails. Upstream: `CategorizeEndpoints`.
+fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
+    let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
+    let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
+    if ready.is_empty() {
+        here().filter(|it| it.endpoint.is_serving_and_terminating()).copied().collect()
+    } else {
+        ready
+    }
+}
+
+/// An endpoint, and its address and port for one port of the Service.
+#[derive(Clone, Copy)]
+struct PortEndpoint<'a> {
+    endpoint: &'a Endpoint,
+    backend: Backend,
+}
+
+impl Endpoint {
+    fn is_serving_and_terminating(&self) -> bool {
+        self.serving && self.terminating
+    }
+}
+
+struct TableBuilder<'a> {
+    state: &'a ProxyState,
+    me: &'a ThisNode,
+    table: NftTable,
+    reserved: ReservedAddresses<'a>,
+    is_dns_ours: bool,
+}
+
+impl TableBuilder<'_> {
+    fn declare_sets(&mut self) {
+        let mut set = |name: &str, is_map, declaration: &str| {
+            let set = NftSet { is_map, declaration: declaration.into(), elements: BTreeMap::new() };
+            self.table.sets.insert(name.into(), set);
+        };
+        set("services", true, "type ipv4_addr . inet_proto . inet_service : verdict;");
+        set("node-ports", true, "type inet_proto . inet_service : verdict;");
+        set("cluster-ips", false, "type ipv4_addr;");
+        set("api-server", false, "type ipv4_addr . inet_service;");
+        set("refused", false, "type ipv4_addr . inet_proto . inet_service;");
+        set("pods", false, "type ipv4_addr; flags interval;");
+        set("hairpins", false, "type ipv4_addr . ipv4_addr;");
+    }
+
+    fn service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
+        let addresses = self.reserved.cluster_ips(addresses);
+        let outside = self.reserved.external_addresses(service);
+        let mut has_endpoints = false;
+        for port in &service.ports {
+            has_endpoints |= self.port(key, service, &addresses, &outside, port);
+        }
+        for address in addresses {
+            // A Service with endpoints at the DNS address replaces the node's DNS server.
+            if Some(address) == self.me.dns && has_endpoints {
+                self.is_dns_ours = false;
+            }
+            if Some(address) != self.me.dns || has_endpoints {
+                self.element("cluster-ips", address.to_string(), String::new());
+            }
+        }
+    }
+
+    /// Adds the rules of a port, and returns whether it has endpoints.
+    fn port(
+        &mut self,
+        key: &ObjectKey,
+        service: &Service,
+        addresses: &[Ipv4Addr],
+        outside: &[Ipv4Addr],
+        port: &Port,
+    ) -> bool {
+        let all = candidates(self.state, key, port);
+        let zone = self.state.node(&self.me.name).and_then(|it| it.zone.as_deref());
+        let (cluster, local) =
+            (cluster_endpoints(&all, &self.me.name, zone), local_endpoints(&all, &self.me.name));
+        let has_any = !cluster.is_empty() || !local.is_empty();
+        let name = format!("{}/{}/{}/{}", key.namespace, key.name, port.protocol.as_str(), port.number);
+        let used = |policy| match policy {
+            TrafficPolicy::Anywhere => ("all", !cluster.is_empty()),
+            TrafficPolicy::Local => ("local", !local.is_empty()),
+        };
+        let verdict = match used(service.internal_traffic_policy) {
+            (chain, true) => Some(format!("goto {chain}/{name}")),
+            (_, false) => has_any.then(|| "drop".into()),
+        };
+        let protocol = port.protocol.as_str();
+        if let Some(verdict) = verdict {
+            for address in addresses {
+                let element = format!("{address} . {protocol} . {}", port.number);
+                self.element("services", element, verdict.clone());
+            }
+        }
+        let is_open = port.node_port.is_some() || !outside.is_empty();
+        if is_open && has_any {
+            self.external_chain(service, outside, &name, port, !cluster.is_empty(), !local.is_empty());
+        }
+        if port.protocol == Protocol::Udp {
+            let resolver: BTreeSet<Backend> = cluster.iter().chain(&local).map(|it| it.backend).collect();
+            let claimed = addresses.iter().chain(outside).map(|it| (Some(*it), port.number));
+            for to in claimed.chain(port.node_port.map(|it| (None, it))) {
+                self.table.flows.entry(to).or_insert_with(|| resolver.clone());
+            }
+        }
+        if !has_any {
+            for address in outside {
+                let element = format!("{address} . {protocol} . {}", port.number);
+                self.element("refused", element, String::new());
+            }
+        }
+        if !cluster.is_empty() && (is_open || service.internal_traffic_policy == TrafficPolicy::Anywhere) {
+            self.load_balancing_chain(&format!("all/{name}"), &name, service, port, &cluster);
+        }
+        let uses_local = service.internal_traffic_policy == TrafficPolicy::Local
+            || (is_open && service.external_traffic_policy == TrafficPolicy::Local);
+        if !local.is_empty() && uses_local {
+            self.load_balancing_chain(&format!("local/{name}"), &name, service, port, &local);
+        }
+        has_any
+    }
+
+    /// The chain of external traffic: to a node port, an external IP or a load balancer IP.
+    fn external_chain(
+        &mut self,
+        service: &Service,
+        outside: &[Ipv4Addr],
+        name: &str,
+        port: &Port,
+        any: bool,
+        here: bool,
+    ) {
+        let chain = format!("out/{name}");
+        let protocol = port.protocol.as_str();
+        if let Some(node_port) = port.node_port {
+            self.element("node-ports", format!("{protocol} . {node_port}"), format!("goto {chain}"));
+        }
+        for address in outside {
+            let element = format!("{address} . {protocol} . {}", port.number);
+            self.element("services", element, format!("goto {chain}"));
+        }
+        let marked = format!("meta mark set meta mark | {MASQUERADE_MARK}");
+        let rules = match service.external_traffic_policy {
+            // A pod on another node would reply to the client directly, which would drop the reply.
+            TrafficPolicy::Anywhere if any => [marked, format!("goto all/{name}")].into(),
+            TrafficPolicy::Anywhere => ["drop".into()].into(),
+            TrafficPolicy::Local => {
+                let mut rules = Vec::new();
+                // For clients in the cluster, the external address works like the cluster IP.
+                if any {
+                    rules.push(format!("ip saddr @pods goto all/{name}"));
+                    rules.push(format!("fib saddr type local {marked} goto all/{name}"));
+                }
+                rules.push(if here { format!("goto local/{name}") } else { "drop".into() });
+                rules
+            }
+        };
+        self.table.chains.insert(chain, NftChain { hook: "", rules });
+    }
+
+    /// The chain that selects an endpoint for each new connection.
+    fn load_balancing_chain(
+        &mut self,
+        chain: &str,
+        name: &str,
+        service: &Service,
+        port: &Port,
+        pool: &[PortEndpoint<'_>],
+    ) {
+        let own = self.state.node(&self.me.name).and_then(|it| it.range);
+        for PortEndpoint { backend: (address, _), .. } in pool {
+            if own.is_some_and(|it| it.contains(*address)) {
+                self.element("hairpins", format!("{address} . {address}"), String::new());
+            }
+        }
+        let protocol = port.protocol.as_str();
+        let rules = match (service.affinity, pool) {
+            (None, [one]) => {
+                let (address, number) = one.backend;
+                [format!("meta l4proto {protocol} dnat ip to {address}:{number}")].into()
+            }
+            (None, _) => {
+                let mut map = String::new();
+                for (at, PortEndpoint { backend: (address, number), .. }) in pool.iter().enumerate() {
+                    let comma = if at == 0 { "" } else { ", " };
+                    let _ = write!(map, "{comma}{at} : {address} . {number}");
+                }
+                let count = pool.len();
+                [format!("meta l4proto {protocol} dnat ip to numgen random mod {count} map {{ {map} }}")]
+                    .into()
+            }
+            (Some(timeout), _) => {
+                let mut rules = Vec::new();
+                let mut map = String::new();
+                for (at, PortEndpoint { backend: (address, number), .. }) in pool.iter().enumerate() {
+                    let one = format!("{name}/{address}/{number}");
+                    let declaration =
+                        format!("type ipv4_addr; flags dynamic,timeout; timeout {}s;", timeout.as_secs());
+                    let clients = NftSet { is_map: false, declaration, elements: BTreeMap::new() };
+                    self.table.sets.insert(format!("clients/{one}"), clients);
+                    let single = [
+                        format!("update @clients/{one} {{ ip saddr }}"),
+                        format!("meta l4proto {protocol} dnat ip to {address}:{number}"),
+                    ];
+                    let single = NftChain { hook: "", rules: single.into() };
+                    self.table.chains.insert(format!("one/{one}"), single);
+                    rules.push(format!("ip saddr @clients/{one} goto one/{one}"));
+                    let comma = if at == 0 { "" } else { ", " };
+                    let _ = write!(map, "{comma}{at} : goto one/{one}");
+                }
+                rules.push(format!("numgen random mod {} vmap {{ {map} }}", pool.len()));
+                rules
+            }
+        };
+        self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
+    }
+
+    /// Rule: traffic of pods that leaves the pod network is masqueraded, and so is traffic whose replies would otherwise bypass
+    /// the node.
+    fn base_chains(&mut self, own: Option<Range>, routes: &Routes) {
+        for range in own.iter().chain(routes.keys()) {
+            self.element("pods", range.to_string(), String::new());
+        }
+        for (address, port) in &self.me.server {
+            self.element("api-server", format!("{address} . {port}"), String::new());
+        }
+        // The DNS address is a local address, but has no node ports.
+        let not_dns = self.me.dns.map(|it| format!(" ip daddr != {it}")).unwrap_or_default();
+        let on_node = format!(
+            "fib daddr type local ip daddr != 127.0.0.0/8{not_dns} meta l4proto . th dport vmap @node-ports"
+        );
+        let mut base = |name: &str, hook, rules: &[&str]| {
+            let rules = rules.iter().map(|it| (*it).into()).collect();
+            self.table.chains.insert(name.into(), NftChain { hook, rules });
+        };
+        base("balance", "", &["ip daddr . meta l4proto . th dport vmap @services", &on_node]);
+        let marked = format!("meta mark set meta mark | {MASQUERADE_MARK}");
+        base(
+            "nat-prerouting",
+            "type nat hook prerouting priority dstnat;",
+            // A pod on another node would reply to a client outside the cluster directly.
+            &[
+                ACCEPT_API_SERVER,
+                &format!("ip daddr @cluster-ips ip saddr != @pods {marked}"),
+                "jump balance",
+            ],
+        );
+        base("nat-output", "type nat hook output priority -100;", &[ACCEPT_API_SERVER, "jump balance"]);
+        let as_node = "masquerade fully-random";
+        let mut after = [
+            format!(
+                "meta mark & {MASQUERADE_MARK} != 0 meta mark set meta mark ^ {MASQUERADE_MARK} {as_node}"
+            ),
+            // A pod that reaches itself through its Service (hairpin) would drop a packet with its own source address.
+            format!("ct status dnat ip saddr . ip daddr @hairpins {as_node}"),
+        ]
+        .to_vec();
+        if let Some(own) = own {
+            if self.me.bridge_netfilter_disabled {
+                after.push(format!("ct status dnat ip saddr {own} ip daddr {own} {as_node}"));
+            }
+            after.push(format!("ip saddr {own} ip daddr != @pods oifname != \"{BRIDGE}\" {as_node}"));
+        }
+        let after: Vec<&str> = after.iter().map(String::as_str).collect();
+        base("nat-postrouting", "type nat hook postrouting priority srcnat;", &after);
+        // A packet that still has a Service address here has no endpoint.
+        let refuse = [
+            ACCEPT_API_SERVER,
+            // Only new connections are rejected. TCP gets a reset: clients retry after any other error.
+            "ct state new meta l4proto tcp ip daddr @cluster-ips reject with tcp reset",
+            "ct state new ip daddr @cluster-ips reject",
+            "ct state new meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset",
+            "ct state new ip daddr . meta l4proto . th dport @refused reject",
+        ];
+        base("filter-forward", "type filter hook forward priority filter;", &refuse);
+        base("filter-output", "type filter hook output priority filter;", &refuse);
+        // DNS queries bypass conntrack, so that they neither fill its table nor match node ports.
+        let dns = self.me.dns.filter(|_| self.is_dns_ours);
+        let query = dns.map(|it| format!("ip daddr {it} meta l4proto {{ tcp, udp }} th dport 53 notrack"));
+        let reply = dns.map(|it| format!("ip saddr {it} meta l4proto {{ tcp, udp }} th sport 53 notrack"));
+        let incoming: Vec<&str> = query.iter().map(String::as_str).collect();
+        let outgoing: Vec<&str> = query.iter().chain(&reply).map(String::as_str).collect();
+        base("raw-prerouting", "type filter hook prerouting priority raw;", &incoming);
+        base("raw-output", "type filter hook output priority raw;", &outgoing);
+    }
+
+    fn element(&mut self, set: &str, element: String, value: String) {
+        if let Some(set) = self.table.sets.get_mut(set) {
+            // If two Services claim one external address, the first one by name gets it.
+            set.elements.entry(element).or_insert(value);
+        }
+    }
+}
+
+/// The endpoints of a Service's port, without duplicates.
+fn candidates<'a>(state: &'a ProxyState, key: &ObjectKey, port: &Port) -> Vec<PortEndpoint<'a>> {
+    let mut seen = BTreeSet::new();
+    let mut candidates = Vec::new();
+    for slice in state.slices_of(key) {
+        let same = slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol);
+        for (endpoint, number) in same.flat_map(|port| slice.endpoints.iter().map(|it| (it, port.number))) {
+            if let Some(address) = v4(&endpoint.address)
+                && seen.insert((address, number))
+            {
+                candidates.push(PortEndpoint { endpoint, backend: (address, number) });
+            }
+        }
+    }
+    candidates
+}
+
+pub(super) fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(it) => Some(*it),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// Whether namespace and name are DNS labels: they become part of the script.
+fn is_safe_name(key: &ObjectKey) -> bool {
+    let is_safe_name = |it: &str| {
+        !it.is_empty()
+            && it.len() <= 63
+            && it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-')
+    };
+    is_safe_name(&key.namespace) && is_safe_name(&key.name)
+}
