@@ -1,5 +1,5 @@
-//! A world as text: one fact a line, read aloud as it stands. Tests are written in it, `plan` reads it, and
-//! the simulator prints its failures in it, so that a failing seed becomes a test by pasting.
+//! The state of a cluster as text, one object per line. Tests are written in this language, and the simulator prints its
+//! failures in it, so that a failing seed becomes a test by pasting.
 //!
 //! ```text
 //! now  1000                                  # seconds; every time is one
@@ -7,26 +7,26 @@
 //! node n1     label=zone:a
 //! node n2     taint=gpu=yes:NoSchedule unknown since=900
 //! pod  web-1  on=n1 rev=2 ready since=950    # bound
-//! pod  web-2  for=n2 rev=1 deleting          # not yet bound, made for n2
+//! pod  web-2  for=n2 rev=1 deleting          # not bound yet, created for n2
 //! rev  web-a  template=1
 //! ```
 //!
-//! What is not said has a default: `of=` is the only set, a pod's `rev=` is its set's `template=`, a set
-//! selects `app:NAME`. Template N is the set's template with the image `NAME:N`.
+//! Absent words have defaults: `of=` is the only set, a pod's `rev=` is its set's `template=`, a set selects `app:NAME`.
+//! Template N is the set's template with the image `NAME:N`.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `taint=KEY[=VALUE]:EFFECT[@TIME]` | a taint, and since when |
-//! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; `*` is every key; on a pod, it replaces the template's, and `none` is none |
-//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required term; the terms of several words are alternatives; `metadata.name` is a field |
-//! | `status=desired:3,ready:2` | a set's counts, as they were last written |
-//! | `of=none` | a pod that has nothing to do with any set |
+//! | `taint=KEY[=VALUE]:EFFECT[@TIME]` | a taint, and its `timeAdded` |
+//! | `tolerate=KEY[=VALUE][:EFFECT][@SECONDS]` | a toleration; `*` is every key; on a pod it replaces those of the template, and `none` removes them |
+//! | `affinity=KEY:OPERATOR[:V,V]+…` | one required node affinity term; several words are alternative terms; `metadata.name` is a field |
+//! | `status=desired:3,ready:2` | the counts in a set's status |
+//! | `of=none` | a pod of no set |
 //! | `hash=none` | no hash label |
-//! | `orphan`, `owner=UID` | without an owner, or with this one |
-//! | `direct` | bound by us, and not by a scheduler |
-//! | `deleting`, `deleting=TIME` | deletion was asked for: now, or then |
+//! | `orphan`, `owner=UID` | without an owner reference, or with this UID in it |
+//! | `direct` | bound by the controller, not by the scheduler |
+//! | `deleting`, `deleting=TIME` | with a deletion timestamp: now, or that time |
 //! | `failed`, `failed=REASON` | the pod failed |
-//! | `new` | a node that never reported |
+//! | `new` | a node without conditions |
 use alloc::{
     format,
     string::{String, ToString},
@@ -42,7 +42,7 @@ use crate::daemonset::manifest::{self, HASH_LABEL};
 mod read;
 mod write;
 
-/// API objects, whole enough for an API server to keep them, and the time.
+/// The API objects of a cluster, complete enough for an API server to store them, and the time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
     /// Seconds since the scenario's epoch.
@@ -53,7 +53,7 @@ pub struct World {
     pub revisions: Vec<Value>,
 }
 
-/// Where a text stops making sense, and what would.
+/// A syntax error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub line: usize,
@@ -72,31 +72,30 @@ impl core::error::Error for Error {}
 /// Second 0 of every scenario: 2026-01-01T00:00:00Z.
 pub const EPOCH_S: i64 = 1_767_225_600;
 
-/// A scenario's second as the API writes times.
+/// Formats a scenario's second as an API timestamp.
 pub fn time(second: i64) -> String {
     Timestamp::from_second(EPOCH_S.saturating_add(second)).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// The scenario's second of a time that the API wrote.
+/// Parses an API timestamp as a scenario's second.
 pub fn second(time: &str) -> Option<i64> {
     time.parse::<Timestamp>().ok().map(|it| it.as_second() - EPOCH_S)
 }
 
-/// Reads a world. The order of lines does not matter between kinds, and is kept within one.
+/// Parses a scenario. The order of lines matters only within one kind.
 pub fn parse(text: &str) -> Result<World, Error> {
     read::world(text)
 }
 
-/// Writes a world. What the language has no word for is left out; a world that came from text comes back
-/// the same.
+/// Prints a scenario. Fields that the language has no word for are left out; a parsed scenario is printed unchanged.
 pub fn print(world: &World) -> String {
     write::world(world)
 }
 
-// The grammar: which words each kind of line takes.
+// The grammar: the words of each kind of line.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LineKind {
     Now,
     Set,
     Node,
@@ -105,23 +104,28 @@ enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum WordArity {
     Nothing,
     One,
     Maybe,
     Many,
 }
-use Takes::{Many, Maybe, Nothing, One};
+use WordArity::{Many, Maybe, Nothing, One};
 
-const KINDS: [(&str, Kind); 5] =
-    [("now", Kind::Now), ("set", Kind::Set), ("node", Kind::Node), ("pod", Kind::Pod), ("rev", Kind::Rev)];
+const KINDS: [(&str, LineKind); 5] = [
+    ("now", LineKind::Now),
+    ("set", LineKind::Set),
+    ("node", LineKind::Node),
+    ("pod", LineKind::Pod),
+    ("rev", LineKind::Rev),
+];
 
-type Word = (&'static str, Takes);
+type WordRule = (&'static str, WordArity);
 
-const ANY_WORDS: &[Word] =
+const ANY_WORDS: &[WordRule] =
     &[("made", One), ("deleting", Maybe), ("finalizer", Many), ("uid", One), ("rv", One)];
 
-const SET_WORDS: &[Word] = &[
+const SET_WORDS: &[WordRule] = &[
     ("ns", One),
     ("template", One),
     ("on-delete", Nothing),
@@ -143,7 +147,7 @@ const SET_WORDS: &[Word] = &[
     ("template-generation", One),
 ];
 
-const NODE_WORDS: &[Word] = &[
+const NODE_WORDS: &[WordRule] = &[
     ("label", Many),
     ("taint", Many),
     ("cordoned", Nothing),
@@ -154,7 +158,7 @@ const NODE_WORDS: &[Word] = &[
     ("since", One),
 ];
 
-const POD_WORDS: &[Word] = &[
+const POD_WORDS: &[WordRule] = &[
     ("ns", One),
     ("of", One),
     ("orphan", Nothing),
@@ -177,7 +181,7 @@ const POD_WORDS: &[Word] = &[
     ("since", One),
 ];
 
-const REV_WORDS: &[Word] = &[
+const REV_WORDS: &[WordRule] = &[
     ("ns", One),
     ("of", One),
     ("orphan", Nothing),
@@ -187,7 +191,7 @@ const REV_WORDS: &[Word] = &[
     ("hash", One),
 ];
 
-/// Words of which a line can hold one only.
+/// Groups of words of which a line may have only one.
 const EXCLUSIVE: &[&[&str]] = &[
     &["on-delete", "max-unavailable"],
     &["on-delete", "max-surge"],
@@ -197,10 +201,10 @@ const EXCLUSIVE: &[&[&str]] = &[
     &["direct", "for"],
 ];
 
-/// Words that say how a pod stands to its set.
+/// Words that only a pod of a set may have.
 const NEEDS_SET: &[&str] = &["orphan", "for", "direct", "rev", "hash", "generation-label", "unlabel"];
 
-/// What takes the place of a set's name in `of=`, and of a hash or of tolerations.
+/// The value of `of=`, `hash=` and `tolerate=` for none.
 const NONE: &str = "none";
 
 const COUNTS: [(&str, &str); 7] = [
@@ -226,21 +230,21 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 const NODE_STATES: [(&str, &str); 3] = [("ready", "True"), ("not-ready", "False"), ("unknown", "Unknown")];
 
-// What both directions have to agree on.
+// Shared by parser and printer.
 
 /// `KEY[=VALUE][:EFFECT][@N]`: a taint or a toleration.
-struct Mark<'a> {
+struct TaintText<'a> {
     key: &'a str,
     value: Option<&'a str>,
     effect: Option<&'a str>,
     at: Option<i64>,
 }
 
-impl<'a> Mark<'a> {
-    const WANTS: &'static str =
+impl<'a> TaintText<'a> {
+    const FORMAT: &'static str =
         "KEY[=VALUE]:EFFECT[@SECONDS] with EFFECT one of: NoSchedule, PreferNoSchedule, NoExecute";
 
-    fn read(text: &'a str) -> Option<Mark<'a>> {
+    fn read(text: &'a str) -> Option<TaintText<'a>> {
         let (text, at) = match text.rsplit_once('@') {
             Some((text, at)) => (text, Some(at.parse::<i32>().ok()?.into())),
             None => (text, None),
@@ -254,11 +258,11 @@ impl<'a> Mark<'a> {
             Some((key, value)) => (key, Some(value)),
             None => (text, None),
         };
-        (!key.is_empty()).then_some(Mark { key, value, effect, at })
+        (!key.is_empty()).then_some(TaintText { key, value, effect, at })
     }
 
-    fn of_taint(taint: &'a Value) -> Mark<'a> {
-        Mark {
+    fn of_taint(taint: &'a Value) -> TaintText<'a> {
+        TaintText {
             key: text(taint, "/key"),
             value: taint["value"].as_str().filter(|it| !it.is_empty()),
             effect: taint["effect"].as_str(),
@@ -266,8 +270,8 @@ impl<'a> Mark<'a> {
         }
     }
 
-    fn of_toleration(toleration: &'a Value) -> Mark<'a> {
-        Mark {
+    fn of_toleration(toleration: &'a Value) -> TaintText<'a> {
+        TaintText {
             key: toleration["key"].as_str().filter(|it| !it.is_empty()).unwrap_or("*"),
             value: match text(toleration, "/operator") {
                 "Exists" => None,
@@ -279,7 +283,7 @@ impl<'a> Mark<'a> {
     }
 }
 
-impl fmt::Display for Mark<'_> {
+impl fmt::Display for TaintText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)?;
         self.value.map_or(Ok(()), |it| write!(f, "={it}"))?;
@@ -297,10 +301,10 @@ const STARTING: &str = "ContainerCreating";
 const REQUIRED_TERMS: &str =
     "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// Words that only a pod on a node can have.
+/// Words that only a pod on a node may have.
 const NEEDS_NODE: &[&str] = &["ready", "unready", "waiting", "since"];
 
-/// Rule: the set of an object is its owner; of an orphan, the one whose image it runs, or that selects it.
+/// Rule: the set of an object is its owner; for an orphan, the set whose image it runs, or that selects it.
 fn set_of<'w>(object: &Value, world: &'w World) -> Option<&'w Value> {
     let mut sets = world.sets.iter().filter(|it| text(it, NAMESPACE) == text(object, NAMESPACE));
     if let Some(owner) = controller(object) {
@@ -355,7 +359,7 @@ fn containers(name: &str, number: i64) -> Value {
     json!([{"name": name, "image": format!("{name}:{number}")}])
 }
 
-/// Rule: a pod's hash is that of its set's revision with the same template, or what that would be.
+/// Rule: a pod's hash is that of its set's revision with the same template, or the computed one if there is none.
 fn default_hash(set: &Value, number: i64, world: &World) -> String {
     let same = |it: &&Value| {
         let of = set_of(it, world);
@@ -376,12 +380,12 @@ fn hash_label(object: &Value) -> &str {
     object["metadata"]["labels"][HASH_LABEL].as_str().unwrap_or_default()
 }
 
-fn default_uid(kind: Kind, namespace: Option<&str>, name: &str) -> String {
+fn default_uid(kind: LineKind, namespace: Option<&str>, name: &str) -> String {
     let letter = match kind {
-        Kind::Now | Kind::Set => 'u',
-        Kind::Node => 'n',
-        Kind::Pod => 'p',
-        Kind::Rev => 'r',
+        LineKind::Now | LineKind::Set => 'u',
+        LineKind::Node => 'n',
+        LineKind::Pod => 'p',
+        LineKind::Rev => 'r',
     };
     match namespace {
         None | Some("default") => format!("{letter}-{name}"),
@@ -401,7 +405,7 @@ fn ready_condition(object: &Value) -> Option<&Value> {
     list(object, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready")
 }
 
-// Reading and writing JSON without a panic.
+// JSON access that never panics.
 
 fn text<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
@@ -431,7 +435,7 @@ fn put_at(value: &mut Value, at: &str, key: &str, new: impl Into<Value>) {
     }
 }
 
-/// A value as it stands in a line: text without its quotes, and nothing for null.
+/// A value in a line: a string without quotes, and nothing for null.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -440,7 +444,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// A line is split at spaces, so no word may hold one.
+/// Replaces whitespace: lines are split at it.
 fn one_word(text: &str) -> String {
     text.replace(char::is_whitespace, "_")
 }

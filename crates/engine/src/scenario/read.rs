@@ -1,4 +1,4 @@
-//! Text to lines, and lines to objects.
+//! The parser: text to lines, and lines to objects.
 use super::*;
 use crate::daemonset::manifest::{Binding, Owner};
 
@@ -6,33 +6,33 @@ pub(super) fn world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;
     let of = |kind| lines.iter().filter(move |it| it.kind == kind);
     let mut world = World::default();
-    for line in of(Kind::Now) {
+    for line in of(LineKind::Now) {
         world.now = line.seconds_of("now", line.name)?;
     }
-    for line in of(Kind::Set) {
+    for line in of(LineKind::Set) {
         world.sets.push(parse_set(line, world.now)?);
     }
-    for line in of(Kind::Node) {
+    for line in of(LineKind::Node) {
         world.nodes.push(parse_node(line, world.now)?);
     }
-    for line in of(Kind::Rev) {
+    for line in of(LineKind::Rev) {
         world.revisions.push(parse_revision(line, &world)?);
     }
-    for line in of(Kind::Pod) {
+    for line in of(LineKind::Pod) {
         world.pods.push(parse_pod(line, &world)?);
     }
     Ok(world)
 }
 
-struct Line<'a> {
+struct ScenarioLine<'a> {
     at: usize,
-    kind: Kind,
+    kind: LineKind,
     name: &'a str,
     words: Vec<(&'a str, Option<&'a str>)>,
 }
 
-fn read_lines(text: &str) -> Result<Vec<Line<'_>>, Error> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+fn read_lines(text: &str) -> Result<Vec<ScenarioLine<'_>>, Error> {
+    let mut lines: Vec<ScenarioLine<'_>> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
         let at = at + 1;
         let wrong = |word: &str, problem: String| Error { line: at, word: word.to_string(), problem };
@@ -42,52 +42,53 @@ fn read_lines(text: &str) -> Result<Vec<Line<'_>>, Error> {
             return Err(wrong(kind_text, format!("not a kind of line; allowed: {}", first_of(&KINDS))));
         };
         let Some(name) = parts.next() else {
-            let wants = if kind == Kind::Now { "a time, in seconds" } else { "a name" };
+            let wants = if kind == LineKind::Now { "a time, in seconds" } else { "a name" };
             return Err(wrong(kind_text, format!("wants {wants}")));
         };
-        let mut line = Line { at, kind, name, words: Vec::new() };
+        let mut line = ScenarioLine { at, kind, name, words: Vec::new() };
         for part in parts {
-            line.take_word(part)?;
+            line.add_word(part)?;
         }
-        let same = |it: &&Line<'_>| it.kind == kind && (kind == Kind::Now || it.id() == line.id());
+        let same =
+            |it: &&ScenarioLine<'_>| it.kind == kind && (kind == LineKind::Now || it.id() == line.id());
         if let Some(first) = lines.iter().find(same) {
-            return Err(wrong(name, format!("said twice; first on line {}", first.at)));
+            return Err(wrong(name, format!("given twice; first on line {}", first.at)));
         }
         lines.push(line);
     }
     Ok(lines)
 }
 
-impl<'a> Line<'a> {
-    fn take_word(&mut self, part: &'a str) -> Result<(), Error> {
+impl<'a> ScenarioLine<'a> {
+    fn add_word(&mut self, part: &'a str) -> Result<(), Error> {
         let (key, value) = match part.split_once('=') {
             Some((key, value)) => (key, Some(value)),
             None => (part, None),
         };
         let own = match self.kind {
-            Kind::Now => &[],
-            Kind::Set => SET_WORDS,
-            Kind::Node => NODE_WORDS,
-            Kind::Pod => POD_WORDS,
-            Kind::Rev => REV_WORDS,
+            LineKind::Now => &[],
+            LineKind::Set => SET_WORDS,
+            LineKind::Node => NODE_WORDS,
+            LineKind::Pod => POD_WORDS,
+            LineKind::Rev => REV_WORDS,
         };
-        let any = if self.kind == Kind::Now { &[] } else { ANY_WORDS };
+        let any = if self.kind == LineKind::Now { &[] } else { ANY_WORDS };
         let Some(&(key, takes)) = own.iter().chain(any).find(|it| it.0 == key) else {
             let allowed = match self.kind {
-                Kind::Now => "nothing more".to_string(),
+                LineKind::Now => "nothing more".to_string(),
                 _ => format!("{}, {}", first_of(own), first_of(any)),
             };
             return Err(self.wrong(part, format!("not a word of this line; allowed: {allowed}")));
         };
         match (takes, value) {
-            (Nothing, Some(_)) => return Err(self.wrong(part, format!("`{key}` stands alone"))),
+            (Nothing, Some(_)) => return Err(self.wrong(part, format!("`{key}` has no value"))),
             (One | Many, None | Some("")) | (Maybe, Some("")) => {
                 return Err(self.wrong(part, format!("wants a value: `{key}=…`")));
             }
             _ => {}
         }
         if takes != Many && self.has(key) {
-            return Err(self.wrong(part, "said twice".to_string()));
+            return Err(self.wrong(part, "given twice".to_string()));
         }
         for group in EXCLUSIVE.iter().filter(|it| it.contains(&key)) {
             if let Some(other) = group.iter().find(|it| **it != key && self.has(it)) {
@@ -104,7 +105,7 @@ impl<'a> Line<'a> {
     }
 
     fn wrong_value(&self, key: &str, value: &str, wants: &str) -> Error {
-        let word = if self.kind == Kind::Now { value.to_string() } else { format!("{key}={value}") };
+        let word = if self.kind == LineKind::Now { value.to_string() } else { format!("{key}={value}") };
         self.wrong(&word, format!("wants {wants}"))
     }
 
@@ -139,7 +140,7 @@ impl<'a> Line<'a> {
         Ok(second)
     }
 
-    /// `25%`, or a number.
+    /// A number, or a percentage such as `25%`.
     fn share(&self, key: &str) -> Result<Option<Value>, Error> {
         let Some(text) = self.value(key) else { return Ok(None) };
         let digits = text.strip_suffix('%').unwrap_or(text);
@@ -159,11 +160,11 @@ impl<'a> Line<'a> {
     fn taints(&self) -> Result<Vec<Value>, Error> {
         let taint = |text| {
             let wrong = |wants| self.wrong_value("taint", text, wants);
-            let mark = Mark::read(text).ok_or_else(|| wrong(Mark::WANTS))?;
+            let mark = TaintText::read(text).ok_or_else(|| wrong(TaintText::FORMAT))?;
             let mut taint = Map::new();
             taint.insert("key".to_string(), mark.key.into());
             put(&mut taint, "value", mark.value);
-            let effect = mark.effect.ok_or_else(|| wrong(Mark::WANTS))?;
+            let effect = mark.effect.ok_or_else(|| wrong(TaintText::FORMAT))?;
             taint.insert("effect".to_string(), effect.into());
             put(&mut taint, "timeAdded", mark.at.map(time));
             Ok(taint.into())
@@ -173,7 +174,8 @@ impl<'a> Line<'a> {
 
     fn tolerations(&self) -> Result<Vec<Value>, Error> {
         let toleration = |text| {
-            let mark = Mark::read(text).ok_or_else(|| self.wrong_value("tolerate", text, Mark::WANTS))?;
+            let mark =
+                TaintText::read(text).ok_or_else(|| self.wrong_value("tolerate", text, TaintText::FORMAT))?;
             let mut toleration = Map::new();
             put(&mut toleration, "key", Some(mark.key).filter(|it| *it != "*"));
             let operator = if mark.value.is_some() { "Equal" } else { "Exists" };
@@ -212,7 +214,7 @@ impl<'a> Line<'a> {
         Ok(term.into())
     }
 
-    /// The set that this pod or revision is of.
+    /// The set of this pod or revision.
     fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
         let here = |set: &&Value| self.value("ns").is_none_or(|ns| text(set, NAMESPACE) == ns);
         let named = |set: &&Value| self.value("of").is_none_or(|name| text(set, NAME) == name);
@@ -250,7 +252,7 @@ impl<'a> Line<'a> {
                 "deletionTimestamp".to_string(),
                 time(self.seconds("deleting")?.unwrap_or(now)).into(),
             );
-            let grace_s = if self.kind == Kind::Pod { 30 } else { 0 };
+            let grace_s = if self.kind == LineKind::Pod { 30 } else { 0 };
             metadata.insert("deletionGracePeriodSeconds".to_string(), grace_s.into());
         }
         let finalizers: Vec<&str> = self.values("finalizer").collect();
@@ -259,7 +261,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn parse_set(line: &Line<'_>, now: i64) -> Result<Value, Error> {
+fn parse_set(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut select = line.pairs("select")?;
     if select.is_empty() {
         select.insert("app".to_string(), line.name.into());
@@ -329,7 +331,7 @@ fn parse_set(line: &Line<'_>, now: i64) -> Result<Value, Error> {
     }))
 }
 
-fn parse_node(line: &Line<'_>, now: i64) -> Result<Value, Error> {
+fn parse_node(line: &ScenarioLine<'_>, now: i64) -> Result<Value, Error> {
     let mut metadata = line.metadata(None, now)?;
     metadata.insert("labels".to_string(), line.pairs("label")?.into());
     let mut spec = Map::new();
@@ -346,17 +348,17 @@ fn parse_node(line: &Line<'_>, now: i64) -> Result<Value, Error> {
     if line.has("new") && line.has("since") {
         return Err(line.wrong("since", "a new node has no condition that could have a time"));
     }
-    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let resources = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": metadata,
         "spec": spec,
-        "status": {"capacity": room, "allocatable": room, "conditions": conditions},
+        "status": {"capacity": resources, "allocatable": resources, "conditions": conditions},
     }))
 }
 
-fn parse_revision(line: &Line<'_>, world: &World) -> Result<Value, Error> {
+fn parse_revision(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let set = line.set(world)?;
     let number = line.number("template")?.unwrap_or_else(|| set.map_or(1, template_number));
     let template = set.map_or_else(|| bare_template(NONE, number), |set| template_of(set, number));
@@ -368,7 +370,7 @@ fn parse_revision(line: &Line<'_>, world: &World) -> Result<Value, Error> {
     let annotations = set.map_or(&Value::Null, |it| &it["metadata"]["annotations"]);
     let revision = line.number("number")?.unwrap_or(number);
     let mut made = manifest::controller_revision(owner, annotations, &template, &hash, revision);
-    finish(&mut made, line, set, world)?;
+    add_metadata(&mut made, line, set, world)?;
     if hash == NONE
         && let Some(labels) = object_mut(&mut made, "/metadata/labels")
     {
@@ -377,13 +379,13 @@ fn parse_revision(line: &Line<'_>, world: &World) -> Result<Value, Error> {
     Ok(made)
 }
 
-fn parse_pod(line: &Line<'_>, world: &World) -> Result<Value, Error> {
+fn parse_pod(line: &ScenarioLine<'_>, world: &World) -> Result<Value, Error> {
     let set = line.set(world)?;
     let mut pod = match set {
         Some(set) => daemon_pod(line, set, world)?,
-        None => stray_pod(line)?,
+        None => unmanaged_pod(line)?,
     };
-    finish(&mut pod, line, set, world)?;
+    add_metadata(&mut pod, line, set, world)?;
     put_at(&mut pod, "/metadata", "generation", 1);
     if let Some(labels) = object_mut(&mut pod, "/metadata/labels") {
         labels.extend(line.pairs("label")?);
@@ -436,8 +438,8 @@ fn parse_pod(line: &Line<'_>, world: &World) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// A pod as the engine itself would make it, on the way to its node or already there.
-fn daemon_pod(line: &Line<'_>, set: &Value, world: &World) -> Result<Value, Error> {
+/// A daemon pod as the engine creates it, bound or not bound yet.
+fn daemon_pod(line: &ScenarioLine<'_>, set: &Value, world: &World) -> Result<Value, Error> {
     let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
     let mut template = template_of(set, number);
     if line.has("tolerate") {
@@ -472,8 +474,8 @@ fn daemon_pod(line: &Line<'_>, set: &Value, world: &World) -> Result<Value, Erro
     Ok(pod)
 }
 
-/// A pod that no set knows.
-fn stray_pod(line: &Line<'_>) -> Result<Value, Error> {
+/// A pod of no set.
+fn unmanaged_pod(line: &ScenarioLine<'_>) -> Result<Value, Error> {
     if let Some(word) = NEEDS_SET.iter().find(|it| line.has(it)) {
         return Err(line.wrong(word, "wants a set: say of="));
     }
@@ -488,12 +490,17 @@ fn stray_pod(line: &Line<'_>) -> Result<Value, Error> {
     Ok(pod)
 }
 
-/// What every pod and revision says of itself.
-fn finish(made: &mut Value, line: &Line<'_>, set: Option<&Value>, world: &World) -> Result<(), Error> {
+/// Adds the metadata that pods and revisions share.
+fn add_metadata(
+    made: &mut Value,
+    line: &ScenarioLine<'_>,
+    set: Option<&Value>,
+    world: &World,
+) -> Result<(), Error> {
     let namespace = set.map_or(line.id().0, |it| text(it, NAMESPACE));
-    let said = line.metadata(Some(namespace), world.now)?;
+    let own = line.metadata(Some(namespace), world.now)?;
     if let Some(metadata) = object_mut(made, "/metadata") {
-        metadata.extend(said);
+        metadata.extend(own);
         let owned = if set.is_some() { !line.has("orphan") } else { line.has("owner") };
         if !owned {
             metadata.remove("ownerReferences");
@@ -502,7 +509,7 @@ fn finish(made: &mut Value, line: &Line<'_>, set: Option<&Value>, world: &World)
     Ok(())
 }
 
-fn owner_of<'a>(line: &Line<'a>, set: Option<&'a Value>) -> Owner<'a> {
+fn owner_of<'a>(line: &ScenarioLine<'a>, set: Option<&'a Value>) -> Owner<'a> {
     let of_set = |at| set.map_or(NONE, |it| text(it, at));
     Owner {
         namespace: of_set(NAMESPACE),

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A text and how it is printed: in canonical order, without what goes without saying. Printing it again
-/// gives the same text, and reading it the same world.
+/// Compares the printed text: in canonical order, without defaults. Printing is stable, and parsing the printed text
+/// gives the same objects.
 fn check(text: &str, want: Expect) {
     let world = parse(text).unwrap();
     let printed = print(&world);
@@ -21,7 +21,7 @@ fn pretty(value: &Value) -> String {
 }
 
 #[test]
-fn every_word_comes_back() {
+fn every_word_is_parsed_and_printed() {
     check(
         "
         now  1000
@@ -79,7 +79,7 @@ fn every_word_comes_back() {
 }
 
 #[test]
-fn short_lines_are_enough() {
+fn short_lines_have_defaults() {
     check(
         "set web\nnode a\npod x on=a ready\nrev web-1",
         expect![[r#"
@@ -106,7 +106,7 @@ fn short_lines_are_enough() {
 }
 
 #[test]
-fn what_is_the_default_goes_without_saying() {
+fn defaults_are_not_printed() {
     check(
         "now 0\nset web ns=default template=1 max-unavailable=1 max-surge=0 min-ready=0 history=10 select=app:web pod-label=app:web gen=1 observed=1 status=ready:0 uid=u-web rv=1 made=0
          node a ready since=0 uid=n-a
@@ -123,7 +123,7 @@ fn what_is_the_default_goes_without_saying() {
 }
 
 #[test]
-fn a_set_a_node_a_pod_and_a_revision_are_whole() {
+fn objects_are_complete() {
     let world = parse(
         "now 60\nset web tolerate=gpu:NoSchedule\nnode a\npod web-1 on=a ready made=30 since=40\nrev web-r",
     )
@@ -422,7 +422,7 @@ fn the_order_of_lines_does_not_matter_between_kinds() {
 }
 
 #[test]
-fn sets_of_one_name_are_told_apart_by_namespace() {
+fn sets_of_one_name_differ_by_namespace() {
     check(
         "set web\nset web ns=ops\npod x of=web ns=ops\npod x of=web ns=default\npod y of=none ns=ops",
         expect![[r#"
@@ -448,13 +448,13 @@ fn times() {
 }
 
 #[test]
-fn errors_name_line_and_word_and_say_what_is_allowed() {
+fn errors_name_line_word_and_allowed_words() {
     check_error("sett web", expect!["line 1, `sett`: not a kind of line; allowed: now, set, node, pod, rev"]);
     check_error("now", expect!["line 1, `now`: wants a time, in seconds"]);
     check_error("set web\nnode", expect!["line 2, `node`: wants a name"]);
     check_error("now soon", expect!["line 1, `soon`: wants a time, in seconds"]);
     check_error("now 1 2", expect!["line 1, `2`: not a word of this line; allowed: nothing more"]);
-    check_error("now 1\nnow 2", expect!["line 2, `2`: said twice; first on line 1"]);
+    check_error("now 1\nnow 2", expect!["line 2, `2`: given twice; first on line 1"]);
     check_error("now 9999999999999", expect!["line 1, `9999999999999`: wants a time, in seconds"]);
     check_error(
         "set web colour=red",
@@ -482,12 +482,12 @@ fn errors_name_line_and_word_and_say_what_is_allowed() {
     );
     check_error(
         "set web host-network=yes",
-        expect!["line 1, `host-network=yes`: `host-network` stands alone"],
+        expect!["line 1, `host-network=yes`: `host-network` has no value"],
     );
     check_error("set web template", expect!["line 1, `template`: wants a value: `template=…`"]);
     check_error("set web template=", expect!["line 1, `template=`: wants a value: `template=…`"]);
     check_error("set web template=two", expect!["line 1, `template=two`: wants a whole number"]);
-    check_error("set web gen=1 gen=2", expect!["line 1, `gen=2`: said twice"]);
+    check_error("set web gen=1 gen=2", expect!["line 1, `gen=2`: given twice"]);
     check_error(
         "set web max-surge=half",
         expect!["line 1, `max-surge=half`: wants a number, or a share such as 25%"],
@@ -535,7 +535,7 @@ fn errors_name_line_and_word_and_say_what_is_allowed() {
         "node a new since=4",
         expect!["line 1, `since`: a new node has no condition that could have a time"],
     );
-    check_error("node a\n\nnode a", expect!["line 3, `a`: said twice; first on line 1"]);
+    check_error("node a\n\nnode a", expect!["line 3, `a`: given twice; first on line 1"]);
     check_error("set web\npod x ready", expect!["line 2, `ready`: wants a node: say on="]);
     check_error("set web\npod x for=a since=4", expect!["line 2, `since`: wants a node: say on="]);
     check_error(
@@ -567,7 +567,7 @@ fn errors_name_line_and_word_and_say_what_is_allowed() {
 }
 
 #[test]
-fn printing_never_panics_on_odd_objects() {
+fn printing_never_panics() {
     for odd in [
         json!(null),
         json!([]),
@@ -580,7 +580,7 @@ fn printing_never_panics_on_odd_objects() {
     }
 }
 
-/// Lines that make sense, of every kind and with every sort of word.
+/// Valid lines of every kind, with every word.
 fn scenario() -> impl Strategy<Value = String> {
     fn some(words: &'static [&'static str]) -> impl Strategy<Value = String> {
         prop::sample::subsequence(words, 0..=words.len().min(5)).prop_map(|it| it.join(" "))
@@ -685,7 +685,7 @@ fn scenario() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_world_comes_back_from_its_text(text in scenario()) {
+    fn a_printed_scenario_parses_to_the_same_objects(text in scenario()) {
         let world = parse(&text).map_err(|it| TestCaseError::fail(format!("{it}\n{text}")))?;
         let printed = print(&world);
         let again = parse(&printed).map_err(|it| TestCaseError::fail(format!("{it}\n{printed}")))?;
@@ -694,7 +694,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "((now|set|node|pod|rev|x) ?[a-z0-9]{0,2}( (of|on|taint|tolerate|affinity|status|made|since|hash|select)=[a-z:=@+,*0-9%]{0,6})*\n){0,4}") {
+    fn parsing_never_panics(text in "((now|set|node|pod|rev|x) ?[a-z0-9]{0,2}( (of|on|taint|tolerate|affinity|status|made|since|hash|select)=[a-z:=@+,*0-9%]{0,6})*\n){0,4}") {
         if let Ok(world) = parse(&text) {
             let _ = print(&world);
         }

@@ -1,4 +1,4 @@
-//! Objects to lines.
+//! The printer: objects to lines.
 use super::*;
 
 pub(super) fn world(world: &World) -> String {
@@ -28,80 +28,80 @@ impl Row {
         Row { kind, name: one_word(if name.is_empty() { "-" } else { name }), words: Vec::new() }
     }
 
-    fn flag(&mut self, key: &str, said: bool) {
-        if said {
+    fn flag(&mut self, key: &str, is_set: bool) {
+        if is_set {
             self.words.push(key.to_string());
         }
     }
 
-    fn say(&mut self, key: &str, value: impl fmt::Display) {
+    fn add(&mut self, key: &str, value: impl fmt::Display) {
         self.words.push(one_word(&format!("{key}={value}")));
     }
 
-    /// Says it unless it is the default, which goes without saying.
-    fn unless(&mut self, default: impl fmt::Display, key: &str, value: impl fmt::Display) {
+    /// Adds a word unless it has its default.
+    fn add_unless_default(&mut self, default: impl fmt::Display, key: &str, value: impl fmt::Display) {
         let value = value.to_string();
         if !value.is_empty() && value != default.to_string() {
-            self.say(key, value);
+            self.add(key, value);
         }
     }
 
     fn pairs<'a>(&mut self, key: &str, pairs: impl IntoIterator<Item = (&'a String, &'a Value)>) {
         for (name, value) in pairs {
-            self.say(key, format_args!("{name}:{}", plain(value)));
+            self.add(key, format_args!("{name}:{}", plain(value)));
         }
     }
 
-    fn common(mut self, kind: Kind, object: &Value, now: i64) -> Row {
-        self.unless(0, "made", made(object));
+    fn common(mut self, kind: LineKind, object: &Value, now: i64) -> Row {
+        self.add_unless_default(0, "made", made(object));
         if let Some(at) = second(text(object, "/metadata/deletionTimestamp")) {
             match at == now {
                 true => self.flag("deleting", true),
-                false => self.say("deleting", at),
+                false => self.add("deleting", at),
             }
         }
         for finalizer in list(object, "/metadata/finalizers") {
-            self.say("finalizer", plain(finalizer));
+            self.add("finalizer", plain(finalizer));
         }
         let namespace = object["metadata"]["namespace"].as_str();
-        self.unless(default_uid(kind, namespace, text(object, NAME)), "uid", text(object, UID));
-        self.unless(1, "rv", text(object, "/metadata/resourceVersion"));
+        self.add_unless_default(default_uid(kind, namespace, text(object, NAME)), "uid", text(object, UID));
+        self.add_unless_default(1, "rv", text(object, "/metadata/resourceVersion"));
         self
     }
 
-    /// Of which set, in which namespace, and owned by whom.
-    fn belonging(&mut self, object: &Value, set: Option<&Value>, world: &World) {
+    /// Adds namespace, set and owner.
+    fn add_set_and_owner(&mut self, object: &Value, set: Option<&Value>, world: &World) {
         let namespace = text(object, NAMESPACE);
         let alike = world.sets.iter().filter(|it| set.is_some_and(|set| text(it, NAME) == text(set, NAME)));
         if alike.count() > 1 {
-            self.say("ns", namespace);
+            self.add("ns", namespace);
         } else {
-            self.unless("default", "ns", namespace);
+            self.add_unless_default("default", "ns", namespace);
         }
         let owner = controller(object).map(|it| text(it, "/uid"));
         match set {
             Some(set) => {
                 if world.sets.len() > 1 {
-                    self.say("of", text(set, NAME));
+                    self.add("of", text(set, NAME));
                 }
                 self.flag("orphan", owner.is_none());
-                self.unless(text(set, UID), "owner", owner.unwrap_or_default());
+                self.add_unless_default(text(set, UID), "owner", owner.unwrap_or_default());
             }
             None => {
                 if !world.sets.is_empty() {
-                    self.say("of", NONE);
+                    self.add("of", NONE);
                 }
-                self.unless(NONE, "owner", owner.unwrap_or_default());
+                self.add_unless_default(NONE, "owner", owner.unwrap_or_default());
             }
         }
     }
 
-    /// The hash label, where it is not the one that goes without saying.
+    /// Adds the hash label unless it has its default.
     fn hash(&mut self, object: &Value, default: &str) {
         let hash = hash_label(object);
         match hash.is_empty() {
-            true => self.unless(default, "hash", NONE),
-            false => self.unless(default, "hash", hash),
+            true => self.add_unless_default(default, "hash", NONE),
+            false => self.add_unless_default(default, "hash", hash),
         }
     }
 }
@@ -109,15 +109,19 @@ impl Row {
 fn print_set(set: &Value, world: &World) -> Row {
     let mut row = Row::new("set", set);
     let number = template_number(set);
-    row.unless("default", "ns", text(set, NAMESPACE));
-    row.unless(1, "template", number);
+    row.add_unless_default("default", "ns", text(set, NAMESPACE));
+    row.add_unless_default(1, "template", number);
     let rolling = &set["spec"]["updateStrategy"]["rollingUpdate"];
     let (surge, unavailable) = (plain(&rolling["maxSurge"]), plain(&rolling["maxUnavailable"]));
     row.flag("on-delete", text(set, "/spec/updateStrategy/type") == "OnDelete");
-    row.unless(if surge.is_empty() || surge == "0" { 1 } else { 0 }, "max-unavailable", unavailable);
-    row.unless(0, "max-surge", surge);
-    row.unless(0, "min-ready", plain(&set["spec"]["minReadySeconds"]));
-    row.unless(10, "history", plain(&set["spec"]["revisionHistoryLimit"]));
+    row.add_unless_default(
+        if surge.is_empty() || surge == "0" { 1 } else { 0 },
+        "max-unavailable",
+        unavailable,
+    );
+    row.add_unless_default(0, "max-surge", surge);
+    row.add_unless_default(0, "min-ready", plain(&set["spec"]["minReadySeconds"]));
+    row.add_unless_default(10, "history", plain(&set["spec"]["revisionHistoryLimit"]));
 
     let select = fields(set, "/spec/selector/matchLabels");
     let plain_select = select.len() == 1 && select.get("app") == Some(&set["metadata"]["name"]);
@@ -128,32 +132,36 @@ fn print_set(set: &Value, world: &World) -> Row {
     let spec = &set["spec"]["template"]["spec"];
     row.pairs("node-selector", &fields(spec, "/nodeSelector"));
     for term in list(spec, REQUIRED_TERMS) {
-        row.say("affinity", term_text(term));
+        row.add("affinity", term_text(term));
     }
     for toleration in list(spec, "/tolerations") {
-        row.say("tolerate", Mark::of_toleration(toleration));
+        row.add("tolerate", TaintText::of_toleration(toleration));
     }
     row.flag("host-network", spec["hostNetwork"] == true);
-    row.unless("", "node-name", plain(&spec["nodeName"]));
+    row.add_unless_default("", "node-name", plain(&spec["nodeName"]));
     let generation = plain(&set["metadata"]["generation"]);
-    row.unless(number, "gen", &generation);
-    row.unless(&generation, "observed", plain(&set["status"]["observedGeneration"]));
+    row.add_unless_default(number, "gen", &generation);
+    row.add_unless_default(&generation, "observed", plain(&set["status"]["observedGeneration"]));
     let counts: Vec<String> = COUNTS
         .iter()
         .filter_map(|(name, field)| Some((name, set["status"][field].as_u64().filter(|it| *it != 0)?)))
         .map(|(name, count)| format!("{name}:{count}"))
         .collect();
-    row.unless("", "status", counts.join(","));
-    row.unless("", "collisions", plain(&set["status"]["collisionCount"]));
-    row.unless("", "template-generation", plain(&set["metadata"]["annotations"][TEMPLATE_GENERATION]));
-    row.common(Kind::Set, set, world.now)
+    row.add_unless_default("", "status", counts.join(","));
+    row.add_unless_default("", "collisions", plain(&set["status"]["collisionCount"]));
+    row.add_unless_default(
+        "",
+        "template-generation",
+        plain(&set["metadata"]["annotations"][TEMPLATE_GENERATION]),
+    );
+    row.common(LineKind::Set, set, world.now)
 }
 
 fn print_node(node: &Value, world: &World) -> Row {
     let mut row = Row::new("node", node);
     row.pairs("label", &fields(node, "/metadata/labels"));
     for taint in list(node, "/spec/taints") {
-        row.say("taint", Mark::of_taint(taint));
+        row.add("taint", TaintText::of_taint(taint));
     }
     row.flag("cordoned", node["spec"]["unschedulable"] == true);
     match ready_condition(node) {
@@ -162,22 +170,22 @@ fn print_node(node: &Value, world: &World) -> Row {
             let state =
                 NODE_STATES.iter().find(|it| it.1 == text(ready, "/status")).unwrap_or(&NODE_STATES[2]);
             row.flag(state.0, state.0 != "ready");
-            row.unless(made(node), "since", since(ready));
+            row.add_unless_default(made(node), "since", since(ready));
         }
     }
-    row.common(Kind::Node, node, world.now)
+    row.common(LineKind::Node, node, world.now)
 }
 
 fn print_pod(pod: &Value, world: &World) -> Row {
     let mut row = Row::new("pod", pod);
     let set = set_of(pod, world);
-    row.belonging(pod, set, world);
-    row.unless("", "on", text(pod, "/spec/nodeName"));
+    row.add_set_and_owner(pod, set, world);
+    row.add_unless_default("", "on", text(pod, "/spec/nodeName"));
     match set {
         None => {
             row.pairs("label", &fields(pod, "/metadata/labels"));
             for toleration in list(pod, "/spec/tolerations") {
-                row.say("tolerate", Mark::of_toleration(toleration));
+                row.add("tolerate", TaintText::of_toleration(toleration));
             }
         }
         Some(set) => print_daemon_words(&mut row, pod, set, world),
@@ -188,18 +196,18 @@ fn print_pod(pod: &Value, world: &World) -> Row {
     match text(pod, "/status/phase") {
         "Failed" => match text(pod, "/status/reason") {
             "" => row.flag("failed", true),
-            reason => row.say("failed", reason),
+            reason => row.add("failed", reason),
         },
         "Succeeded" => row.flag("succeeded", true),
         "Running" if ready.is_some_and(|it| text(it, "/status") == "True") => row.flag("ready", true),
         "Running" if waiting.is_empty() => row.flag("unready", true),
-        _ if !waiting.is_empty() && waiting != STARTING => row.say("waiting", waiting),
+        _ if !waiting.is_empty() && waiting != STARTING => row.add("waiting", waiting),
         _ => row.flag("starting", !text(pod, "/spec/nodeName").is_empty()),
     }
     if let Some(ready) = ready {
-        row.unless(made(pod), "since", since(ready));
+        row.add_unless_default(made(pod), "since", since(ready));
     }
-    row.common(Kind::Pod, pod, world.now)
+    row.common(LineKind::Pod, pod, world.now)
 }
 
 fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
@@ -209,20 +217,24 @@ fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
     let direct = text(pod, "/spec/schedulerName") == manifest::DIRECT_SCHEDULER;
     row.flag("direct", direct);
     if !direct {
-        row.unless(text(pod, "/spec/nodeName"), "for", pinned);
+        row.add_unless_default(text(pod, "/spec/nodeName"), "for", pinned);
     }
 
     let number = image(pod).map_or_else(|| template_number(set), |it| it.1);
-    row.unless(template_number(set), "rev", number);
+    row.add_unless_default(template_number(set), "rev", number);
     let template = template_of(set, number);
     row.hash(pod, &default_hash(set, number, world));
     let labels = fields(pod, "/metadata/labels");
-    row.unless("", "generation-label", labels.get(manifest::GENERATION_LABEL).map(plain).unwrap_or_default());
+    row.add_unless_default(
+        "",
+        "generation-label",
+        labels.get(manifest::GENERATION_LABEL).map(plain).unwrap_or_default(),
+    );
     let expected = fields(&template, "/metadata/labels");
     let ours = |key: &str| key == HASH_LABEL || key == manifest::GENERATION_LABEL;
     row.pairs("label", labels.iter().filter(|(key, value)| !ours(key) && expected.get(*key) != Some(value)));
     for key in expected.keys().filter(|it| !ours(it) && !labels.contains_key(*it)) {
-        row.say("unlabel", key);
+        row.add("unlabel", key);
     }
 
     // The shortest list that becomes the pod's once the automatic ones are added.
@@ -237,10 +249,10 @@ fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
     if !becomes_whole(list(&template, "/spec/tolerations")) {
         let own = (0..=whole.len()).map(|to| &whole[..to]).find(|it| becomes_whole(it)).unwrap_or(whole);
         for toleration in own {
-            row.say("tolerate", Mark::of_toleration(toleration));
+            row.add("tolerate", TaintText::of_toleration(toleration));
         }
         if own.is_empty() {
-            row.say("tolerate", NONE);
+            row.add("tolerate", NONE);
         }
     }
 }
@@ -248,14 +260,14 @@ fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
 fn print_revision(revision: &Value, world: &World) -> Row {
     let mut row = Row::new("rev", revision);
     let set = set_of(revision, world);
-    row.belonging(revision, set, world);
+    row.add_set_and_owner(revision, set, world);
     let default = set.map_or(1, template_number);
     let number = image(revision).map_or(default, |it| it.1);
-    row.unless(default, "template", number);
-    row.unless(number, "number", plain(&revision["revision"]));
+    row.add_unless_default(default, "template", number);
+    row.add_unless_default(number, "number", plain(&revision["revision"]));
     let template = set.map_or_else(|| bare_template(NONE, number), |set| template_of(set, number));
     row.hash(revision, &computed_hash(set, &template));
-    row.common(Kind::Rev, revision, world.now)
+    row.common(LineKind::Rev, revision, world.now)
 }
 
 fn term_text(term: &Value) -> String {
