@@ -1,8 +1,8 @@
-//! A map by name for as many names as there are nodes.
+//! A deterministic map for many names, such as those of all nodes.
 //!
-//! Names of a fleet are long and begin alike, and each is somewhere else in memory: finding one among a hundred thousand
-//! by comparing names misses the processor's cache at every step. So entries are ordered by a sum of the name first, which
-//! lies in the tree itself; the name settles equal sums. The order means nothing, but is the same every time.
+//! Node names are long, have common prefixes, and are scattered in memory: a lookup among a hundred thousand names by
+//! comparing them misses the processor's cache at every step. So entries are ordered by a hash of the name, which is stored in
+//! the tree itself; equal hashes are ordered by name. The order has no meaning, but is always the same.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
@@ -14,42 +14,41 @@ use muster_api::text::Text;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
 
-/// What can be found by its sum.
-pub(crate) trait Name: Ord + Clone {
-    fn sum(&self) -> u64;
+/// A key with a deterministic hash.
+pub(crate) trait HashKey: Ord + Clone {
+    fn stable_hash(&self) -> u64;
 }
 
-impl Name for Text {
-    fn sum(&self) -> u64 {
+impl HashKey for Text {
+    fn stable_hash(&self) -> u64 {
         mix(0, self)
     }
 }
 
-impl Name for ObjectKey {
-    fn sum(&self) -> u64 {
+impl HashKey for ObjectKey {
+    fn stable_hash(&self) -> u64 {
         mix(mix(0, &self.namespace), &self.name)
     }
 }
 
-/// A number for two names together: an order without a meaning, the same every time.
-pub(crate) fn order(a: &str, b: &str) -> u64 {
-    let sum =
-        a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    // The last letters of a name do not reach the highest bits of that sum, by which the order goes: neighbours would
-    // stay neighbours. This brings every bit to every other (the finish of MurmurHash3).
-    let sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    sum ^ (sum >> 33)
+/// A deterministic hash of two names, for a pseudo-random order.
+pub(crate) fn hash_pair(a: &str, b: &str) -> u64 {
+    let hash = a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // FNV-1a hardly mixes the last bytes into the highest bits, which dominate the order: similar names would stay
+    // neighbours. The finalizer of MurmurHash3 mixes all bits.
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
 }
 
-/// Eight letters at a time; the multiplication carries every one of them into the highest bits.
-fn mix(sum: u64, text: &str) -> u64 {
-    text.as_bytes().chunks(8).fold(sum, |sum, letters| {
+/// Hashes eight bytes at a time (FxHash); the multiplication mixes each of them into the highest bits.
+fn mix(hash: u64, text: &str) -> u64 {
+    text.as_bytes().chunks(8).fold(hash, |hash, bytes| {
         let mut word = [0; 8];
-        word[..letters.len()].copy_from_slice(letters);
-        (sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+        word[..bytes.len()].copy_from_slice(bytes);
+        (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95)
     })
 }
 
@@ -59,25 +58,25 @@ impl<K, V> Default for HashOrderedMap<K, V> {
     }
 }
 
-impl<K: Name, V> HashOrderedMap<K, V> {
+impl<K: HashKey, V> HashOrderedMap<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.0.get(&place(key))
+        self.0.get(&hashed(key))
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.0.get_mut(&place(key))
+        self.0.get_mut(&hashed(key))
     }
 
     pub(crate) fn insert(&mut self, key: &K, value: V) -> Option<V> {
-        self.0.insert(place(key), value)
+        self.0.insert(hashed(key), value)
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        self.0.remove(&place(key))
+        self.0.remove(&hashed(key))
     }
 
     pub(crate) fn entry(&mut self, key: &K) -> btree_map::Entry<'_, (u64, K), V> {
-        self.0.entry(place(key))
+        self.0.entry(hashed(key))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -100,8 +99,7 @@ impl<K: Name, V> HashOrderedMap<K, V> {
         self.0.len()
     }
 
-    /// Makes a value of every name that is in one of two maps, from what each has of it: no entry is looked for, and the
-    /// new ones are laid down at once.
+    /// Full outer join of two maps in linear time: both are iterated in order, without lookups.
     pub(crate) fn join<W, U>(
         &self,
         other: &HashOrderedMap<K, W>,
@@ -109,12 +107,12 @@ impl<K: Name, V> HashOrderedMap<K, V> {
     ) -> HashOrderedMap<K, U> {
         let mut made = Vec::with_capacity(self.len().max(other.len()));
         made.extend(
-            self.both(other).map(|(place, ours, theirs)| (place.clone(), make(&place.1, ours, theirs))),
+            self.merge_join(other).map(|(key, ours, theirs)| (key.clone(), make(&key.1, ours, theirs))),
         );
         HashOrderedMap(made.into_iter().collect())
     }
 
-    fn both<'a, W>(
+    fn merge_join<'a, W>(
         &'a self,
         other: &'a HashOrderedMap<K, W>,
     ) -> impl Iterator<Item = (&'a (u64, K), Option<&'a V>, Option<&'a W>)> {
@@ -133,14 +131,14 @@ impl<K: Name, V> HashOrderedMap<K, V> {
     }
 }
 
-impl<K: Name, V> FromIterator<(K, V)> for HashOrderedMap<K, V> {
+impl<K: HashKey, V> FromIterator<(K, V)> for HashOrderedMap<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        Self(entries.into_iter().map(|(key, value)| ((key.sum(), key), value)).collect())
+        Self(entries.into_iter().map(|(key, value)| ((key.stable_hash(), key), value)).collect())
     }
 }
 
-fn place<K: Name>(key: &K) -> (u64, K) {
-    (key.sum(), key.clone())
+fn hashed<K: HashKey>(key: &K) -> (u64, K) {
+    (key.stable_hash(), key.clone())
 }
 
 #[cfg(test)]
@@ -150,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_found_and_joined() {
+    fn lookup_and_join() {
         let name = |it: usize| Text::from(format!("ip-10-0-0-{it}.compute.internal"));
         let evens: HashOrderedMap<Text, usize> = (0..500).map(|it| (name(it * 2), it * 2)).collect();
         let thirds: HashOrderedMap<Text, usize> = (0..500).map(|it| (name(it * 3), it * 3)).collect();
@@ -165,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_a_fleet_differ_in_their_highest_bits() {
-        let tops = (0..256).map(|it| Text::from(format!("node-{it:05}")).sum() >> 48);
+    fn hashes_of_similar_names_differ_in_their_highest_bits() {
+        let tops = (0..256).map(|it| Text::from(format!("node-{it:05}")).stable_hash() >> 48);
         assert!(250 < tops.collect::<alloc::collections::BTreeSet<_>>().len());
     }
 }

@@ -61,7 +61,7 @@ impl Terms {
 /// The `spec` of a Lease. Upstream: `LeaderElectionRecord`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeaseRecord {
-    /// Empty if nobody holds the lease.
+    /// Empty if no replica holds the lease.
     pub holder: Text,
     pub duration_s: u32,
     pub acquired: Option<Time>,

@@ -41,7 +41,7 @@ impl Current {
     /// Rule: nodes are updated in the order of this number, the same every time for one revision, another for the next:
     /// spread over racks and zones, and not always the same victims first.
     pub(crate) fn order(&self, node: &str) -> u64 {
-        hash_ordered_map::order(&self.hash, node)
+        hash_ordered_map::hash_pair(&self.hash, node)
     }
 }
 

@@ -116,7 +116,7 @@ pub struct Requirements {
     pub tolerations: Arc<[Toleration]>,
     /// Resource requests: millicores for `cpu`, whole units for all others; zero requests are left out.
     pub requests: Vec<(Text, i64)>,
-    pub ports: Vec<Port>,
+    pub ports: Vec<HostPort>,
     pub pod_affinity: Vec<PodAffinityTerm>,
     pub pod_anti_affinity: Vec<PodAffinityTerm>,
     /// Preferred pod affinity by weight; a negative weight is anti-affinity.
@@ -165,14 +165,14 @@ pub struct TopologySpreadConstraint {
 
 /// A host port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Port {
+pub struct HostPort {
     pub protocol: Text,
     /// `0.0.0.0` is every address.
     pub ip: Text,
     pub number: i64,
 }
 
-impl Port {
+impl HostPort {
     /// Rule: two host ports conflict if protocol and number are equal and the addresses are equal or one is `0.0.0.0`.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         const EVERY: &str = "0.0.0.0";
@@ -299,7 +299,7 @@ fn scheduling_requirements(
 
     let restarted = spec.init_containers.iter().flatten().filter(|it| it.is_sidecar());
     let ports = spec.containers.iter().flatten().chain(restarted).flat_map(|it| it.ports.iter().flatten());
-    let ports = ports.filter(|it| it.host_port != 0).map(|it| Port {
+    let ports = ports.filter(|it| it.host_port != 0).map(|it| HostPort {
         protocol: shared.intern_text(it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP")),
         ip: shared.intern_text(it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0")),
         number: it.host_port,

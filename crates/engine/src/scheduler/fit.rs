@@ -12,7 +12,7 @@ use muster_api::text::Text;
 
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
-use super::{Pod, Port, Scheduler};
+use super::{HostPort, Pod, Scheduler};
 use crate::daemonset::placement;
 
 /// Why a pod does not fit on a node, in the order of the checks.
@@ -167,7 +167,7 @@ fn check_ports(
     let nominated_pods = nominated_pods(all, pod, info);
     let present = info.pods.values().filter(|it| !without.contains(&it.key));
     let mut requested = present.chain(nominated_pods).flat_map(|it| &it.requirements.ports);
-    let conflicts_with = |port: &Port| pod.requirements.ports.iter().any(|it| it.conflicts_with(port));
+    let conflicts_with = |port: &HostPort| pod.requirements.ports.iter().any(|it| it.conflicts_with(port));
     if requested.any(conflicts_with) { Err(Unfit::HostPort) } else { Ok(()) }
 }
 

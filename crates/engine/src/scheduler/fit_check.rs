@@ -1,4 +1,4 @@
-//! Why a pod does not fit on a node, in detail: for `muster explain` and `muster plan`.
+//! Fit checks of one pod on many nodes, with details, for `muster explain` and `muster plan`.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,7 +11,7 @@ use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
 use super::{Pod, Scheduler, Shortage, Unfit, fit};
 
-/// Why a pod does not fit on a node.
+/// Why a pod does not fit on a node, in the words of `muster explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnfitDetail {
     /// The reason; equal for all nodes with the same reason.
@@ -19,7 +19,7 @@ pub struct UnfitDetail {
     pub detail: Option<String>,
 }
 
-/// Checks one pod on many nodes.
+/// Checks one pod on many nodes; what does not depend on the node is computed once.
 #[derive(Debug)]
 pub struct FitCheck<'a> {
     all: &'a Scheduler,

@@ -228,22 +228,22 @@ impl TopologySpreadConstraint {
     }
 
     fn selects(&self, labels: &Labels) -> bool {
-        self.selector.as_deref().is_some_and(|it| all_hold(it, labels))
+        self.selector.as_deref().is_some_and(|it| all_match(it, labels))
     }
 }
 
 impl PodAffinityTerm {
     pub(super) fn matches(&self, pod: &Pod, namespaces: &BTreeMap<Text, Labels>) -> bool {
         let is_in_namespace = || {
-            let Some(nonzero_requested) = self.namespace_selector.as_deref() else { return false };
+            let Some(selector) = self.namespace_selector.as_deref() else { return false };
             let labels = namespaces.get(&pod.key.namespace).cloned().unwrap_or_default();
-            all_hold(nonzero_requested, &labels)
+            all_match(selector, &labels)
         };
         (self.namespaces.contains(&pod.key.namespace) || is_in_namespace())
-            && self.selector.as_deref().is_some_and(|it| all_hold(it, &pod.labels))
+            && self.selector.as_deref().is_some_and(|it| all_match(it, &pod.labels))
     }
 }
 
-fn all_hold(all: &[LabelRequirement], labels: &Labels) -> bool {
+fn all_match(all: &[LabelRequirement], labels: &Labels) -> bool {
     all.iter().all(|it| it.matches(labels))
 }

@@ -2,7 +2,7 @@
 //!
 //! It keeps the allocatable and requested resources of every node ([`node_info`]) and the pending pods ([`queue`]), by
 //! priority, then by age. Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]) it takes the one with the
-//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preempt`]); the pod's
+//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preemption`]); the pod's
 //! condition `PodScheduled` gets the reasons, and the pod is parked as unschedulable until a change may help it (a node
 //! changes, a pod leaves, or, for pod affinity, a pod arrives), at most five minutes.
 //!
@@ -12,12 +12,12 @@
 mod call;
 mod facts;
 mod fit;
+mod fit_check;
 mod inter_pod_affinity;
 mod node_info;
-mod preempt;
+mod preemption;
 mod queue;
 mod score;
-mod unfit_detail;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -27,11 +27,11 @@ use alloc::vec::Vec;
 
 pub use call::Call;
 pub use facts::{
-    Budget, Fact, Namespace, Node, Pod, PodAffinityTerm, Port, Requirements, SCHEDULER_NAME,
+    Budget, Fact, HostPort, Namespace, Node, Pod, PodAffinityTerm, Requirements, SCHEDULER_NAME,
     TopologySpreadConstraint, budget, namespace, node, pod, pod_from_value,
 };
 pub use fit::{Shortage, Unfit};
-pub use unfit_detail::{FitCheck, UnfitDetail};
+pub use fit_check::{FitCheck, UnfitDetail};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;
@@ -47,7 +47,7 @@ use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
 use inter_pod_affinity::InterPodAffinity;
 use node_info::{NodeInfo, NodeInfos};
-use preempt::Preemption;
+use preemption::Preemption;
 use queue::{QueueingHint, SchedulingQueue};
 
 /// Calls in flight at once. A later decision knows more.
@@ -342,9 +342,9 @@ impl Scheduler {
     }
 
     fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
-        let may_go = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
-        let may_go = may_go.map(|it| it.key.clone()).collect();
-        fit::check_node(self, pod, info, &may_go).is_ok()
+        let preemptable = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
+        let preemptable = preemptable.map(|it| it.key.clone()).collect();
+        fit::check_node(self, pod, info, &preemptable).is_ok()
     }
 
     /// Schedules the first pod of the queue.
@@ -454,7 +454,7 @@ impl Scheduler {
         if let Some(node) = score::best(self, pod, &fitting) {
             return Decision::Bind(node);
         }
-        let preemption = preempt::choose(self, pod, &inter_pod, &unfit);
+        let preemption = preemption::choose(self, pod, &inter_pod, &unfit);
         let preemption_message = match &preemption {
             Preemption::Remove { .. } => None,
             Preemption::NotEligible(why) | Preemption::NotHelpful(why) => Some(why.as_str()),

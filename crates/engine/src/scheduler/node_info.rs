@@ -202,5 +202,5 @@ impl NodeInfo {
 
 /// A pod's requests for cpu and memory, with defaults.
 pub(super) fn nonzero_requests(pod: &Pod) -> [i64; 2] {
-    DEFAULT_REQUESTS.map(|(name, unsaid)| pod.requirements.request(name).unwrap_or(unsaid))
+    DEFAULT_REQUESTS.map(|(name, default)| pod.requirements.request(name).unwrap_or(default))
 }

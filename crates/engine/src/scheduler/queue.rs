@@ -46,11 +46,11 @@ struct Pending {
     nominated_node: Option<Text>,
     /// Failed attempts in a row.
     attempts: u32,
-    state: State,
+    state: QueueState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum QueueState {
     Active,
     Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
@@ -101,10 +101,10 @@ impl SchedulingQueue {
         match self.pending.get_mut(&key).filter(|it| is_unchanged(&it.pod)) {
             Some(pending) => {
                 // Our nomination counts until the watch shows one; then the server's counts.
-                let is_news = pending.pod.nominated != pod.nominated;
+                let nomination_changed = pending.pod.nominated != pod.nominated;
                 let nominated = pod.nominated.clone();
                 pending.pod = pod;
-                if is_news {
+                if nomination_changed {
                     self.nominate(&key, nominated);
                 }
             }
@@ -112,7 +112,7 @@ impl SchedulingQueue {
                 self.remove(&key);
                 self.active.insert(order(&pod));
                 let nominated = pod.nominated.clone();
-                let pending = Pending { pod, nominated_node: None, attempts: 0, state: State::Active };
+                let pending = Pending { pod, nominated_node: None, attempts: 0, state: QueueState::Active };
                 self.pending.insert(key.clone(), pending);
                 self.nominate(&key, nominated);
             }
@@ -207,13 +207,15 @@ impl SchedulingQueue {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.active.remove(&order(&pending.pod));
         pending.attempts = pending.attempts.saturating_add(1);
-        pending.state = State::Parked { since: now, until, names, is_activated: false };
+        pending.state = QueueState::Parked { since: now, until, names, is_activated: false };
         self.due.insert((until, key.clone()));
     }
 
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        let State::Parked { until, names, .. } = core::mem::replace(&mut pending.state, State::Active) else {
+        let QueueState::Parked { until, names, .. } =
+            core::mem::replace(&mut pending.state, QueueState::Active)
+        else {
             return;
         };
         self.due.remove(&(until, key.clone()));
@@ -251,7 +253,7 @@ impl SchedulingQueue {
         let waits = |key: &ObjectKey| {
             let pending = self.pending.get(key)?;
             match &pending.state {
-                State::Parked { is_activated: false, .. } => Some(pending.pod.clone()),
+                QueueState::Parked { is_activated: false, .. } => Some(pending.pod.clone()),
                 _ => None,
             }
         };
@@ -262,7 +264,7 @@ impl SchedulingQueue {
     pub(super) fn activate(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let attempts = pending.attempts;
-        let State::Parked { since, until, is_activated, .. } = &mut pending.state else { return };
+        let QueueState::Parked { since, until, is_activated, .. } = &mut pending.state else { return };
         if core::mem::replace(is_activated, true) {
             return;
         }

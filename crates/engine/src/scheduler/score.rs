@@ -34,7 +34,7 @@ pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&NodeInfo]) -> Option<
     let scored = fitting
         .iter()
         .enumerate()
-        .map(|(at, info)| (score(at, info), hash_ordered_map::order(&pod.uid, info.name()), info.name()));
+        .map(|(at, info)| (score(at, info), hash_ordered_map::hash_pair(&pod.uid, info.name()), info.name()));
     scored.max().map(|(_, _, name)| name.clone())
 }
 
