@@ -1,8 +1,8 @@
 //! A deterministic map for many names, such as those of all nodes.
 //!
 //! Node names are long, have common prefixes, and are scattered in memory: a lookup among a hundred thousand names by
-//! comparing them misses the processor's cache at every step. So entries are ordered by a hash of the name, which is stored in
-//! the tree itself; equal hashes are ordered by name. The order has no meaning, but is always the same.
+//! comparing them misses the processor's cache at every step. So entries are ordered by a hash of the name, which is
+//! stored in the tree itself; equal hashes are ordered by name. The order has no meaning, but is always the same.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;

@@ -1,7 +1,7 @@
 //! Leader election: reads a Lease and decides whether to acquire, renew or wait.
 //!
-//! There are two clocks. The timestamps in the Lease are wall-clock time, for people to read; no decision depends on them.
-//! Decisions use a monotonic clock: a `Duration` here is the time since the process started.
+//! There are two clocks. The timestamps in the Lease are wall-clock time, for people to read; no decision depends on
+//! them. Decisions use a monotonic clock: a `Duration` here is the time since the process started.
 
 use alloc::format;
 use alloc::string::String;
@@ -51,8 +51,8 @@ impl Terms {
         None
     }
 
-    /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease. It
-    /// may take four fifths of the time between the two; the last fifth is for clocks that run at different speeds.
+    /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease.
+    /// It may take four fifths of the time between the two; the last fifth is for clocks that run at different speeds.
     pub fn write_timeout(&self) -> Duration {
         self.duration.saturating_sub(self.renew_deadline) * 4 / 5
     }
@@ -153,9 +153,9 @@ impl Election {
     /// Decides what to do about the lease that was read; `None` if there is none. `clock` is wall-clock time and only
     /// written into the record.
     ///
-    /// Rule: a lease may be acquired if it has no holder, or if it has not changed for its duration since this replica first
-    /// read it. A leader exits if it is past the renew deadline, or if the lease has another holder, none, or was deleted.
-    /// Upstream: `tryAcquireOrRenew`.
+    /// Rule: a lease may be acquired if it has no holder, or if it has not changed for its duration since this replica
+    /// first read it. A leader exits if it is past the renew deadline, or if the lease has another holder, none, or was
+    /// deleted. Upstream: `tryAcquireOrRenew`.
     pub fn read(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {

@@ -1,10 +1,9 @@
-//! The disruption controller: keeps the status of PodDisruptionBudgets, from which the eviction subresource reads how many
-//! pods may be evicted now.
+//! The disruption controller: keeps the status of PodDisruptionBudgets, from which the eviction subresource reads how
+//! many pods may be evicted now.
 //!
-//! A budget keeps running totals of the pods that it selects, so the cost of an event does not depend on the number of pods.
-//! The eviction subresource charges the status itself, and records in `disruptedPods` which pods it is about to delete.
-//! Until the watch shows their deletion, they count as unhealthy.
-//! Upstream: `pkg/controller/disruption`.
+//! A budget keeps running totals of the pods that it selects, so the cost of an event does not depend on the number of
+//! pods. The eviction subresource charges the status itself, and records in `disruptedPods` which pods it is about to
+//! delete. Until the watch shows their deletion, they count as unhealthy. Upstream: `pkg/controller/disruption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -31,8 +30,8 @@ mod call;
 mod decode;
 mod status;
 
-/// After this an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a pod that is
-/// not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
+/// After this an evicted pod that still exists counts as healthy again, and the condition `DisruptionTarget` of a pod
+/// that is not being deleted is stale. Upstream: `DeletionTimeout`, `stalePodDisruptionTimeout`.
 const DISRUPTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Shortest time between two writes of a status, unless it allows fewer disruptions than before.
@@ -247,8 +246,8 @@ impl DisruptionController {
         Reconcile { calls: Vec::from([Call::WriteStatus { budget, status }]), events, wake_at }
     }
 
-    /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes, unless the
-    /// kubelet set it. Upstream: `syncStalePodDisruption`.
+    /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
+    /// unless the kubelet set it. Upstream: `syncStalePodDisruption`.
     fn reconcile_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
         let events: Vec<EventRecord> = self.multiple_budgets_event(&pod).into_iter().collect();

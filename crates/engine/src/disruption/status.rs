@@ -60,8 +60,9 @@ pub(super) fn evaluate(
 
 /// The desired and the expected number of pods.
 ///
-/// Rule: `minAvailable` as a number is the desired number itself. A percentage, or `maxUnavailable`, refers to the scale of
-/// the pods' controllers; a DaemonSet has no scale. Pods without a controller do not count. Upstream: `getExpectedPodCount`.
+/// Rule: `minAvailable` as a number is the desired number itself. A percentage, or `maxUnavailable`, refers to the
+/// scale of the pods' controllers; a DaemonSet has no scale. Pods without a controller do not count. Upstream:
+/// `getExpectedPodCount`.
 fn expected_pod_count(
     budget: &PodDisruptionBudget,
     selected: &SelectedPods,

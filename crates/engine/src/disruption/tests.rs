@@ -2,7 +2,8 @@
 //!
 //! A line is an object of namespace `a`:
 //! - `budget NAME`: `min=N`, `min=N%`, `max=N` or `max=N%`; selects `app=NAME`, or with `all` everything;
-//! - `pod NAME app=APP`, and then `ready`, `deleting`, `of=DaemonSet`, `disrupted` (condition `DisruptionTarget`), `terminated`.
+//! - `pod NAME app=APP`, and then `ready`, `deleting`, `of=DaemonSet`, `disrupted` (condition `DisruptionTarget`),
+//!   `terminated`.
 
 use alloc::string::String;
 use alloc::vec::Vec;

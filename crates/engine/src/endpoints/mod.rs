@@ -1,9 +1,9 @@
-//! The endpoints controllers: Endpoints and EndpointSlices of Services with a selector, and EndpointSlices that mirror the
-//! Endpoints of Services without one.
+//! The endpoints controllers: Endpoints and EndpointSlices of Services with a selector, and EndpointSlices that mirror
+//! the Endpoints of Services without one.
 //!
-//! An event only marks the Services that it concerns. The endpoints of a Service are computed when it is reconciled, at most
-//! once a second, however many pods change: a rollout of 5,000 pods writes some slices each second, not 5,000 times.
-//! Upstream: `pkg/controller/endpoint`, `endpointslice` and `endpointslicemirroring`.
+//! An event only marks the Services that it concerns. The endpoints of a Service are computed when it is reconciled, at
+//! most once a second, however many pods change: a rollout of 5,000 pods writes some slices each second, not 5,000
+//! times. Upstream: `pkg/controller/endpoint`, `endpointslice` and `endpointslicemirroring`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -453,9 +453,9 @@ fn in_namespace<'a>(
     services.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
-/// Rule: a Service with a selector has Endpoints and EndpointSlices of its pods. The Endpoints of a Service without a selector
-/// are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has neither. The Endpoints of a
-/// deleted Service are deleted here, its EndpointSlices by the garbage collector.
+/// Rule: a Service with a selector has Endpoints and EndpointSlices of its pods. The Endpoints of a Service without a
+/// selector are managed by users, and mirrored into EndpointSlices. A Service of type ExternalName has neither. The
+/// Endpoints of a deleted Service are deleted here, its EndpointSlices by the garbage collector.
 fn decide(
     key: &ObjectKey,
     state: &mut ServiceState,

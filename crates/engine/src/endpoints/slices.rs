@@ -51,8 +51,8 @@ pub(super) fn writes<'a>(
 /// Endpoints with the same ports: only those can be in one slice.
 type EndpointGroup = BTreeMap<EndpointIdentity, Endpoint>;
 
-/// Rule: every pod that a Service selects is an endpoint while it has an address and is not terminal; its readiness is in the
-/// conditions of the endpoint. A pod whose node does not exist is left out, unless the Service has
+/// Rule: every pod that a Service selects is an endpoint while it has an address and is not terminal; its readiness is
+/// in the conditions of the endpoint. A pod whose node does not exist is left out, unless the Service has
 /// `publishNotReadyAddresses`. Upstream: `reconcileByAddressType`.
 fn desired_endpoints<'a>(
     service: &Service,
@@ -89,8 +89,9 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     ports
 }
 
-/// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has `publishNotReadyAddresses`;
-/// it is `serving` while its pod is ready, even if the pod is being deleted. Upstream: `podToEndpoint`.
+/// Rule: an endpoint is `ready` if its pod is ready and not being deleted, or if the Service has
+/// `publishNotReadyAddresses`; it is `serving` while its pod is ready, even if the pod is being deleted. Upstream:
+/// `podToEndpoint`.
 fn endpoint(service: &Service, pod: &Pod, zone: Option<Text>, family: Family) -> Endpoint {
     let of_family = pod.addresses.iter().filter(|it| Family::of(**it) == family);
     let mut addresses: Vec<Text> = of_family.map(|it| it.to_string().as_str().into()).collect();
@@ -186,8 +187,8 @@ impl SliceReconciler<'_> {
         writes
     }
 
-    /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest first; then
-    /// to the one slice that they fill best; then to new slices. Upstream: `reconcileByPortMapping`.
+    /// Rule: an endpoint stays in its slice. New endpoints are added to slices that are written anyway, the fullest
+    /// first; then to the one slice that they fill best; then to new slices. Upstream: `reconcileByPortMapping`.
     fn fill<'a>(
         &self,
         mut group: EndpointGroup,

@@ -66,8 +66,8 @@ fn own_labels(labels: &Labels) -> impl Iterator<Item = (Text, Text)> + '_ {
 /// An address, one of its ports, if it has any, and whether it is ready.
 type AddressPort = (Address, Option<EndpointPort>, bool);
 
-/// Rule: the Endpoints contain the address of each pod in the Service's first family, as ready or not ready. A terminal pod is
-/// left out, and a pod that is being deleted as well, unless the Service has `publishNotReadyAddresses`.
+/// Rule: the Endpoints contain the address of each pod in the Service's first family, as ready or not ready. A terminal
+/// pod is left out, and a pod that is being deleted as well, unless the Service has `publishNotReadyAddresses`.
 /// Upstream: `syncService` of the endpoints controller.
 fn address_ports<'a>(
     service: &Service,
@@ -115,8 +115,8 @@ pub(super) fn flatten(subsets: &[Subset]) -> impl Iterator<Item = AddressPort> +
 /// IP address and UID of the pod: host-network pods share the address of their node.
 type AddressKey = (Text, Option<Text>);
 
-/// Groups addresses with the same ports into one sorted subset. An address that is both ready and not ready is not ready.
-/// Upstream: `RepackSubsets`.
+/// Groups addresses with the same ports into one sorted subset. An address that is both ready and not ready is not
+/// ready. Upstream: `RepackSubsets`.
 pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, Address> = BTreeMap::new();
     let mut by_port: BTreeMap<Option<EndpointPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();
@@ -141,8 +141,8 @@ pub(super) fn repack(address_ports: impl Iterator<Item = AddressPort>) -> Vec<Su
     subsets
 }
 
-/// Rule: of more than 1,000 addresses the ready ones are kept first, proportionally in each subset. Returns whether any was
-/// left out. Upstream: `truncateEndpoints`.
+/// Rule: of more than 1,000 addresses the ready ones are kept first, proportionally in each subset. Returns whether any
+/// was left out. Upstream: `truncateEndpoints`.
 fn truncate(subsets: &mut [Subset]) -> bool {
     let count = |of: fn(&Subset) -> usize| subsets.iter().map(of).sum::<usize>();
     let (ready, unready) = (count(|it| it.ready.len()), count(|it| it.unready.len()));

@@ -1,9 +1,12 @@
-//! A scenario in, the writes and events out, as text. Services are created at 00:00:01, and pods become ready at 00:00:02.
+//! A scenario in, the writes and events out, as text. Services are created at 00:00:01, and pods become ready at
+//! 00:00:02.
 //!
 //! A line is an object of namespace `a`:
 //! - `service NAME`: `headless`, `external`, `bare` (no selector, else `app=NAME`), `unready`
-//!   (`publishNotReadyAddresses`), `port=NAME:TARGET[/PROTOCOL]`, `label=KEY:VALUE`, `families=IPv4,IPv6`, `prefers=…`, `deleting`;
-//! - `pod NAME app=APP ip=IP[,IP] on=NODE`, and then `ready`, `deleting`, `terminated`, `port=NAME:NUMBER`, `as=HOST.DOMAIN`;
+//!   (`publishNotReadyAddresses`), `port=NAME:TARGET[/PROTOCOL]`, `label=KEY:VALUE`, `families=IPv4,IPv6`, `prefers=…`,
+//!   `deleting`;
+//! - `pod NAME app=APP ip=IP[,IP] on=NODE`, and then `ready`, `deleting`, `terminated`, `port=NAME:NUMBER`,
+//!   `as=HOST.DOMAIN`;
 //! - `node NAME [zone=ZONE]`;
 //! - `endpoints NAME IP…`: `not=IP` for one that is not ready, `port=NAME:NUMBER`, `label=…`, `note=…`: an annotation.
 

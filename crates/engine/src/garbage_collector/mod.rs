@@ -1,8 +1,8 @@
 //! The garbage collector: deletes objects whose owners are gone, and pods that no kubelet will finish.
 //!
-//! [`GarbageCollector`] is the graph of owner references over all kinds. An event goes in, and the UIDs of the objects to
-//! reconcile come out; reconciling an object returns the one call that it needs now. Each call is about one object alone:
-//! an owner that waits for its dependents does nothing itself, each dependent is reconciled on its own.
+//! [`GarbageCollector`] is the graph of owner references over all kinds. An event goes in, and the UIDs of the objects
+//! to reconcile come out; reconciling an object returns the one call that it needs now. Each call is about one object
+//! alone: an owner that waits for its dependents does nothing itself, each dependent is reconciled on its own.
 //!
 //! [`pod_gc`] is the pod garbage collector.
 //!
@@ -145,9 +145,9 @@ const OWNER_CACHE_TTL: Duration = Duration::from_secs(10);
 /// Owners in the cache; above that, it is cleared, which only costs reads.
 const OWNER_CACHE_MAX: usize = 1000;
 
-/// Longest delay between the watches of two kinds. A dependent that was created just before its owner was deleted may be
-/// delivered later than the deletion. If the owner's finalizer were removed before, the dependent would be deleted instead of
-/// orphaned.
+/// Longest delay between the watches of two kinds. A dependent that was created just before its owner was deleted may
+/// be delivered later than the deletion. If the owner's finalizer were removed before, the dependent would be deleted
+/// instead of orphaned.
 const WATCH_SKEW_MAX: Duration = Duration::from_millis(250);
 
 /// The graph of owner references over all kinds. Upstream: `GraphBuilder`, `GarbageCollector`.
@@ -409,9 +409,10 @@ impl GarbageCollector {
         }))
     }
 
-    /// Rule: an object is deleted when none of its owners is left. If an owner waits for it in the foreground, it is deleted in
-    /// the foreground as well; else its own finalizers decide about its dependents. In a cycle of objects that wait for each
-    /// other, `blockOwnerDeletion` is cleared, or none of them would ever be deleted. Upstream: `attemptToDeleteItem`.
+    /// Rule: an object is deleted when none of its owners is left. If an owner waits for it in the foreground, it is
+    /// deleted in the foreground as well; else its own finalizers decide about its dependents. In a cycle of objects
+    /// that wait for each other, `blockOwnerDeletion` is cleared, or none of them would ever be deleted. Upstream:
+    /// `attemptToDeleteItem`.
     fn delete_call(&self, object: &Arc<TrackedObject>, owner_waits: bool) -> Call {
         let mut dependents = self.dependents_of(&object.uid).peekable();
         let object = object.clone();
@@ -433,8 +434,9 @@ impl GarbageCollector {
         Call::Delete { object, propagation, why }
     }
 
-    /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left; that of
-    /// an orphaning owner, when no dependent refers to it. Upstream: `processDeletingDependentsItem`, `attemptToOrphanWorker`.
+    /// Rule: the finalizer of an owner that is deleted in the foreground is removed when no blocking dependent is left;
+    /// that of an orphaning owner, when no dependent refers to it. Upstream: `processDeletingDependentsItem`,
+    /// `attemptToOrphanWorker`.
     fn finalize(&mut self, object: &Arc<TrackedObject>, now: Time) -> GcDecision {
         match object.owner_state() {
             OwnerState::Solid | OwnerState::Absent => GcDecision::Nothing,
@@ -497,7 +499,8 @@ impl GarbageCollector {
         self.objects.get(&owner.uid).filter(is_it)
     }
 
-    /// The identity of the owner. `None` if its kind is not served, or is namespaced while the dependent is cluster-scoped.
+    /// The identity of the owner. `None` if its kind is not served, or is namespaced while the dependent is
+    /// cluster-scoped.
     fn owner_identity(&self, object: &TrackedObject, owner: &OwnerReference) -> Option<ObjectIdentity> {
         let is_it = |it: &&Arc<Resource>| it.kind == owner.kind && it.is_version(&owner.api_version);
         let resource = self.resources.iter().find(is_it).filter(|_| !owner.name.is_empty())?.clone();

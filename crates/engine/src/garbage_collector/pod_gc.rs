@@ -1,5 +1,5 @@
-//! The pod garbage collector: pods whose node is gone or out of service, pods deleted before they were bound, and too many
-//! terminated pods. Upstream: `pkg/controller/podgc`.
+//! The pod garbage collector: pods whose node is gone or out of service, pods deleted before they were bound, and too
+//! many terminated pods. Upstream: `pkg/controller/podgc`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -115,9 +115,9 @@ impl PodGc {
         self.terminated.iter().take(self.terminated.len().saturating_sub(self.terminated_max))
     }
 
-    /// Rule: a pod is force-deleted if its node has been gone for 40 seconds, if it is being deleted and was never bound, if it
-    /// is being deleted on a node that is out of service, or if it is terminated and 12,500 newer terminated pods exist.
-    /// Upstream: `gcOrphaned`, `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
+    /// Rule: a pod is force-deleted if its node has been gone for 40 seconds, if it is being deleted and was never
+    /// bound, if it is being deleted on a node that is out of service, or if it is terminated and 12,500 newer
+    /// terminated pods exist. Upstream: `gcOrphaned`, `gcUnscheduledTerminating`, `gcTerminating`, `gcTerminated`.
     pub(super) fn decide(&mut self, object: &TrackedObject, pod: &Pod, now: Time) -> PodGcDecision {
         // Only its finalizers keep it: another delete would change nothing.
         if object.deleting && pod.has_zero_grace_period {

@@ -1,13 +1,13 @@
-//! A scenario in, the calls and the remaining objects out, as text. A small API server executes the calls until nothing is
-//! left to do.
+//! A scenario in, the calls and the remaining objects out, as text. A small API server executes the calls until nothing
+//! is left to do.
 //!
 //! A line is an object: `KIND NAME`, and then
 //! - `ns=NAME`: its namespace, else `a`; a Node is cluster-scoped;
 //! - `uid=UID`: else the UID is the name;
 //! - `of=KIND/NAME[@UID][!]`: an owner reference; `!` is `blockOwnerDeletion`;
 //! - `deleting`, `finalizer=NAME`;
-//! - of a pod: `on=NODE`; `terminated=TIME`, with its creation time; `evicted`; `graceful`: it is being deleted with a grace
-//!   period; of a node: `out-of-service`;
+//! - of a pod: `on=NODE`; `terminated=TIME`, with its creation time; `evicted`; `graceful`: it is being deleted with a
+//!   grace period; of a node: `out-of-service`;
 //! - `unwatched`: the watch has not delivered it; `stale`: it is deleted, and the watch has not delivered the deletion;
 //! - `failures=N`: the first N calls about it fail.
 

@@ -1,8 +1,9 @@
-//! Whether the API server belongs to the cluster that the node has joined, and what the node may do before that is verified.
+//! Whether the API server belongs to the cluster that the node has joined, and what the node may do before that is
+//! verified.
 //!
 //! A server that lost its database answers with an empty list of pods, under the same address and with the same
-//! certificates. A node that trusted it would stop every container. So the node records the UID of the cluster it joined,
-//! and compares it with the server's UID after each complete list.
+//! certificates. A node that trusted it would stop every container. So the node records the UID of the cluster it
+//! joined, and compares it with the server's UID after each complete list.
 
 use alloc::format;
 use alloc::string::String;
@@ -46,8 +47,8 @@ impl Membership {
         Self { recorded, identity: ServerIdentity::Unverified(None), is_listed: false }
     }
 
-    /// Rule: a node belongs to the first cluster that it reads the UID of, and to no other until its record is deleted by
-    /// hand. Returns the UID to record; the cluster is verified once [`Membership::recorded`] was called.
+    /// Rule: a node belongs to the first cluster that it reads the UID of, and to no other until its record is deleted
+    /// by hand. Returns the UID to record; the cluster is verified once [`Membership::recorded`] was called.
     pub fn identified(&mut self, found: Text) -> Option<Text> {
         match &self.recorded {
             Recorded::Nothing => {
@@ -120,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Applies events to a node with this record: `uid=X` the server has the UID X, `record` the node has recorded it, `list` a
-    /// complete list was received, `silent` and `refused` the UID could not be read.
+    /// Applies events to a node with this record: `uid=X` the server has the UID X, `record` the node has recorded it,
+    /// `list` a complete list was received, `silent` and `refused` the UID could not be read.
     fn check(recorded: Recorded, events: &str) -> String {
         let mut node = Membership::new(recorded);
         let mut to_record = None;

@@ -32,8 +32,8 @@ impl fmt::Display for DownwardApiError {
 
 impl core::error::Error for DownwardApiError {}
 
-/// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not set is
-/// empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
+/// Rule: names, labels, annotations and addresses of a pod can be referenced, and no other field. A field that is not
+/// set is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
 pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
@@ -60,8 +60,8 @@ pub fn field(pod: &Value, path: &str) -> Result<String, DownwardApiError> {
     })
 }
 
-/// Rule: a container without a limit has the limit of its pod, or else the node's allocatable. The amount is divided by the
-/// divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
+/// Rule: a container without a limit has the limit of its pod, or else the node's allocatable. The amount is divided by
+/// the divisor and rounded up. Upstream: `ExtractResourceValueByContainerName`.
 ///
 /// `resource` is for example `limits.cpu`.
 pub fn resource(
@@ -150,8 +150,8 @@ fn quote(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Expands `$(NAME)` to the value of the variable, and `$$` to `$`. A reference to an unknown variable stays as it is, and
-/// is passed to `unknown`. Upstream: `expansion.Expand`.
+/// Expands `$(NAME)` to the value of the variable, and `$$` to `$`. A reference to an unknown variable stays as it is,
+/// and is passed to `unknown`. Upstream: `expansion.Expand`.
 pub fn expand(
     text: &str,
     value_of: impl Fn(&str) -> Option<String>,

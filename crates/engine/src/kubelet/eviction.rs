@@ -1,4 +1,5 @@
-//! Eviction of pods from a node under resource pressure: when there is pressure, which pod is evicted, with which message.
+//! Eviction of pods from a node under resource pressure: when there is pressure, which pod is evicted, with which
+//! message.
 //!
 //! Upstream: `pkg/kubelet/eviction`. Unlike upstream, daemon pods are evicted last: they would be created again at once.
 //! Eviction of a pod that exceeds its own ephemeral storage limits is in [`storage_limits`].
@@ -151,8 +152,8 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Parses `memory.available<100Mi,nodefs.available<10%`. Other signals keep their thresholds, and 0% or 100% removes one,
-    /// as upstream.
+    /// Parses `memory.available<100Mi,nodefs.available<10%`. Other signals keep their thresholds, and 0% or 100%
+    /// removes one, as upstream.
     pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
         for (signal, least) in amounts(text, '<')? {
             match least {
@@ -269,8 +270,8 @@ impl CrossedThreshold {
         self.signal.resource()
     }
 
-    /// Rule: for a hard threshold the grace period of the evicted pod is one second; for a soft one it is the pod's own, at
-    /// most that of the node (`eviction-max-pod-grace-period`).
+    /// Rule: for a hard threshold the grace period of the evicted pod is one second; for a soft one it is the pod's
+    /// own, at most that of the node (`eviction-max-pod-grace-period`).
     pub fn grace(self, own: Duration, longest: Duration) -> Duration {
         if self.is_soft { own.min(longest).max(GRACE_MIN) } else { GRACE_MIN }
     }
@@ -303,10 +304,11 @@ impl ThresholdMonitor {
         }
     }
 
-    /// Rule: a threshold is crossed while less than its value is available; after an eviction, until the minimum reclaim is
-    /// available too. A pressure condition stays True for five minutes after it was last observed. A signal that could not be
-    /// measured crosses no threshold. Only the most urgent threshold is returned: what is reclaimed for it may resolve the
-    /// others. A soft threshold causes the pressure condition at once, and is returned when its grace period is over.
+    /// Rule: a threshold is crossed while less than its value is available; after an eviction, until the minimum
+    /// reclaim is available too. A pressure condition stays True for five minutes after it was last observed. A signal
+    /// that could not be measured crosses no threshold. Only the most urgent threshold is returned: what is reclaimed
+    /// for it may resolve the others. A soft threshold causes the pressure condition at once, and is returned when its
+    /// grace period is over.
     pub fn observe(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<CrossedThreshold>) {
         let mut still_crossed = BTreeMap::new();
         let mut due = None;
@@ -368,9 +370,9 @@ pub struct ContainerUsage {
     pub usage: Option<i64>,
 }
 
-/// Rule: pods that use more than they request are evicted first, then by priority, then by usage above the request. Daemon
-/// pods are evicted when no other pod is left; static and critical pods never. For PIDs, which cannot be requested, the
-/// priority decides. Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
+/// Rule: pods that use more than they request are evicted first, then by priority, then by usage above the request.
+/// Daemon pods are evicted when no other pod is left; static and critical pods never. For PIDs, which cannot be
+/// requested, the priority decides. Upstream: `rankMemoryPressure`, `rankDiskPressureFunc`, `rankPIDPressure`.
 pub fn choose_pod_to_evict(
     shortage: CrossedThreshold,
     candidates: &[EvictionCandidate],
@@ -407,8 +409,8 @@ pub fn eviction_message(shortage: CrossedThreshold, pod: &EvictionCandidate) -> 
     message
 }
 
-/// Rule: a node under pressure admits critical pods only; under memory pressure alone also pods that are not BestEffort, or
-/// that tolerate the taint. Upstream: the eviction manager's `Admit`.
+/// Rule: a node under pressure admits critical pods only; under memory pressure alone also pods that are not
+/// BestEffort, or that tolerate the taint. Upstream: the eviction manager's `Admit`.
 pub fn admit(
     pressures: Pressures,
     is_critical: bool,

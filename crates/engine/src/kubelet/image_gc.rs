@@ -62,8 +62,9 @@ impl ImageGc {
         }
     }
 
-    /// Rule: above the high threshold, the least recently used images are deleted until usage is below the low threshold. Images
-    /// that a container uses are kept, and so are recent, pinned and imported ones. Upstream: `GarbageCollect`.
+    /// Rule: above the high threshold, the least recently used images are deleted until usage is below the low
+    /// threshold. Images that a container uses are kept, and so are recent, pinned and imported ones. Upstream:
+    /// `GarbageCollect`.
     pub fn images_to_delete(
         &self,
         images: &[Image],

@@ -23,7 +23,8 @@ pub const LEASE_DURATION_S: u32 = 40;
 /// An unchanged status is written again after this time. Upstream: `nodeStatusReportFrequency`.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Images in the status, largest first, and names of each. Upstream: `nodeStatusMaxImages`, `MaxNamesPerImageInNodeStatus`.
+/// Images in the status, largest first, and names of each. Upstream: `nodeStatusMaxImages`,
+/// `MaxNamesPerImageInNodeStatus`.
 const IMAGES_MAX: usize = 50;
 const IMAGE_NAMES_MAX: usize = 5;
 
@@ -149,8 +150,8 @@ pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<Event> {
     (before != now).then(|| Event::normal(event, format!("Node {name} status is now: {event}")))
 }
 
-/// The status as a strategic merge patch, which leaves conditions of others, and the events to record. `current` is the status
-/// on the API server.
+/// The status as a strategic merge patch, which leaves conditions of others, and the events to record. `current` is the
+/// status on the API server.
 pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
     let mut events = Vec::new();
     let name = &node.name;
@@ -194,7 +195,8 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
     (status, events)
 }
 
-/// Rule: the status is written when a field has changed; a new heartbeat time is no change. Upstream: `nodeStatusHasChanged`.
+/// Rule: the status is written when a field has changed; a new heartbeat time is no change. Upstream:
+/// `nodeStatusHasChanged`.
 pub fn has_changed(status: &Value, current: &Value) -> bool {
     let is_unchanged = |(key, value): (&String, &Value)| match key.as_str() {
         "conditions" => value.as_array().into_iter().flatten().all(|it| {

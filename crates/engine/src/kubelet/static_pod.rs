@@ -24,8 +24,8 @@ pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(SOURCE).is_some_and(|it| it != "api") || annotations.contains_key(MIRROR)
 }
 
-/// Rule: a static pod is named after its manifest and its node, is bound to the node, and has a UID derived from the content,
-/// so that a changed manifest is another pod. It cannot reference API objects such as Secrets.
+/// Rule: a static pod is named after its manifest and its node, is bound to the node, and has a UID derived from the
+/// content, so that a changed manifest is another pod. It cannot reference API objects such as Secrets.
 ///
 /// `hash` is the hash of the manifest's content, its file name and the node's name; `seen` is the time it was read.
 pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
@@ -77,7 +77,8 @@ pub fn parse_manifest(manifest: Value, node: &str, hash: &str, seen: &str) -> Re
     Ok(pod.into())
 }
 
-/// Whether it is a DNS label, or a DNS subdomain if `with_dots`. Names become parts of paths, so nothing else is accepted.
+/// Whether it is a DNS label, or a DNS subdomain if `with_dots`. Names become parts of paths, so nothing else is
+/// accepted.
 fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
     let label = |it: &str| {
         let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
@@ -226,8 +227,9 @@ pub enum MirrorDecision {
     Delete,
 }
 
-/// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node of
-/// that name, or if a user deletes it; the static pod keeps running. It is deleted for good when the manifest is removed.
+/// Rule: a mirror pod is deleted and created again if it belongs to another version of the manifest or to a former Node
+/// of that name, or if a user deletes it; the static pod keeps running. It is deleted for good when the manifest is
+/// removed.
 pub fn decide_mirror(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> MirrorDecision {
     let Some(pod) = pod else { return MirrorDecision::Delete };
     let hash = &pod["metadata"]["annotations"][HASH];

@@ -13,7 +13,8 @@ pub(super) struct HeartbeatObservation {
     last_run: Option<Time>,
     /// The last heartbeat of any node.
     last_heartbeat: Option<Time>,
-    /// The API server failed to execute one of our writes, and no heartbeat was received since: it may refuse heartbeats too.
+    /// The API server failed to execute one of our writes, and no heartbeat was received since: it may refuse
+    /// heartbeats too.
     writes_fail: bool,
     /// While writes fail, the node whose write tests whether they succeed again.
     probe: Option<Text>,
@@ -25,9 +26,9 @@ impl HeartbeatObservation {
         self.since
     }
 
-    /// Rule: after a gap of this process every node gets its grace period again. It is a gap if the controller did not run for
-    /// a fifth of the grace period, because the process was stopped or the clock was set. Returns whether the clock was set
-    /// back.
+    /// Rule: after a gap of this process every node gets its grace period again. It is a gap if the controller did not
+    /// run for a fifth of the grace period, because the process was stopped or the clock was set. Returns whether the
+    /// clock was set back.
     pub(super) fn check_gap(&mut self, grace: Duration, now: Time) -> bool {
         let before = self.last_run.replace(now);
         let gap = grace / 5;
@@ -45,10 +46,10 @@ impl HeartbeatObservation {
 
     /// A node sent a heartbeat.
     ///
-    /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the fault was not the nodes':
-    /// every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval. If three fifths
-    /// are not longer than two heartbeat intervals, the rule does not apply: a single healthy node would pause that long between
-    /// any two heartbeats, and the failed nodes would never become Unknown.
+    /// Rule: if no node sent a heartbeat for three fifths of the grace period and then one does, the fault was not the
+    /// nodes': every node gets its grace period again. The remaining two fifths are longer than a heartbeat interval.
+    /// If three fifths are not longer than two heartbeat intervals, the rule does not apply: a single healthy node
+    /// would pause that long between any two heartbeats, and the failed nodes would never become Unknown.
     pub(super) fn heartbeat(&mut self, grace: Duration, interval: Duration, now: Time) {
         if core::mem::take(&mut self.writes_fail) {
             self.restart(now);
@@ -62,8 +63,8 @@ impl HeartbeatObservation {
 
     /// The API server failed to execute a write.
     ///
-    /// Rule: an API server that cannot write, as on a full disk, refuses heartbeats as well: every node gets its grace period
-    /// again, and once more when a heartbeat is received or a write succeeds.
+    /// Rule: an API server that cannot write, as on a full disk, refuses heartbeats as well: every node gets its grace
+    /// period again, and once more when a heartbeat is received or a write succeeds.
     pub(super) fn write_failed(&mut self, now: Time) {
         self.writes_fail = true;
         self.probe = None;
@@ -83,8 +84,8 @@ impl HeartbeatObservation {
         self.probe.take_if(|it| it == node);
     }
 
-    /// Whether the node may be marked Unknown now. While writes fail, only one node is attempted at a time: as soon as its
-    /// write succeeds, the others can send heartbeats again.
+    /// Whether the node may be marked Unknown now. While writes fail, only one node is attempted at a time: as soon as
+    /// its write succeeds, the others can send heartbeats again.
     pub(super) fn may_mark_unknown(&mut self, node: &Text) -> bool {
         !self.writes_fail || self.probe.get_or_insert_with(|| node.clone()) == node
     }

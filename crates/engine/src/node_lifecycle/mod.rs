@@ -1,14 +1,14 @@
 //! The node lifecycle controller: heartbeats to conditions, conditions to taints, taints to evictions.
 //!
-//! [`NodeLifecycle`] has the nodes, the time of each one's last heartbeat, and the pods on them. The conditions of a node
-//! without heartbeats become Unknown ([`heartbeat_observation`]); conditions become taints ([`taints`]), at a rate per zone
-//! ([`zones`]); and `NoExecute` taints evict the pods that do not tolerate them ([`taint_eviction`]).
+//! [`NodeLifecycle`] has the nodes, the time of each one's last heartbeat, and the pods on them. The conditions of a
+//! node without heartbeats become Unknown ([`heartbeat_observation`]); conditions become taints ([`taints`]), at a rate
+//! per zone ([`zones`]); and `NoExecute` taints evict the pods that do not tolerate them ([`taint_eviction`]).
 //!
 //! A heartbeat is any change of the renew time of a node's Lease, or of the heartbeat time in its status. The time of a
-//! heartbeat is read from this process's clock; timestamps of a node are only compared with earlier ones of the same node.
-//! A delayed watch must not make a node Unknown: its Lease is read from the API server before, and the Node is patched with
-//! its `resourceVersion` as precondition.
-//! Upstream: `pkg/controller/nodelifecycle`, `pkg/controller/tainteviction`.
+//! heartbeat is read from this process's clock; timestamps of a node are only compared with earlier ones of the same
+//! node. A delayed watch must not make a node Unknown: its Lease is read from the API server before, and the Node is
+//! patched with its `resourceVersion` as precondition. Upstream: `pkg/controller/nodelifecycle`,
+//! `pkg/controller/tainteviction`.
 
 mod call;
 mod decode;
@@ -56,7 +56,8 @@ pub struct Config {
     pub eviction_interval: Duration,
     /// The same in a large zone that is partly down. Upstream: `secondary-node-eviction-rate`.
     pub secondary_eviction_interval: Duration,
-    /// Percentage of nodes that are not ready, from which on a zone is partly down. Upstream: `unhealthy-zone-threshold`.
+    /// Percentage of nodes that are not ready, from which on a zone is partly down. Upstream:
+    /// `unhealthy-zone-threshold`.
     pub unhealthy_zone_percent: usize,
     /// Evictions continue in a zone with more nodes even if it is partly down. Upstream: `large-cluster-size-threshold`.
     pub large_zone_size: usize,
@@ -242,8 +243,8 @@ impl NodeLifecycle {
         Self { config, ..Self::default() }
     }
 
-    /// Rule: when the clock was set back, times in the future are replaced by now: no grace period and no toleration becomes
-    /// longer.
+    /// Rule: when the clock was set back, times in the future are replaced by now: no grace period and no toleration
+    /// becomes longer.
     fn check_gap(&mut self, now: Time) {
         if !self.observation.check_gap(self.config.node_monitor_grace_period, now) {
             return;
@@ -594,9 +595,9 @@ impl NodeLifecycle {
 const EVICTION: &str = "TaintManagerEviction";
 const NOT_READY: &str = "NodeNotReady";
 
-/// Rule: a node without a heartbeat for 50 seconds, or without a condition `Ready` in its first 60, becomes Unknown: all
-/// conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because the network plugin reports it.
-/// Upstream: `tryUpdateNodeHealth`.
+/// Rule: a node without a heartbeat for 50 seconds, or without a condition `Ready` in its first 60, becomes Unknown:
+/// all conditions that the kubelet reports are set to Unknown. `NetworkUnavailable` stays, because the network plugin
+/// reports it. Upstream: `tryUpdateNodeHealth`.
 fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
     by_kubelet.filter(|it| node.conditions.get(*it) != Some(Truth::Unknown)).collect()
@@ -606,8 +607,8 @@ fn grace(node: &Node, config: &Config) -> Duration {
     if node.ready().is_some() { config.node_monitor_grace_period } else { config.node_startup_grace_period }
 }
 
-/// The `NoExecute` taints of a node. A health taint from before `observed_since` evicts no pod before the grace period is
-/// over: the node may send a heartbeat.
+/// The `NoExecute` taints of a node. A health taint from before `observed_since` evicts no pod before the grace period
+/// is over: the node may send a heartbeat.
 fn no_execute_taints(
     state: &NodeState,
     observed_since: Time,

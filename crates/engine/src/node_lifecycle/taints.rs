@@ -35,9 +35,10 @@ pub(super) enum EvictionTurn {
     Suspended,
 }
 
-/// Rule: each condition that is not as it should be, and a cordon, adds its own `NoSchedule` taint, which is removed with
-/// its cause. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints of others
-/// stay. `None`: the taints are as they should be. Upstream: `doNoScheduleTaintingPass`, `processTaintBaseEviction`.
+/// Rule: each condition that is not as it should be, and a cordon, adds its own `NoSchedule` taint, which is removed
+/// with its cause. A node that is not ready or unreachable also gets a `NoExecute` taint when its turn has come. Taints
+/// of others stay. `None`: the taints are as they should be. Upstream: `doNoScheduleTaintingPass`,
+/// `processTaintBaseEviction`.
 pub(super) fn desired_taints(node: &Node, turn: EvictionTurn, now: Time) -> Option<Vec<Taint>> {
     let mut desired: Vec<Taint> = Vec::new();
     for taint in &node.taints {

@@ -1,17 +1,17 @@
-//! A scenario in, the calls and events and the final state out, as text. A small API server executes the calls, and nodes
-//! renew their Leases every ten seconds unless they are silent.
+//! A scenario in, the calls and events and the final state out, as text. A small API server executes the calls, and
+//! nodes renew their Leases every ten seconds unless they are silent.
 //!
 //! A line of the scenario is an object:
-//! - `node NAME`, and then `ready`, `not-ready`, `unknown`, or `new` if it has no conditions yet; `memory`, `disk`, `pid`,
-//!   `network`: that condition is True; `cordoned`, `excluded`, `zone=NAME`, `silent`, `taint=KEY:EFFECT[@SECOND]`, `os`: its
-//!   `kubernetes.io/os` label lacks the deprecated alias;
+//! - `node NAME`, and then `ready`, `not-ready`, `unknown`, or `new` if it has no conditions yet; `memory`, `disk`,
+//!   `pid`, `network`: that condition is True; `cordoned`, `excluded`, `zone=NAME`, `silent`,
+//!   `taint=KEY:EFFECT[@SECOND]`, `os`: its `kubernetes.io/os` label lacks the deprecated alias;
 //! - `pod NAME on=NODE`, and then `tolerates=KEY[:SECONDS]` (`*`: any key), `bound=SECOND`, `not-ready`.
 //!
-//! The lines after them begin with the second of an action. `deleted` deletes an object, `silent` stops the heartbeats of a
-//! node and `heartbeats` starts them again, `status-heartbeat` is one heartbeat in the Node status. `suspended until SECOND`
-//! suspends the controller. `watch-stalled` delays all watch events until `relisted`. `no-response` leaves our calls without
-//! a response until `responses`. `disk-full` makes the API server refuse every write, heartbeats among them, until
-//! `disk-freed`.
+//! The lines after them begin with the second of an action. `deleted` deletes an object, `silent` stops the heartbeats
+//! of a node and `heartbeats` starts them again, `status-heartbeat` is one heartbeat in the Node status. `suspended
+//! until SECOND` suspends the controller. `watch-stalled` delays all watch events until `relisted`. `no-response`
+//! leaves our calls without a response until `responses`. `disk-full` makes the API server refuse every write,
+//! heartbeats among them, until `disk-freed`.
 
 mod incremental;
 mod scenarios;

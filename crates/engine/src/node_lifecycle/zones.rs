@@ -1,5 +1,5 @@
-//! The rate at which nodes are tainted `NoExecute`, by zone: if many nodes fail at once, the network between them and the
-//! control plane is the likely cause. Upstream: `handleDisruption`, `ComputeZoneState`.
+//! The rate at which nodes are tainted `NoExecute`, by zone: if many nodes fail at once, the network between them and
+//! the control plane is the likely cause. Upstream: `handleDisruption`, `ComputeZoneState`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -76,8 +76,8 @@ impl Zones {
             self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
-    /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are removed: the
-    /// pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
+    /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are
+    /// removed: the pods could not run elsewhere. Upstream: `FullDisruption` of all zones.
     pub(super) fn are_all_down(&self) -> bool {
         self.zones_with_ready_nodes == 0 && self.zones.values().any(|it| 0 < it.not_ready)
     }
@@ -111,8 +111,8 @@ impl Zones {
         }
     }
 
-    /// Takes the next node of a zone from the queue if one may be tainted now, and returns when to ask again. A node that has
-    /// been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
+    /// Takes the next node of a zone from the queue if one may be tainted now, and returns when to ask again. A node
+    /// that has been unhealthy since before `observed_since` first gets its grace period to send a heartbeat.
     pub(super) fn next_turn(
         &mut self,
         zone: &Text,
@@ -148,9 +148,9 @@ impl Zones {
     }
 }
 
-/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. If more than two nodes and at least 55 % of a zone
-/// are not ready, the interval is a hundred seconds, and in a zone of up to fifty nodes none is tainted. A zone without any
-/// ready node has the usual interval, for its pods can run in other zones. Upstream: `setLimiterInZone`.
+/// Rule: in each zone one node is tainted `NoExecute` every ten seconds. If more than two nodes and at least 55 % of a
+/// zone are not ready, the interval is a hundred seconds, and in a zone of up to fifty nodes none is tainted. A zone
+/// without any ready node has the usual interval, for its pods can run in other zones. Upstream: `setLimiterInZone`.
 fn eviction_interval(zone: &Zone, config: &Config) -> Option<Duration> {
     let size = zone.ready + zone.not_ready;
     let is_partly_down = 0 < zone.ready

@@ -101,8 +101,9 @@ impl Shortage {
     }
 }
 
-/// Rule: a pod fits on a node whose taints it tolerates, that matches its node affinity, has its host ports and resources
-/// free, and satisfies its pod affinity and spread constraints. Pods in `without` count as removed from the node.
+/// Rule: a pod fits on a node whose taints it tolerates, that matches its node affinity, has its host ports and
+/// resources free, and satisfies its pod affinity and spread constraints. Pods in `without` count as removed from the
+/// node.
 pub(super) fn check(
     all: &Scheduler,
     pod: &Pod,
@@ -128,8 +129,8 @@ pub(super) fn check_node(
     check_resources(all, pod, info, without)
 }
 
-/// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node unless
-/// it tolerates the taint `unschedulable`.
+/// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node
+/// unless it tolerates the taint `unschedulable`.
 fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".into(),

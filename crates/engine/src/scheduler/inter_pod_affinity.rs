@@ -93,8 +93,8 @@ impl InterPodAffinity {
         self.satisfies_anti_affinity(all, pod, info, &gone)
     }
 
-    /// Rule: with the pod, its domain has at most `maxSkew` matching pods more than the domain with the fewest, or than zero
-    /// if there are fewer domains than `minDomains`. A node without the topology key does not fit.
+    /// Rule: with the pod, its domain has at most `maxSkew` matching pods more than the domain with the fewest, or than
+    /// zero if there are fewer domains than `minDomains`. A node without the topology key does not fit.
     fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), Unfit> {
         let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
         for (spread, counts) in must.zip(&self.spread) {
@@ -113,8 +113,8 @@ impl InterPodAffinity {
         Ok(())
     }
 
-    /// Rule: for each term of pod affinity, a pod that matches all terms is in the node's domain. If no pod matches and the
-    /// pod matches its own terms, it fits on any node with the topology keys.
+    /// Rule: for each term of pod affinity, a pod that matches all terms is in the node's domain. If no pod matches and
+    /// the pod matches its own terms, it fits on any node with the topology keys.
     fn satisfies_affinity(
         &self,
         all: &Scheduler,

@@ -2,12 +2,12 @@
 //!
 //! It keeps the allocatable and requested resources of every node ([`node_info`]) and the pending pods ([`queue`]), by
 //! priority, then by age. Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]) it takes the one with the
-//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preemption`]); the pod's
-//! condition `PodScheduled` gets the reasons, and the pod is parked as unschedulable until a change may help it (a node
-//! changes, a pod leaves, or, for pod affinity, a pod arrives), at most five minutes.
+//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preemption`]); the
+//! pod's condition `PodScheduled` gets the reasons, and the pod is parked as unschedulable until a change may help it
+//! (a node changes, a pod leaves, or, for pod affinity, a pod arrives), at most five minutes.
 //!
-//! A pod counts as assigned from the decision to bind it until the binding fails, so that the next decision does not wait
-//! for the watch. Upstream: the assume cache.
+//! A pod counts as assigned from the decision to bind it until the binding fails, so that the next decision does not
+//! wait for the watch. Upstream: the assume cache.
 
 mod call;
 mod facts;
@@ -325,9 +325,9 @@ impl Scheduler {
         }
     }
 
-    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit there without the
-    /// pods of lower priority; or when any pod is added, removed or changed, if the pod failed because of pods on other
-    /// nodes. Upstream: queueing hints.
+    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit there without
+    /// the pods of lower priority; or when any pod is added, removed or changed, if the pod failed because of pods on
+    /// other nodes. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
         for (pod, needs_fit_check) in self.queue.candidates(hint) {
             let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
@@ -487,8 +487,8 @@ impl Scheduler {
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Rule: a pod whose binding failed or got no response is unassigned and tried again after a backoff. If it was bound
-    /// after all, the watch will show it.
+    /// Rule: a pod whose binding failed or got no response is unassigned and tried again after a backoff. If it was
+    /// bound after all, the watch will show it.
     fn binding_failed(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<EventRecord> {
         let (latest, attempts) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);

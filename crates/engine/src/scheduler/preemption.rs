@@ -33,9 +33,9 @@ pub(super) enum Preemption {
     NotHelpful(String),
 }
 
-/// Rule: if a pod fits on no node, pods of lower priority are deleted from one: as few and as low as possible, and without
-/// violating PodDisruptionBudgets if possible. No further pods are deleted while earlier victims are terminating.
-/// Upstream: `DefaultPreemption`.
+/// Rule: if a pod fits on no node, pods of lower priority are deleted from one: as few and as low as possible, and
+/// without violating PodDisruptionBudgets if possible. No further pods are deleted while earlier victims are
+/// terminating. Upstream: `DefaultPreemption`.
 pub(super) fn choose(
     all: &Scheduler,
     pod: &Pod,
@@ -94,8 +94,9 @@ fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfi
     !is_lost && info.pods.values().filter(|it| it.priority < pod.priority).any(|it| leaves(&it))
 }
 
-/// The cost of preemption on a node, compared in this order: violated budgets, highest priority, sum of priorities, number
-/// of victims, and start time of the oldest victim of the highest priority. Upstream: `pickOneNodeForPreemption`.
+/// The cost of preemption on a node, compared in this order: violated budgets, highest priority, sum of priorities,
+/// number of victims, and start time of the oldest victim of the highest priority. Upstream:
+/// `pickOneNodeForPreemption`.
 type Cost = (usize, i32, i64, usize, Reverse<Time>);
 
 fn cost(violations: usize, victims: &[Arc<Pod>]) -> Cost {

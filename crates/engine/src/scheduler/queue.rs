@@ -12,7 +12,8 @@ use muster_api::time::Time;
 
 use super::Pod;
 
-/// Backoff of an unschedulable pod: after the first attempt, and at most; doubled in between. Upstream: `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
+/// Backoff of an unschedulable pod: after the first attempt, and at most; doubled in between. Upstream:
+/// `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
@@ -58,8 +59,8 @@ enum QueueState {
 /// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueueingHint<'a> {
-    /// A node changed, or has more free resources: may help pods that fit on it, and those that failed because of pods on
-    /// other nodes.
+    /// A node changed, or has more free resources: may help pods that fit on it, and those that failed because of pods
+    /// on other nodes.
     Node(&'a Text),
     /// Pods were added, removed or changed.
     PodsChanged,
@@ -130,9 +131,9 @@ impl SchedulingQueue {
         pending.nominated_node
     }
 
-    /// Rule: pods are tried by priority, then by age. An unschedulable pod is tried again when a change may help it: at once
-    /// if no pod is active, else after a backoff of one to ten seconds; and after five minutes in any case. A longer wait
-    /// began before the clock was set back, and is over.
+    /// Rule: pods are tried by priority, then by age. An unschedulable pod is tried again when a change may help it: at
+    /// once if no pod is active, else after a backoff of one to ten seconds; and after five minutes in any case. A
+    /// longer wait began before the clock was set back, and is over.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_MAX < at
@@ -239,7 +240,8 @@ impl SchedulingQueue {
         }
     }
 
-    /// Parked pods that the change may help and that are not activated yet; `true` if the fit on the node must be checked.
+    /// Parked pods that the change may help and that are not activated yet; `true` if the fit on the node must be
+    /// checked.
     pub(super) fn candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {

@@ -1,5 +1,5 @@
-//! Resolution of DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and CoreDNS
-//! where it leaves something open.
+//! Resolution of DNS names in the cluster domain. Upstream: the specification of DNS-based service discovery, and
+//! CoreDNS where it leaves something open.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -62,8 +62,8 @@ pub enum Record {
     Ns,
 }
 
-/// Rule: the name of a Service resolves to its cluster IP, that of a headless one to its ready endpoints; names outside the
-/// cluster domain are forwarded.
+/// Rule: the name of a Service resolves to its cluster IP, that of a headless one to its ready endpoints; names outside
+/// the cluster domain are forwarded.
 pub fn resolve(state: &ProxyState, domain: &str, question: Question<'_>) -> Answer {
     let Question { labels, query_type } = question;
     if let [d, c, b, a, "in-addr", "arpa"] = &labels.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -207,8 +207,8 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to its name within its Service.
-/// Queries for other pod addresses are not forwarded.
+/// Rule: a cluster IP resolves to the name of its Service, and the address of an endpoint to its name within its
+/// Service. Queries for other pod addresses are not forwarded.
 fn reverse(state: &ProxyState, domain: &str, address: Ipv4Addr, query_type: QueryType) -> Answer {
     let resolver = Resolver { state, domain };
     let address = IpAddr::V4(address);

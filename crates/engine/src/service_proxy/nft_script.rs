@@ -21,8 +21,8 @@ impl NftTable {
         out
     }
 
-    /// The script that changes the table from `before` in one transaction. Unchanged sets stay, and with them the session
-    /// affinity of clients. Empty if nothing changes.
+    /// The script that changes the table from `before` in one transaction. Unchanged sets stay, and with them the
+    /// session affinity of clients. Empty if nothing changes.
     pub fn difference(&self, before: &Self) -> String {
         let mut out = String::new();
         self.write_changes(before, &mut out);

@@ -31,8 +31,8 @@ pub struct ThisNode {
     pub addresses: Vec<Ipv4Addr>,
     /// Address of the node's DNS server, if it runs one.
     pub dns: Option<Ipv4Addr>,
-    /// `bridge-nf-call-iptables` is off: packets between two pods of the node bypass these rules, so a reply would not be
-    /// translated back unless it is routed through the node.
+    /// `bridge-nf-call-iptables` is off: packets between two pods of the node bypass these rules, so a reply would not
+    /// be translated back unless it is routed through the node.
     pub bridge_netfilter_disabled: bool,
     /// Addresses of the API server.
     pub server: Vec<(Ipv4Addr, u16)>,
@@ -46,7 +46,8 @@ pub struct NftTable {
     /// Sets and maps.
     pub(super) sets: BTreeMap<String, NftSet>,
     pub(super) chains: BTreeMap<String, NftChain>,
-    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. `None` is any address of the node.
+    /// The endpoints of each UDP address and port, for the cleanup of conntrack entries. `None` is any address of the
+    /// node.
     flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Backend>>,
 }
 
@@ -63,9 +64,9 @@ impl NftTable {
         self.flows != before.flows
     }
 
-    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active; if that is no endpoint of
-    /// the Service any more, the conntrack entry is deleted, and the next packet goes to another one. Upstream:
-    /// `CleanStaleEntries`.
+    /// Rule: the kernel sends packets of a UDP flow to the same endpoint as long as the flow is active; if that is no
+    /// endpoint of the Service any more, the conntrack entry is deleted, and the next packet goes to another one.
+    /// Upstream: `CleanStaleEntries`.
     pub fn is_stale(&self, before: &Self, flow: UdpFlow) -> bool {
         let (address, port) = flow.destination;
         // A flow that was not translated did not match our rules.
@@ -92,7 +93,8 @@ pub(super) struct NftChain {
 
 type Backend = (Ipv4Addr, u16);
 
-/// Rule: the cluster IP and the node port of a Service lead to its endpoints; without endpoints, connections are rejected.
+/// Rule: the cluster IP and the node port of a Service lead to its endpoints; without endpoints, connections are
+/// rejected.
 pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTable {
     let reserved = ReservedAddresses::of(state, me, routes);
     let mut builder =
@@ -109,8 +111,8 @@ pub fn build_table(state: &ProxyState, me: &ThisNode, routes: &Routes) -> NftTab
     builder.table
 }
 
-/// Rule: traffic goes to ready endpoints: those with a hint for this node, else those with a hint for its zone, else all; if
-/// none is ready, to those that are serving and terminating. Upstream: `CategorizeEndpoints`.
+/// Rule: traffic goes to ready endpoints: those with a hint for this node, else those with a hint for its zone, else
+/// all; if none is ready, to those that are serving and terminating. Upstream: `CategorizeEndpoints`.
 fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>) -> Vec<PortEndpoint<'a>> {
     let ready: Vec<PortEndpoint<'a>> = all.iter().filter(|it| it.endpoint.ready).copied().collect();
     if ready.is_empty() {
@@ -129,8 +131,8 @@ fn cluster_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str, zone: Option<&str>)
     ready
 }
 
-/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic; without any it is dropped, so that a load
-/// balancer's health check fails. Upstream: `CategorizeEndpoints`.
+/// Rule: with the traffic policy `Local`, only endpoints on this node get traffic; without any it is dropped, so that a
+/// load balancer's health check fails. Upstream: `CategorizeEndpoints`.
 fn local_endpoints<'a>(all: &[PortEndpoint<'a>], me: &str) -> Vec<PortEndpoint<'a>> {
     let here = || all.iter().filter(|it| it.endpoint.node.as_deref() == Some(me));
     let ready: Vec<PortEndpoint<'a>> = here().filter(|it| it.endpoint.ready).copied().collect();
@@ -348,8 +350,8 @@ impl TableBuilder<'_> {
         self.table.chains.insert(chain.into(), NftChain { hook: "", rules });
     }
 
-    /// Rule: traffic of pods that leaves the pod network is masqueraded, and so is traffic whose replies would otherwise bypass
-    /// the node.
+    /// Rule: traffic of pods that leaves the pod network is masqueraded, and so is traffic whose replies would
+    /// otherwise bypass the node.
     fn base_chains(&mut self, own: Option<Range>, routes: &Routes) {
         for range in own.iter().chain(routes.keys()) {
             self.element("pods", range.to_string(), String::new());

@@ -40,9 +40,9 @@ impl<'a> ReservedAddresses<'a> {
         }
     }
 
-    /// Rule: an external address is programmed only if it belongs to nothing else: not to the API server, a node, a pod or the
-    /// cluster IP of any Service. Those of `externalIPs` must also be in a range that the operator allowed. Upstream programs
-    /// all of them (CVE-2020-8554).
+    /// Rule: an external address is programmed only if it belongs to nothing else: not to the API server, a node, a pod
+    /// or the cluster IP of any Service. Those of `externalIPs` must also be in a range that the operator allowed.
+    /// Upstream programs all of them (CVE-2020-8554).
     pub(super) fn external_addresses(&self, service: &Service) -> Vec<Ipv4Addr> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
@@ -56,8 +56,9 @@ impl<'a> ReservedAddresses<'a> {
         all.into_iter().filter(is_free).collect()
     }
 
-    /// Rule: a cluster IP is programmed unless it is the address of the API server, of this node or of a pod on it. Addresses of
-    /// other Node objects do not count: each node writes its own, and could hijack any Service of all others.
+    /// Rule: a cluster IP is programmed unless it is the address of the API server, of this node or of a pod on it.
+    /// Addresses of other Node objects do not count: each node writes its own, and could hijack any Service of all
+    /// others.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
         addresses.iter().filter_map(v4).filter(|it| !self.is_own(*it)).collect()
     }

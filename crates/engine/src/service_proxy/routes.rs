@@ -9,9 +9,9 @@ use super::facts::Range;
 /// The address of the node for each pod range.
 pub type Routes = BTreeMap<Range, Ipv4Addr>;
 
-/// Rule: the pod range of another node is routed to that node if both are on one network; else the network routes it. If two
-/// nodes claim overlapping ranges, the first by name gets it. A range that overlaps this node's own, or contains a node's
-/// address, is ignored.
+/// Rule: the pod range of another node is routed to that node if both are on one network; else the network routes it.
+/// If two nodes claim overlapping ranges, the first by name gets it. A range that overlaps this node's own, or contains
+/// a node's address, is ignored.
 pub fn routes(state: &ProxyState, me: &str, network: Option<Range>) -> Routes {
     let mut routes = Routes::new();
     let own = state.node(me);

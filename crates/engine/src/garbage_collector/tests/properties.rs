@@ -54,7 +54,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// However delayed the watches are: no object with an owner is deleted, and in the end no object without one remains.
+    /// However delayed the watches are: no object with an owner is deleted, and in the end no object without one
+    /// remains.
     #[test]
     fn owned_objects_stay_and_unowned_objects_are_deleted(scenario in scenarios(), steps in steps()) {
         let mut cluster = TestCluster::of(&scenario.join("\n"));

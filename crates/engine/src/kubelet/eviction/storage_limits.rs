@@ -49,8 +49,8 @@ impl StorageLimit {
     }
 }
 
-/// Rule: a pod that exceeds its own ephemeral storage limit is evicted: the limit of an `emptyDir` volume, of the pod, or of a
-/// container. Daemon pods and critical pods are no exception. Upstream: `localStorageEviction`.
+/// Rule: a pod that exceeds its own ephemeral storage limit is evicted: the limit of an `emptyDir` volume, of the pod,
+/// or of a container. Daemon pods and critical pods are no exception. Upstream: `localStorageEviction`.
 pub fn exceeded_limit(storage: &PodStorage) -> Option<(StorageLimit, String)> {
     if let Some(StorageUsage { name, limit, .. }) = storage.volumes.iter().find(|it| it.is_over()) {
         let message = format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". ");

@@ -70,8 +70,8 @@ impl AdmissionCandidate {
         &self.pod.uid
     }
 
-    /// Rule: static pods, and pods of the priority classes `system-cluster-critical` and `system-node-critical`, are critical.
-    /// Upstream: `IsCriticalPod`.
+    /// Rule: static pods, and pods of the priority classes `system-cluster-critical` and `system-node-critical`, are
+    /// critical. Upstream: `IsCriticalPod`.
     pub fn is_critical(&self) -> bool {
         self.is_static || SYSTEM_CRITICAL_PRIORITY <= self.pod.priority
     }
@@ -89,9 +89,10 @@ impl AdmissionCandidate {
     }
 }
 
-/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods; if labels, name and runtime
-/// class of the node match; if the pod tolerates its `NoExecute` taints; and if the host ports are free. A critical pod
-/// preempts others if resources are missing. Upstream: `predicateAdmitHandler`, `CriticalPodAdmissionHandler`.
+/// Rule: a pod is admitted if the node has enough allocatable resources beside the other pods; if labels, name and
+/// runtime class of the node match; if the pod tolerates its `NoExecute` taints; and if the host ports are free. A
+/// critical pod preempts others if resources are missing. Upstream: `predicateAdmitHandler`,
+/// `CriticalPodAdmissionHandler`.
 ///
 /// `others` are the admitted pods that have not terminated; `runtimes` the runtime classes of the node.
 pub fn admit(
@@ -281,8 +282,8 @@ fn insufficient_resources(
         .collect()
 }
 
-/// Rule: as few pods as possible are preempted: BestEffort pods first, then Burstable, then Guaranteed ones; within a class,
-/// the pod whose requests are closest to the missing amounts. Upstream: `getPodsToPreempt`.
+/// Rule: as few pods as possible are preempted: BestEffort pods first, then Burstable, then Guaranteed ones; within a
+/// class, the pod whose requests are closest to the missing amounts. Upstream: `getPodsToPreempt`.
 fn choose_victims(
     others: &[&AdmissionCandidate],
     candidate: &AdmissionCandidate,

@@ -48,8 +48,8 @@ impl ContainerBackoff {
         Self { delay: Self::FIRST, since: now }
     }
 
-    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min without
-    /// a failure it starts again. Upstream: `flowcontrol.Backoff`.
+    /// Rule: the backoff of restarts and failed pulls is 10 s at first, and doubles each time up to 5 min; after 10 min
+    /// without a failure it starts again. Upstream: `flowcontrol.Backoff`.
     ///
     /// The backoff after a failure at `at`, with the next attempt now.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {

@@ -4,11 +4,11 @@
 //! object, RuntimeState, outcomes -> Pod -> actions: prepare, sandbox, image, start, probe, stop, clean up, report, delete
 //! ```
 //!
-//! The agent owns one [`Pod`] per UID. It passes in the API object as the watch shows it ([`Pod::update_spec`]), the state of
-//! the pod in the runtime ([`Pod::update_runtime_state`]: at first, after each completed action, and whenever it may have
-//! changed), and the outcome of each action ([`Pod::done`]). It executes the actions that [`Pod::sync`] returns concurrently.
-//! Nothing that matters is only in memory: a `Pod` that is built again from the object and the runtime continues where the
-//! last one was, except for the exact state of its backoffs.
+//! The agent owns one [`Pod`] per UID. It passes in the API object as the watch shows it ([`Pod::update_spec`]), the
+//! state of the pod in the runtime ([`Pod::update_runtime_state`]: at first, after each completed action, and whenever
+//! it may have changed), and the outcome of each action ([`Pod::done`]). It executes the actions that [`Pod::sync`]
+//! returns concurrently. Nothing that matters is only in memory: a `Pod` that is built again from the object and the
+//! runtime continues where the last one was, except for the exact state of its backoffs.
 
 pub mod admission;
 mod backoff;
@@ -128,8 +128,8 @@ pub enum Action {
         container: Text,
         image: Text,
     },
-    /// Creates and starts a container: [`ActionOutcome::Started`]. The reason of a failure is `CreateContainerConfigError`,
-    /// `CreateContainerError` or `RunContainerError`.
+    /// Creates and starts a container: [`ActionOutcome::Started`]. The reason of a failure is
+    /// `CreateContainerConfigError`, `CreateContainerError` or `RunContainerError`.
     Start {
         container: Text,
         /// [`ContainerSpec::position`].
@@ -153,8 +153,8 @@ pub enum Action {
         id: Text,
         probe: ProbeKind,
     },
-    /// Runs the preStop hook if `pre_stop`, then stops the container, all within `grace`, except for the minimum grace period
-    /// of the stop. May be issued again with a shorter grace period while the first is in flight.
+    /// Runs the preStop hook if `pre_stop`, then stops the container, all within `grace`, except for the minimum grace
+    /// period of the stop. May be issued again with a shorter grace period while the first is in flight.
     Stop {
         container: Text,
         id: Text,
@@ -352,8 +352,8 @@ impl Pod {
         self.limit_grace_by_deletion(now);
     }
 
-    /// The API server does not have the pod any more: it was force-deleted, or deleted while the agent did not run. Or the
-    /// manifest of a static pod was removed.
+    /// The API server does not have the pod any more: it was force-deleted, or deleted while the agent did not run. Or
+    /// the manifest of a static pod was removed.
     pub fn removed_from_api(&mut self, now: Time) {
         self.is_removed_from_api = true;
         self.limit_grace(
@@ -396,7 +396,8 @@ impl Pod {
         self.take_sync()
     }
 
-    /// [`Pod::sync`] without the report, for a runtime that completes actions at once: intermediate statuses are not written.
+    /// [`Pod::sync`] without the report, for a runtime that completes actions at once: intermediate statuses are not
+    /// written.
     pub fn sync_runtime(&mut self, now: Time) -> PodSync {
         self.advance(now);
         self.take_sync()
@@ -485,8 +486,8 @@ impl Pod {
         self.final_phase.is_some() && !self.is_any_running()
     }
 
-    /// Whether a `Pod` built from the API object and the runtime state would decide as this one does: no action but probes is in
-    /// flight, and no backoff is remembered.
+    /// Whether a `Pod` built from the API object and the runtime state would decide as this one does: no action but
+    /// probes is in flight, and no backoff is remembered.
     pub fn can_be_rebuilt(&self) -> bool {
         self.in_flight.iter().all(|it| matches!(it, Action::Probe { .. }))
             && !self.must_report

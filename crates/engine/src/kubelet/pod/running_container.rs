@@ -112,8 +112,8 @@ impl Pod {
         }
     }
 
-    /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only readiness
-    /// probes run.
+    /// Rule: liveness and readiness probes start when the startup probe has passed. While a pod terminates, only
+    /// readiness probes run.
     fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
         let Some(container) = self.object.spec.find(name) else { return };
         let (Some(probe), position) = (container.probe(kind).cloned(), container.position) else { return };

@@ -193,8 +193,8 @@ impl Spec {
     }
 }
 
-/// Rule: an init container that succeeded is not restarted, whatever the pod's policy; one that failed is restarted, unless
-/// the policy is Never.
+/// Rule: an init container that succeeded is not restarted, whatever the pod's policy; one that failed is restarted,
+/// unless the policy is Never.
 fn init_restart_policy(restart: RestartPolicy) -> RestartPolicy {
     if restart == RestartPolicy::Never { RestartPolicy::Never } else { RestartPolicy::OnFailure }
 }

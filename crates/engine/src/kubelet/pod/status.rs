@@ -431,7 +431,8 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// `podIPs` is merged by address: adds a deletion for each old address, both of the last report and of the stored status.
+/// `podIPs` is merged by address: adds a deletion for each old address, both of the last report and of the stored
+/// status.
 fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
         for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {

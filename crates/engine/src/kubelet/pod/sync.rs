@@ -60,8 +60,8 @@ impl Pod {
         self.terminate(termination, now);
     }
 
-    /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container failed that
-    /// is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
+    /// Rule: a pod is complete when none of its main containers runs or will run again, or when an init container
+    /// failed that is not restarted. A pod with `restartPolicy: Never` is also complete when its sandbox is lost.
     fn completed_phase(&self) -> Option<Phase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
@@ -113,7 +113,8 @@ impl Pod {
         }
     }
 
-    /// Returns the sandbox to start containers in, if there is one; else replaces a broken sandbox, or runs the first one.
+    /// Returns the sandbox to start containers in, if there is one; else replaces a broken sandbox, or runs the first
+    /// one.
     fn ensure_sandbox(&mut self, now: Time) -> Option<Text> {
         if self.is_in_flight(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
@@ -166,9 +167,9 @@ impl Pod {
         all.filter(|it| *it.name == *name && *it.sandbox == *sandbox).max_by_key(|it| it.attempt)
     }
 
-    /// Rule: init containers run one after the other, each to completion; a sidecar only has to have started, and keeps running.
-    /// The last init container that was started in this sandbox shows the progress: earlier ones may have been removed.
-    /// Returns whether the main containers may start.
+    /// Rule: init containers run one after the other, each to completion; a sidecar only has to have started, and keeps
+    /// running. The last init container that was started in this sandbox shows the progress: earlier ones may have been
+    /// removed. Returns whether the main containers may start.
     fn sync_init_containers(&mut self, sandbox: &Text, now: Time) -> bool {
         let object = self.object.clone();
         let (spec, init) = (&object.spec, &object.spec.init);
@@ -258,8 +259,8 @@ impl Pod {
         }
     }
 
-    /// Rule: of the terminated instances of a container, only the last one before the current one is kept, for its logs and its
-    /// state.
+    /// Rule: of the terminated instances of a container, only the last one before the current one is kept, for its logs
+    /// and its state.
     fn prune(&mut self, now: Time) {
         let Some(runtime_state) = &self.runtime_state else { return };
         let newer = |it: &Container| {

@@ -1,9 +1,10 @@
-//! A scenario in, the actions, events and statuses out, as text. A small runtime executes the actions at once, unless the
-//! scenario makes them fail.
+//! A scenario in, the actions, events and statuses out, as text. A small runtime executes the actions at once, unless
+//! the scenario makes them fail.
 //!
 //! A scenario begins with the pod: `pod`, then `restart=POLICY`, `grace=SECONDS`, `deadline=SECONDS`, `host-network`,
-//! `gate=NAME`, `static`; then its containers, `init NAME`, `side NAME`, `main NAME`, and then `image=NAME`, `always` or `never`
-//! (pull policy), `hook` (postStart), `prestop`, `startup`, `liveness`, `readiness` with `=PERIOD,FAILURES[,DELAY]`.
+//! `gate=NAME`, `static`; then its containers, `init NAME`, `side NAME`, `main NAME`, and then `image=NAME`, `always`
+//! or `never` (pull policy), `hook` (postStart), `prestop`, `startup`, `liveness`, `readiness` with
+//! `=PERIOD,FAILURES[,DELAY]`.
 //!
 //! The lines after them begin with the second of a step.
 //! - `exits NAME CODE`, `sandbox-dies`, `vanishes NAME`, `oom NAME`: in the runtime;
@@ -11,8 +12,8 @@
 //!   `complete ACTION`;
 //! - `absent IMAGE`, `present IMAGE`: on the node;
 //! - `probe-fails NAME KIND`, `probe-warns NAME KIND` (passes with a message), `probe-passes NAME KIND`: from now on;
-//! - `delete [GRACE]`, `removed`, `terminate REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by
-//!   others;
+//! - `delete [GRACE]`, `removed`, `terminate REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE
+//!   STATUS`: by others;
 //! - `agent-restarts`: the agent's memory is lost.
 
 mod admission;
