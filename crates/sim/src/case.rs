@@ -42,10 +42,10 @@ use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::scenario;
 
-use crate::actors::users::UserAction;
-use crate::faults::Mix;
+use crate::faults::{InjectedFault, Mix};
 use crate::invariants::Violation;
-use crate::world::{InjectedFault, World};
+use crate::user_action::UserAction;
+use crate::world::World;
 
 /// A parsed case of the catalogue.
 #[derive(Clone, Debug)]
@@ -152,26 +152,26 @@ impl Case {
 }
 
 /// Runs a case with one fault, or with none.
-pub fn run_case(case: &Case, strike: InjectedFault) -> CaseResult {
-    run_case_with(case, strike, false)
+pub fn run_case(case: &Case, fault: InjectedFault) -> CaseResult {
+    run_case_with(case, fault, false)
 }
 
 /// Runs a case and records a log line for every step.
-pub fn trace_case(case: &Case, strike: InjectedFault) -> CaseResult {
-    run_case_with(case, strike, true)
+pub fn trace_case(case: &Case, fault: InjectedFault) -> CaseResult {
+    run_case_with(case, fault, true)
 }
 
-fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResult {
+fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult {
     let mut world = World::new(CASE_SEED, case.replicas, Mix::without_faults());
     world.trace.lines = verbose.then(Vec::new);
-    world.injected_fault = strike;
+    world.injected_fault = fault;
     world.steps_max = CASE_STEPS_MAX;
     world.convergence_timeout = CASE_CONVERGENCE_TIMEOUT;
-    world.checks.is_fault_free = strike == InjectedFault::default();
+    world.checks.is_fault_free = fault == InjectedFault::default();
     if let Some(burst) = case.burst {
         world.settings.burst = burst;
     }
-    let undisturbed = strike == InjectedFault::default();
+    let is_fault_free = fault == InjectedFault::default();
     let mut writes = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         world.load_scenario(case.world.clone());
@@ -182,11 +182,13 @@ fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResul
             }
             match line {
                 ScriptLine::Action(action) => world.execute_user_action(action),
-                ScriptLine::See(expected) if undisturbed => {
+                ScriptLine::See(expected) if is_fault_free => {
                     let found = world.pods_by_node();
                     expect_text(&mut world, "see", expected, &found);
                 }
-                ScriptLine::SeeStatus(expected) if undisturbed => expect_counts(&mut world, "see", expected),
+                ScriptLine::SeeStatus(expected) if is_fault_free => {
+                    expect_counts(&mut world, "see", expected)
+                }
                 ScriptLine::See(_) | ScriptLine::SeeStatus(_) => {}
             }
         }
@@ -197,7 +199,7 @@ fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResul
         writes = world.writes;
         world.check_stays_converged();
         world.events = events;
-        compare_final_state(case, &mut world, undisturbed);
+        compare_final_state(case, &mut world, is_fault_free);
     }));
     if let Err(panic) = outcome {
         let text = panic.downcast_ref::<String>().cloned();
@@ -218,7 +220,7 @@ fn run_case_with(case: &Case, strike: InjectedFault, verbose: bool) -> CaseResul
 }
 
 /// Compares the final state with the expected one.
-fn compare_final_state(case: &Case, world: &mut World, undisturbed: bool) {
+fn compare_final_state(case: &Case, world: &mut World, is_fault_free: bool) {
     let found = world.pods_by_node();
     if case.anywhere {
         expect_text(world, "end", &without_node_names(&case.end), &without_node_names(&found));
@@ -230,7 +232,7 @@ fn compare_final_state(case: &Case, world: &mut World, undisturbed: bool) {
         let found = revisions_text(world);
         expect_text(world, "end", expected, &found);
     }
-    if !undisturbed {
+    if !is_fault_free {
         return;
     }
     for (reason, expected) in &case.events {

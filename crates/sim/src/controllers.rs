@@ -19,12 +19,11 @@ use muster_engine::scheduler::Scheduler;
 use muster_store::KeyChange;
 use serde_json::{Value, json};
 
-use crate::actors::nodes::HEARTBEAT_INTERVAL;
 use crate::faults::{Mix, WatchFault, WriteFault};
+use crate::kubelet::HEARTBEAT_INTERVAL;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer, store_key_prefix};
 use crate::trace::Trace;
-use crate::world::{SimTask, World};
 
 /// A built-in controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,65 +94,6 @@ pub enum ControllerStep {
     Answer(usize),
 }
 
-impl World {
-    pub fn step_controller(&mut self, part: SimController, life: u64, its: ControllerStep) {
-        let runs = match part {
-            SimController::Garbage => self.garbage_runs,
-            SimController::NodeLifecycle => true,
-            SimController::Scheduler => self.scheduler_runs,
-        };
-        if !runs {
-            return self.schedule_after(Duration::from_secs(1), SimTask::ControllerStep { part, life, its });
-        }
-        let Some(mut player) = self.parts.remove(&part) else { return };
-        if player.process_number() == life || its == ControllerStep::Start {
-            let mut hands = StepContext {
-                now: self.now,
-                server: &mut self.server,
-                rng: &mut self.rng,
-                mix: &self.mix,
-                trace: &mut self.trace,
-                moves: Vec::new(),
-            };
-            player.execute_step(its, &mut hands);
-            let moves = hands.moves;
-            let life = player.process_number();
-            for (delay, its) in moves {
-                self.schedule_after(delay, SimTask::ControllerStep { part, life, its });
-            }
-        }
-        self.parts.insert(part, player);
-    }
-
-    /// Schedules the delivery of a new commit to all built-in controllers that watch its kind.
-    pub fn schedule_delivery_to_controllers(&mut self, kind: Kind) {
-        let parts: Vec<SimController> = self.parts.keys().copied().collect();
-        for part in parts {
-            let Some(player) = self.parts.get_mut(&part) else { continue };
-            let life = player.process_number();
-            if let Some(its) = player.delivery_for(WatchSource::Commits(kind)) {
-                let delay = self.random_delay();
-                self.schedule_after(delay, SimTask::ControllerStep { part, life, its });
-            }
-        }
-    }
-}
-
-impl World {
-    /// Schedules the delivery of renewed node Leases to the node lifecycle controller.
-    pub fn schedule_lease_delivery(&mut self) {
-        let Some(player) = self.parts.get_mut(&SimController::NodeLifecycle) else { return };
-        let life = player.process_number();
-        if let Some(its) = player.delivery_for(WatchSource::Leases) {
-            let delay = self.random_delay();
-            self.schedule_after(
-                delay,
-                SimTask::ControllerStep { part: SimController::NodeLifecycle, life, its },
-            );
-        }
-    }
-}
-
 /// A source of watch events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchSource {
@@ -183,21 +123,22 @@ fn node_lease_json((node, renewed): (&Text, &Time)) -> Value {
     })
 }
 
-/// The part of the simulation that a built-in controller's step may use.
+/// The part of the simulation that a step of a built-in controller may use.
 #[derive(Debug)]
 pub struct StepContext<'a> {
-    now: Time,
-    server: &'a mut SimServer,
-    rng: &'a mut Rng,
-    mix: &'a Mix,
-    trace: &'a mut Trace,
-    moves: Vec<(Duration, ControllerStep)>,
+    pub(crate) now: Time,
+    pub(crate) server: &'a mut SimServer,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) mix: &'a Mix,
+    pub(crate) trace: &'a mut Trace,
+    /// Steps to schedule, with their delay.
+    pub(crate) next_steps: Vec<(Duration, ControllerStep)>,
 }
 
 impl StepContext<'_> {
-    fn schedule_soon(&mut self, its: ControllerStep) {
+    fn schedule_soon(&mut self, step: ControllerStep) {
         let delay = Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000));
-        self.moves.push((delay, its));
+        self.next_steps.push((delay, step));
     }
 }
 
@@ -206,15 +147,15 @@ pub trait ControllerProcess: fmt::Debug {
     /// Number of process starts; tasks of an earlier process are ignored.
     fn process_number(&self) -> u64;
     /// Executes one step.
-    fn execute_step(&mut self, its: ControllerStep, hands: &mut StepContext<'_>);
+    fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>);
     /// The delivery step for a new event, unless one is already scheduled for that kind.
-    fn delivery_for(&mut self, heard: WatchSource) -> Option<ControllerStep>;
+    fn delivery_for(&mut self, source: WatchSource) -> Option<ControllerStep>;
 }
 
 /// A simulated process that runs one built-in controller.
 pub struct SimProcess<L: Controller> {
-    part: SimController,
-    begin: fn() -> L,
+    controller: SimController,
+    create: fn() -> L,
     is_running: bool,
     life: u64,
     work_queue: WorkQueue<L>,
@@ -234,7 +175,10 @@ pub struct SimProcess<L: Controller> {
 
 impl<L: Controller> fmt::Debug for SimProcess<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Player").field("part", &self.part).field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("SimProcess")
+            .field("controller", &self.controller)
+            .field("life", &self.life)
+            .finish_non_exhaustive()
     }
 }
 
@@ -242,12 +186,12 @@ impl<L: Controller> fmt::Debug for SimProcess<L> {
 const REQUESTS_MAX: usize = 4;
 
 impl<L: Controller + 'static> SimProcess<L> {
-    pub fn new_boxed(part: SimController, begin: fn() -> L) -> Box<dyn ControllerProcess> {
-        let inner = begin();
+    pub fn new_boxed(controller: SimController, create: fn() -> L) -> Box<dyn ControllerProcess> {
+        let inner = create();
         let watches = inner.watches();
         Box::new(Self {
-            part,
-            begin,
+            controller,
+            create,
             is_running: false,
             life: 0,
             cursors: vec![0; watches.len()],
@@ -262,53 +206,55 @@ impl<L: Controller + 'static> SimProcess<L> {
         })
     }
 
-    fn start(&mut self, hands: &mut StepContext<'_>) {
+    fn start(&mut self, context: &mut StepContext<'_>) {
         self.life += 1;
         self.is_running = true;
-        self.work_queue = WorkQueue::new((self.begin)(), REQUESTS_MAX);
+        self.work_queue = WorkQueue::new((self.create)(), REQUESTS_MAX);
         self.calls.clear();
         self.delivering.clear();
         self.reconcile_due = None;
         for kind in 0..self.watches.len() {
-            self.list_kind(kind, hands);
+            self.list_kind(kind, context);
         }
-        self.reconcile_soon(hands);
+        self.reconcile_soon(context);
     }
 
-    fn list_kind(&mut self, kind: usize, hands: &mut StepContext<'_>) {
-        self.cursors[kind] = hands.server.revision();
-        self.leases_delivered_until = hands.now;
+    fn list_kind(&mut self, kind: usize, context: &mut StepContext<'_>) {
+        self.cursors[kind] = context.server.revision();
+        self.leases_delivered_until = context.now;
         let texts: Vec<String> = match WatchSource::from_resource(&self.watches[kind].resource) {
             Some(WatchSource::Commits(kind)) => {
-                hands.server.objects(kind).map(|(_, it)| it.to_string()).collect()
+                context.server.objects(kind).map(|(_, it)| it.to_string()).collect()
             }
             Some(WatchSource::Leases) => {
-                hands.server.leases.iter().map(|it| node_lease_json(it).to_string()).collect()
+                context.server.leases.iter().map(|it| node_lease_json(it).to_string()).collect()
             }
             None => Vec::new(),
         };
         let facts = texts.iter().map(|it| self.decode_fact(kind, it.as_bytes())).collect();
-        self.work_queue.apply(Event::Listed { kind, facts }, hands.now);
+        self.work_queue.apply(Event::Listed { kind, facts }, context.now);
     }
 
     fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
         L::decode(&self.watches[kind], object, &mut self.shared).expect("the server holds what it was given")
     }
 
-    fn deliver_event(&mut self, kind: usize, hands: &mut StepContext<'_>) {
+    fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.delivering.remove(&kind);
-        let Some(heard) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
-        let fault = hands.mix.random_watch_fault(hands.rng);
+        let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
+        let fault = context.mix.random_watch_fault(context.rng);
         match fault {
-            Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list_kind(kind, hands),
+            Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list_kind(kind, context),
             Some(WatchFault::Freeze) => {
                 self.delivering.insert(kind);
-                let span = Duration::from_millis(hands.rng.between(500, 15_000));
-                return hands.moves.push((span, ControllerStep::Deliver(kind)));
+                let span = Duration::from_millis(context.rng.between(500, 15_000));
+                return context.next_steps.push((span, ControllerStep::Deliver(kind)));
             }
-            _ if heard == WatchSource::Leases => self.deliver_leases(kind, hands),
+            _ if source == WatchSource::Leases => self.deliver_leases(kind, context),
             _ => {
-                let Some(event) = next_watch_event(hands.server, heard, self.cursors[kind]) else { return };
+                let Some(event) = next_watch_event(context.server, source, self.cursors[kind]) else {
+                    return;
+                };
                 self.cursors[kind] = event.revision;
                 for _ in 0..if fault == Some(WatchFault::Duplicate) { 2 } else { 1 } {
                     let event = match &event.change {
@@ -319,67 +265,67 @@ impl<L: Controller + 'static> SimProcess<L> {
                             Event::Deleted { kind, fact: self.decode_fact(kind, last) }
                         }
                     };
-                    self.work_queue.apply(event, hands.now);
+                    self.work_queue.apply(event, context.now);
                 }
             }
         }
-        if next_watch_event(hands.server, heard, self.cursors[kind]).is_some() {
+        if next_watch_event(context.server, source, self.cursors[kind]).is_some() {
             self.delivering.insert(kind);
-            hands.schedule_soon(ControllerStep::Deliver(kind));
+            context.schedule_soon(ControllerStep::Deliver(kind));
         }
-        self.reconcile_soon(hands);
+        self.reconcile_soon(context);
     }
 
     /// Delivers the Leases that were renewed since the last delivery.
-    fn deliver_leases(&mut self, kind: usize, hands: &mut StepContext<'_>) {
-        let renewed = hands.server.leases.iter().filter(|(_, at)| self.leases_delivered_until < **at);
+    fn deliver_leases(&mut self, kind: usize, context: &mut StepContext<'_>) {
+        let renewed = context.server.leases.iter().filter(|(_, at)| self.leases_delivered_until < **at);
         let renewed: Vec<String> = renewed.map(|it| node_lease_json(it).to_string()).collect();
         for text in renewed {
             let fact = self.decode_fact(kind, text.as_bytes());
-            self.work_queue.apply(Event::Applied { kind, fact }, hands.now);
+            self.work_queue.apply(Event::Applied { kind, fact }, context.now);
         }
-        self.leases_delivered_until = hands.now;
+        self.leases_delivered_until = context.now;
     }
 
-    fn reconcile_soon(&mut self, hands: &mut StepContext<'_>) {
-        self.reconcile_at(hands.now + Duration::from_micros(hands.rng.between(50, 2_000)), hands);
+    fn reconcile_soon(&mut self, context: &mut StepContext<'_>) {
+        self.reconcile_at(context.now + Duration::from_micros(context.rng.between(50, 2_000)), context);
     }
 
-    fn reconcile_at(&mut self, at: Time, hands: &mut StepContext<'_>) {
+    fn reconcile_at(&mut self, at: Time, context: &mut StepContext<'_>) {
         if self.reconcile_due.is_none_or(|it| at < it) {
             self.reconcile_due = Some(at);
-            hands.moves.push((at.since(hands.now), ControllerStep::Reconcile));
+            context.next_steps.push((at.since(context.now), ControllerStep::Reconcile));
         }
     }
 
-    fn reconcile(&mut self, hands: &mut StepContext<'_>) {
-        if self.reconcile_due.is_none_or(|it| hands.now < it) {
+    fn reconcile(&mut self, context: &mut StepContext<'_>) {
+        if self.reconcile_due.is_none_or(|it| context.now < it) {
             return;
         }
         self.reconcile_due = None;
-        let step = self.work_queue.next(hands.now);
+        let step = self.work_queue.next(context.now);
         for call in step.calls {
             self.sequence += 1;
             self.calls.insert(self.sequence, (call, None));
-            hands.schedule_soon(ControllerStep::Call(self.sequence));
+            context.schedule_soon(ControllerStep::Call(self.sequence));
         }
         if let Some(at) = step.wake_at {
             // At least one microsecond later: a timer never fires early.
-            self.reconcile_at(at.max(hands.now + Duration::from_micros(1)), hands);
+            self.reconcile_at(at.max(context.now + Duration::from_micros(1)), context);
         }
     }
 
-    fn send_request(&mut self, at: usize, hands: &mut StepContext<'_>) {
+    fn send_request(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, _)) = self.calls.get(&at) else { return };
         let request = L::request(call);
         let refused = |refusal| Outcome::Refused(refusal);
-        let make = |hands: &mut StepContext<'_>| {
-            hands.trace.add_line(hands.now, || format!("{:?}: {call}", self.part));
-            handle_request(hands.server, &request, self.part.as_actor())
+        let make = |context: &mut StepContext<'_>| {
+            context.trace.add_line(context.now, || format!("{:?}: {call}", self.controller));
+            handle_request(context.server, &request, self.controller.as_actor())
         };
-        let mut dies = false;
-        let outcome = match hands.mix.random_write_fault(hands.rng) {
-            None => make(hands),
+        let mut crashes = false;
+        let outcome = match context.mix.random_write_fault(context.rng) {
+            None => make(context),
             Some(WriteFault::Conflict) => refused(Refusal::Conflict),
             Some(WriteFault::TooManyRequests) => refused(Refusal::TooManyRequests { retry_after: None }),
             Some(WriteFault::Server) => refused(Refusal::Server("not now".to_owned())),
@@ -387,38 +333,38 @@ impl<L: Controller + 'static> SimProcess<L> {
             Some(WriteFault::Invalid) => refused(Refusal::Invalid("not this".to_owned())),
             Some(WriteFault::LostNotApplied) => refused(Refusal::NoAnswer),
             Some(WriteFault::ServerApplied) => {
-                make(hands);
+                make(context);
                 refused(Refusal::Server("not now".to_owned()))
             }
             Some(WriteFault::LostApplied) => {
-                make(hands);
+                make(context);
                 refused(Refusal::NoAnswer)
             }
             Some(fault @ (WriteFault::CrashAfter | WriteFault::CrashBefore)) => {
                 if fault == WriteFault::CrashAfter {
-                    make(hands);
+                    make(context);
                 }
-                dies = true;
+                crashes = true;
                 refused(Refusal::NoAnswer)
             }
         };
-        if dies {
+        if crashes {
             self.life += 1;
             self.is_running = false;
             self.calls.clear();
-            let down = Duration::from_millis(hands.rng.between(100, 5_000));
-            return hands.moves.push((down, ControllerStep::Start));
+            let down = Duration::from_millis(context.rng.between(100, 5_000));
+            return context.next_steps.push((down, ControllerStep::Start));
         }
         if let Some(call) = self.calls.get_mut(&at) {
             call.1 = Some(outcome);
-            hands.schedule_soon(ControllerStep::Answer(at));
+            context.schedule_soon(ControllerStep::Answer(at));
         }
     }
 
-    fn receive_response(&mut self, at: usize, hands: &mut StepContext<'_>) {
+    fn receive_response(&mut self, at: usize, context: &mut StepContext<'_>) {
         let Some((call, Some(outcome))) = self.calls.remove(&at) else { return };
-        self.work_queue.done(&call, outcome, hands.now);
-        self.reconcile_soon(hands);
+        self.work_queue.done(&call, outcome, context.now);
+        self.reconcile_soon(context);
     }
 }
 
@@ -427,32 +373,32 @@ impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
         self.life
     }
 
-    fn execute_step(&mut self, its: ControllerStep, hands: &mut StepContext<'_>) {
-        match its {
-            ControllerStep::Start => self.start(hands),
-            ControllerStep::Deliver(kind) => self.deliver_event(kind, hands),
-            ControllerStep::Reconcile => self.reconcile(hands),
-            ControllerStep::Call(at) => self.send_request(at, hands),
-            ControllerStep::Answer(at) => self.receive_response(at, hands),
+    fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>) {
+        match step {
+            ControllerStep::Start => self.start(context),
+            ControllerStep::Deliver(kind) => self.deliver_event(kind, context),
+            ControllerStep::Reconcile => self.reconcile(context),
+            ControllerStep::Call(at) => self.send_request(at, context),
+            ControllerStep::Answer(at) => self.receive_response(at, context),
         }
     }
 
-    fn delivery_for(&mut self, heard: WatchSource) -> Option<ControllerStep> {
+    fn delivery_for(&mut self, source: WatchSource) -> Option<ControllerStep> {
         if !self.is_running {
             return None;
         }
         let at =
-            self.watches.iter().position(|it| WatchSource::from_resource(&it.resource) == Some(heard))?;
+            self.watches.iter().position(|it| WatchSource::from_resource(&it.resource) == Some(source))?;
         self.delivering.insert(at).then_some(ControllerStep::Deliver(at))
     }
 }
 
 fn next_watch_event(
     server: &SimServer,
-    heard: WatchSource,
+    source: WatchSource,
     after: u64,
 ) -> Option<Arc<muster_store::CommitEvent>> {
-    let WatchSource::Commits(kind) = heard else { return None };
+    let WatchSource::Commits(kind) = source else { return None };
     server.store.commits_since(store_key_prefix(kind), after).expect("it is all kept").next().cloned()
 }
 

@@ -57,6 +57,13 @@ impl WatchFault {
         [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
 
+/// A single injected fault: at the n-th write, or at the n-th delivered watch event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InjectedFault {
+    pub write: Option<(usize, WriteFault)>,
+    pub watch: Option<(usize, WatchFault)>,
+}
+
 /// The probability of each fault, per mille of its opportunities.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {

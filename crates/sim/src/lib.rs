@@ -5,17 +5,17 @@
 //! converge to the desired state and stay there. `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds
 //! N` runs many.
 
-pub mod actors;
 pub mod case;
 pub mod container_runtime;
 pub mod controllers;
 pub mod faults;
 pub mod invariants;
+pub mod kubelet;
 pub mod kubelet_checks;
 pub mod pod_simulation;
-pub mod replica;
 pub mod rng;
 pub mod run;
 pub mod server;
 pub mod trace;
+pub mod user_action;
 pub mod world;

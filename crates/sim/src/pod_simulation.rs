@@ -24,9 +24,9 @@ use crate::server::apply_patch;
 
 /// Runs a seed. The error describes the violation and contains the trace.
 pub fn run_pod_seed(seed: u64) -> Result<(), String> {
-    let mut stage = PodSimulation::from_seed(seed);
-    stage.run_all_phases().map_err(|why| {
-        let PodSimulation { object, trace, .. } = &stage;
+    let mut simulation = PodSimulation::from_seed(seed);
+    simulation.run_all_phases().map_err(|why| {
+        let PodSimulation { object, trace, .. } = &simulation;
         format!("seed {seed}: {why}\n{}\n{}", object, trace.join("\n"))
     })
 }
@@ -88,9 +88,9 @@ struct PodSimulation {
     /// The pod on the API server.
     object: Value,
     exists: bool,
-    machine: SimRuntime,
+    runtime: SimRuntime,
     /// The running kubelet's state of the pod; `None` while the kubelet is down.
-    agent: Option<Pod>,
+    kubelet: Option<Pod>,
     /// Number of kubelet starts and crashes; tasks of an earlier kubelet process are ignored.
     life: u64,
     /// The kubelet has seen that the pod is deleted or being deleted.
@@ -105,7 +105,7 @@ struct PodSimulation {
     started_sandboxes: BTreeSet<Text>,
     /// Name and attempt of every container that was started.
     started_attempts: BTreeSet<(Text, u32)>,
-    judge: KubeletChecks,
+    checks: KubeletChecks,
     trace: Vec<String>,
 }
 
@@ -159,8 +159,8 @@ impl PodSimulation {
             uid: "u".into(),
             object,
             exists: true,
-            machine: SimRuntime::default(),
-            agent: None,
+            runtime: SimRuntime::default(),
+            kubelet: None,
             life: 0,
             has_seen_deletion: false,
             wake_at: None,
@@ -169,7 +169,7 @@ impl PodSimulation {
             exit_codes: BTreeMap::new(),
             started_sandboxes: BTreeSet::new(),
             started_attempts: BTreeSet::new(),
-            judge: KubeletChecks::default(),
+            checks: KubeletChecks::default(),
             trace: Vec::new(),
         }
     }
@@ -179,7 +179,7 @@ impl PodSimulation {
         self.schedule_task(100, PodTask::Chaos);
         self.run_for(POD_FAULTS_DURATION)?;
         self.has_faults = false;
-        if self.agent.is_none() {
+        if self.kubelet.is_none() {
             self.schedule_task(0, PodTask::StartKubelet);
         }
         self.run_for(POD_CONVERGENCE_TIMEOUT)?;
@@ -192,13 +192,13 @@ impl PodSimulation {
         if self.exists {
             return Err("the pod was deleted, but still exists on the API server".into());
         }
-        if let Some(uid) = self.machine.pod_uids().next() {
+        if let Some(uid) = self.runtime.pod_uids().next() {
             return Err(format!(
                 "the pod is deleted from the API server, but the runtime still has {:?}",
-                self.machine.runtime_state(uid, 0)
+                self.runtime.runtime_state(uid, 0)
             ));
         }
-        match &self.agent {
+        match &self.kubelet {
             Some(pod) if !pod.is_finished() => {
                 Err("nothing of the pod is left, but the kubelet keeps its state".into())
             }
@@ -245,23 +245,23 @@ impl PodSimulation {
             PodTask::Respond { life: of, action, outcome } if of == life => {
                 self.trace_line(format!("  {action}: {}", outcome_summary(&outcome)));
                 let now = self.now;
-                self.judge.on_response(&action);
-                if let Some(pod) = &mut self.agent {
+                self.checks.on_response(&action);
+                if let Some(pod) = &mut self.kubelet {
                     pod.done(&action, outcome, now);
                 }
                 self.schedule_runtime_query(1);
                 self.sync_pod()?;
             }
             PodTask::QueryRuntime { life: of } if of == life => {
-                if let Some(pod) = &self.agent {
-                    let seen = self.machine.runtime_state(&self.uid, pod.change_count());
+                if let Some(pod) = &self.kubelet {
+                    let seen = self.runtime.runtime_state(&self.uid, pod.change_count());
                     let late = self.rng.between(1, if self.has_faults { 300 } else { 10 });
                     self.schedule_task(late, PodTask::RuntimeQueried { life, seen });
                 }
             }
             PodTask::RuntimeQueried { life: of, seen } if of == life => {
                 let now = self.now;
-                if let Some(pod) = &mut self.agent {
+                if let Some(pod) = &mut self.kubelet {
                     pod.update_runtime_state(seen, now);
                 }
                 self.sync_pod()?;
@@ -269,7 +269,7 @@ impl PodSimulation {
             PodTask::Watch { life: of } if of == life => {
                 let (now, object) = (self.now, self.parsed_pod());
                 self.observe_deletion();
-                if let Some(pod) = &mut self.agent {
+                if let Some(pod) = &mut self.kubelet {
                     if self.exists { pod.update_spec(object, now) } else { pod.removed_from_api(now) }
                 }
                 self.sync_pod()?;
@@ -288,15 +288,15 @@ impl PodSimulation {
     }
 
     fn start_kubelet(&mut self) {
-        if self.agent.is_some() {
+        if self.kubelet.is_some() {
             return;
         }
         self.life += 1;
         self.trace_line(format!("kubelet {} starts", self.life));
-        self.judge.on_kubelet_start(&self.object["status"]);
+        self.checks.on_kubelet_start(&self.object["status"]);
         self.observe_deletion();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
-        self.agent = Some(if self.exists {
+        self.kubelet = Some(if self.exists {
             Pod::new(self.parsed_pod(), host, self.now)
         } else {
             Pod::orphan(ObjectKey::new("default", "p"), self.uid.clone(), host, self.now)
@@ -316,7 +316,7 @@ impl PodSimulation {
             (true, false) => None,
         };
         if let Some(grace_s) = grace_s {
-            self.judge.set_stop_deadline(self.now + Duration::from_secs(grace_s));
+            self.checks.set_stop_deadline(self.now + Duration::from_secs(grace_s));
         }
     }
 
@@ -326,7 +326,7 @@ impl PodSimulation {
 
     fn sync_pod(&mut self) -> Result<(), String> {
         let (now, life) = (self.now, self.life);
-        let Some(pod) = &mut self.agent else { return Ok(()) };
+        let Some(pod) = &mut self.kubelet else { return Ok(()) };
         let sync = pod.sync(now);
         if let Some(at) = sync.wake_at
             && self.wake_at.is_none_or(|before| at < before)
@@ -340,8 +340,8 @@ impl PodSimulation {
                 Action::Report(patch) => format!("report {}", patch["status"]),
                 action => action.to_string(),
             });
-            let seen = self.machine.runtime_state(&self.uid, 0);
-            self.judge.check_action(&action, &self.object["spec"], &seen, now)?;
+            let seen = self.runtime.runtime_state(&self.uid, 0);
+            self.checks.check_action(&action, &self.object["spec"], &seen, now)?;
             let begins = matches!(action, Action::Start { .. } | Action::RunSandbox { .. });
             if begins && self.has_seen_deletion {
                 return Err(format!("{action}: but the pod is being deleted"));
@@ -363,7 +363,7 @@ impl PodSimulation {
             failed
         } else {
             let outcome = self.execute_on_target(life, &action)?;
-            self.judge.on_outcome(&action, &outcome);
+            self.checks.on_outcome(&action, &outcome);
             if fails { failed } else { outcome }
         };
         let late = self.rng.between(1, if self.has_faults { 400 } else { 10 });
@@ -375,10 +375,10 @@ impl PodSimulation {
         let now = self.now;
         match action {
             Action::Start { container, sandbox, attempt, .. } => {
-                let before = self.machine.runtime_state(&self.uid, 0);
+                let before = self.runtime.runtime_state(&self.uid, 0);
                 let image: Text = format!("{container}:1").into();
                 let outcome =
-                    self.machine.execute_action(&self.uid.clone(), action, &image, now).expect("it starts");
+                    self.runtime.execute_action(&self.uid.clone(), action, &image, now).expect("it starts");
                 if let ActionOutcome::Started { id } = &outcome {
                     self.check_start_allowed(container, sandbox, *attempt, &before)?;
                     self.schedule_exit(&id.clone(), container);
@@ -388,7 +388,7 @@ impl PodSimulation {
             Action::Stop { container, .. } => self.check_stop_order(life, container)?,
             _ => {}
         }
-        if let Some(outcome) = self.machine.execute_action(&self.uid.clone(), action, &"".into(), now) {
+        if let Some(outcome) = self.runtime.execute_action(&self.uid.clone(), action, &"".into(), now) {
             self.record_exit_codes();
             return Ok(outcome);
         }
@@ -479,7 +479,7 @@ impl PodSimulation {
 
     /// Checks the order of termination: a sidecar is stopped after all main containers.
     fn check_stop_order(&self, life: u64, name: &str) -> Result<(), String> {
-        let seen = self.machine.runtime_state(&self.uid, 0);
+        let seen = self.runtime.runtime_state(&self.uid, 0);
         let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
         let is_broken = !seen.sandboxes.iter().any(|it| it.is_ready);
         let main = seen
@@ -495,7 +495,7 @@ impl PodSimulation {
     }
 
     fn check_delete_allowed(&self) -> Result<(), String> {
-        if self.machine.is_running(&self.uid) {
+        if self.runtime.is_running(&self.uid) {
             return Err("the pod is deleted from the API server while it is running".into());
         }
         let status = &self.object["status"];
@@ -554,7 +554,7 @@ impl PodSimulation {
         let (now, uid) = (self.now, self.uid.clone());
         match self.rng.below(1000) {
             0..250 => {
-                let seen = self.machine.runtime_state(&uid, 0);
+                let seen = self.runtime.runtime_state(&uid, 0);
                 let running: Vec<Text> = seen
                     .containers
                     .iter()
@@ -568,13 +568,13 @@ impl PodSimulation {
             }
             250..320 => {
                 self.trace_line("the sandbox dies");
-                self.machine.crash_sandboxes(&uid, now);
+                self.runtime.crash_sandboxes(&uid, now);
                 self.record_exit_codes();
                 self.schedule_runtime_query(5);
             }
-            320..470 if self.agent.is_some() => {
+            320..470 if self.kubelet.is_some() => {
                 self.trace_line("the kubelet crashes");
-                self.agent = None;
+                self.kubelet = None;
                 self.life += 1;
                 let late = self.rng.between(1, 5_000);
                 self.schedule_task(late, PodTask::StartKubelet);
@@ -597,7 +597,7 @@ impl PodSimulation {
                 self.schedule_watch_event();
             }
             520..530 => {
-                if let Some(pod) = &mut self.agent {
+                if let Some(pod) = &mut self.kubelet {
                     let ending = PodTermination {
                         reason: "Evicted".into(),
                         message: "too much".into(),
@@ -616,13 +616,13 @@ impl PodSimulation {
 
     fn exit_container(&mut self, id: &Text, code: i32) {
         self.trace_line(format!("{id} exits with {code}"));
-        self.machine.exit_container(&self.uid.clone(), id, code, self.now);
+        self.runtime.exit_container(&self.uid.clone(), id, code, self.now);
         self.record_exit_codes();
         self.schedule_runtime_query(5);
     }
 
     fn record_exit_codes(&mut self) {
-        let seen = self.machine.runtime_state(&self.uid, 0);
+        let seen = self.runtime.runtime_state(&self.uid, 0);
         for container in seen.containers {
             if let ContainerState::Exited { code, .. } = container.state {
                 let codes = self.exit_codes.entry(container.name).or_default();
@@ -637,7 +637,7 @@ impl PodSimulation {
     fn check_converged(&self) -> Result<(), String> {
         let status = &self.object["status"];
         let phase = status["phase"].as_str().unwrap_or_default();
-        let seen = self.machine.runtime_state(&self.uid, 0);
+        let seen = self.runtime.runtime_state(&self.uid, 0);
         let running: BTreeSet<&str> =
             seen.containers.iter().filter(|it| is_running_state(&it.state)).map(|it| &*it.name).collect();
         let mut wanted: BTreeSet<&str> = MAIN_CONTAINERS.into_iter().collect();
@@ -689,7 +689,7 @@ fn is_restarted(restart: RestartPolicy, code: i32) -> bool {
     }
 }
 
-/// The reason that the agent gives when an action fails.
+/// The reason that the kubelet gives when an action fails.
 fn failure_reason(action: &Action) -> &'static str {
     match action {
         Action::FindImage { .. } => "ImageInspectError",
@@ -710,7 +710,7 @@ fn outcome_summary(outcome: &ActionOutcome) -> &str {
 
 #[cfg(test)]
 mod tests {
-    /// Enough for most pairs of faults to meet: an action that fails, an agent that dies, a sandbox that breaks.
+    /// Enough seeds for most pairs of faults to coincide: a failed action, a kubelet crash, a sandbox crash.
     #[test]
     fn a_pod_on_its_node() {
         for seed in 0..200 {

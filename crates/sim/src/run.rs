@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::actors::kubelet::ImageBehaviour;
 use crate::faults::Mix;
 use crate::invariants::Violation;
+use crate::kubelet::ImageBehaviour;
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -74,15 +74,15 @@ fn random_world(seed: u64) -> World {
     }
     world.add_scenario_objects(&text);
     if rng.chance(250) {
-        let natures = [
+        let behaviours = [
             ImageBehaviour::NeverReady,
             ImageBehaviour::Fails,
             ImageBehaviour::Ends,
             ImageBehaviour::KillsNode,
             ImageBehaviour::Crashes,
         ];
-        let nature = rng.pick(&natures).copied().unwrap_or_default();
-        world.image_behaviours.insert(format!("d:{}", rng.between(1, 4)), nature);
+        let behaviour = rng.pick(&behaviours).copied().unwrap_or_default();
+        world.image_behaviours.insert(format!("d:{}", rng.between(1, 4)), behaviour);
     }
     world.settings.burst =
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);

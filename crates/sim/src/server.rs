@@ -424,11 +424,11 @@ fn set_conditions_for_taints(node: &mut Value) {
     ];
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| taints.iter().any(|it| it["key"] == format!("node.kubernetes.io/{name}"));
-    let is_told = |node: &Value, kind: &str| {
+    let has_condition = |node: &Value, kind: &str| {
         node["status"]["conditions"].as_array().into_iter().flatten().any(|it| it["type"] == *kind)
     };
     for (name, kind) in CONDITION_TAINTS {
-        if has(name) || is_told(node, kind) {
+        if has(name) || has_condition(node, kind) {
             let status = if has(name) { "True" } else { "False" };
             merge_conditions(&mut node["status"], &[json!({"type": kind, "status": status})]);
         }

@@ -1,12 +1,11 @@
 //! The trace of a run: a hash to compare two runs, and log lines for a replay.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 
 use muster_api::time::Time;
 use muster_engine::scenario;
 
 use crate::server::SimCommit;
-use crate::world::SimTask;
 
 /// The trace of a run.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ impl Trace {
         self.hash
     }
 
-    pub fn record_step(&mut self, now: Time, task: &SimTask) {
+    pub fn record_step(&mut self, now: Time, task: &impl Debug) {
         self.steps += 1;
         let mut text = String::new();
         let _ = write!(text, "{} {task:?}", now.as_micros());

@@ -8,8 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use muster_sim::case::{Case, CaseResult, run_case};
-use muster_sim::faults::{WatchFault, WriteFault};
-use muster_sim::world::InjectedFault;
+use muster_sim::faults::{InjectedFault, WatchFault, WriteFault};
 
 fn cases() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalogue");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use muster_sim::actors::users::UserAction;
 use muster_sim::faults::Mix;
+use muster_sim::user_action::UserAction;
 use muster_sim::world::World;
 
 const SEED: u64 = 7;

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use muster_sim::case::{Case, trace_case};
-use muster_sim::faults::{WatchFault, WriteFault};
+use muster_sim::faults::{InjectedFault, WatchFault, WriteFault};
 use muster_sim::run::{RunResult, run_seed};
-use muster_sim::world::InjectedFault;
 
 const HELP_TEXT: &str = "\
 Runs the controllers in simulated clusters with injected faults, and checks every invariant at every step.
@@ -39,7 +38,7 @@ fn main() -> ExitCode {
         ["--case", file] => run_case_file(file, InjectedFault::default()),
         ["--case", file, fault, at] => number(at)
             .and_then(|at| parse_fault(fault, at))
-            .map_or_else(exit_with_usage, |strike| run_case_file(file, strike)),
+            .map_or_else(exit_with_usage, |fault| run_case_file(file, fault)),
         ["--help" | "-h"] => {
             println!("{HELP_TEXT}");
             ExitCode::SUCCESS
@@ -55,12 +54,12 @@ fn exit_with_usage() -> ExitCode {
 }
 
 fn run_one_seed(seed: u64) -> ExitCode {
-    let verdict = run_seed(seed, true);
-    for line in &verdict.trace {
+    let result = run_seed(seed, true);
+    for line in &result.trace {
         println!("{line}");
     }
-    print_result(&verdict);
-    if verdict.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    print_result(&result);
+    if result.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn parse_fault(fault: &str, at: u64) -> Option<InjectedFault> {
@@ -70,7 +69,7 @@ fn parse_fault(fault: &str, at: u64) -> Option<InjectedFault> {
     (write.is_some() || watch.is_some()).then_some(InjectedFault { write, watch })
 }
 
-fn run_case_file(file: &str, strike: InjectedFault) -> ExitCode {
+fn run_case_file(file: &str, fault: InjectedFault) -> ExitCode {
     let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(file).map_err(|it| format!("{file}: {it}"));
     let case = text.and_then(|text| Case::parse(&name, &text).map_err(|it| it.to_string()));
@@ -81,35 +80,35 @@ fn run_case_file(file: &str, strike: InjectedFault) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let verdict = trace_case(&case, strike);
-    for line in &verdict.trace {
+    let result = trace_case(&case, fault);
+    for line in &result.trace {
         println!("{line}");
     }
-    match &verdict.violation {
+    match &result.violation {
         None => {
-            println!("{name} passed: {} writes, {} events; final state:", verdict.writes, verdict.deliveries);
-            print!("{}", verdict.end);
+            println!("{name} passed: {} writes, {} events; final state:", result.writes, result.deliveries);
+            print!("{}", result.end);
             ExitCode::SUCCESS
         }
         Some(violation) => {
-            println!("{name} violated {violation}\nthe cluster at that step:\n{}", verdict.scenario);
+            println!("{name} violated {violation}\nthe cluster at that step:\n{}", result.scenario);
             ExitCode::FAILURE
         }
     }
 }
 
-fn print_result(verdict: &RunResult) {
-    let Some(violation) = &verdict.violation else {
+fn print_result(result: &RunResult) {
+    let Some(violation) = &result.violation else {
         println!(
             "seed {} passed: {} steps, {} writes, trace {:016x}",
-            verdict.seed, verdict.steps, verdict.writes, verdict.hash
+            result.seed, result.steps, result.writes, result.hash
         );
         return;
     };
-    println!("seed {} violated {violation}", verdict.seed);
-    println!("  at step {}, replay: cargo sim {}", verdict.steps, verdict.seed);
+    println!("seed {} violated {violation}", result.seed);
+    println!("  at step {}, replay: cargo sim {}", result.steps, result.seed);
     println!("the cluster at that step, as scenario text for a test:");
-    for line in verdict.scenario.lines() {
+    for line in result.scenario.lines() {
         println!("  {line}");
     }
 }
@@ -131,10 +130,10 @@ fn run_many_seeds(first: u64, count: u64) -> ExitCode {
                     if end <= seed {
                         break;
                     }
-                    let verdict = run_seed(seed, false);
-                    steps.fetch_add(verdict.steps, Ordering::Relaxed);
-                    if verdict.violation.is_some() {
-                        failed.lock().expect("no panic while it is held").insert(seed, verdict);
+                    let result = run_seed(seed, false);
+                    steps.fetch_add(result.steps, Ordering::Relaxed);
+                    if result.violation.is_some() {
+                        failed.lock().expect("no panic while it is held").insert(seed, result);
                     }
                 }
             });
@@ -142,13 +141,13 @@ fn run_many_seeds(first: u64, count: u64) -> ExitCode {
     });
     let failed = failed.into_inner().expect("no panic while it was held");
     let mut by_invariant: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for (seed, verdict) in &failed {
-        if let Some(violation) = &verdict.violation {
+    for (seed, result) in &failed {
+        if let Some(violation) = &result.violation {
             by_invariant.entry(violation.invariant).or_default().push(*seed);
         }
     }
-    if let Some(verdict) = failed.values().next() {
-        print_result(verdict);
+    if let Some(result) = failed.values().next() {
+        print_result(result);
     }
     for (invariant, seeds) in &by_invariant {
         println!("{invariant}: {} seeds, the first {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);

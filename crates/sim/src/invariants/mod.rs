@@ -70,7 +70,7 @@ pub struct Checks {
     excused: BTreeSet<(Text, Text)>,
     /// Available pods that a rollout deleted, by set and node, until a pod is available there again; the value is the
     /// revision that was being rolled out.
-    taken_down: BTreeMap<(Text, Text), Text>,
+    disrupted_nodes: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by replica and set.
     acknowledged: BTreeMap<(usize, Text), AcknowledgedWrites>,
     /// Time and number of deletes of finished pods, by replica, process, set, generation and node.
@@ -256,7 +256,7 @@ impl Checks {
         }
     }
 
-    /// Clears [`Checks::taken_down`] for a node whose pod was available before this commit, or that a user or the
+    /// Clears [`Checks::disrupted_nodes`] for a node whose pod was available before this commit, or that a user or the
     /// garbage collector has changed.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         let Some(Watched::Pod(before)) =
@@ -271,7 +271,7 @@ impl Checks {
         let set = server.sets.values().find(|it| it.uid == owner);
         let was_up = set.is_some_and(|set| oracle::is_available(set, before, now));
         if was_up || matches!(commit.actor, Actor::User | Actor::Garbage) {
-            self.taken_down.remove(&(owner, node));
+            self.disrupted_nodes.remove(&(owner, node));
         }
     }
 

@@ -206,7 +206,7 @@ impl Checks {
         };
         let eligible: std::collections::BTreeSet<_> =
             view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
-        self.taken_down.retain(|(uid, node), _| {
+        self.disrupted_nodes.retain(|(uid, node), _| {
             *uid != current.uid
                 || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
         });
@@ -215,19 +215,20 @@ impl Checks {
         let drained = matches!(set.rollout, Rollout::Drain(_)) && set.generation == current.generation;
         let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
         if was_up && drained && !still_up {
-            self.taken_down.insert((current.uid.clone(), node), hash.clone());
+            self.disrupted_nodes.insert((current.uid.clone(), node), hash.clone());
         }
         if !drained {
             return;
         }
-        let taken = self.taken_down.iter().filter(|((uid, _), of)| *uid == current.uid && *of == hash);
-        let taken = taken.count();
+        let disrupted =
+            self.disrupted_nodes.iter().filter(|((uid, _), of)| *uid == current.uid && *of == hash);
+        let disrupted = disrupted.count();
         let desired = eligible.len();
         let allowed = oracle::rollout_budget(set, desired).max(1);
-        if allowed < taken && !self.is_excused(now) && !self.may_budget_have_shrunk(server, set) {
+        if allowed < disrupted && !self.is_excused(now) && !self.may_budget_have_shrunk(server, set) {
             self.report_violation("W5", || {
                 format!(
-                    "the rollout of {} has made {taken} nodes unavailable, {allowed} are allowed",
+                    "the rollout of {} has made {disrupted} nodes unavailable, {allowed} are allowed",
                     set.key
                 )
             });

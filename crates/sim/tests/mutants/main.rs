@@ -17,9 +17,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim::case::{Case, run_case};
-use sim::faults::{WatchFault, WriteFault};
+use sim::faults::{InjectedFault, WatchFault, WriteFault};
 use sim::run::run_seed;
-use sim::world::InjectedFault;
 
 include!(concat!(env!("OUT_DIR"), "/mutants.rs"));
 

@@ -20,7 +20,9 @@ use crate::faults::Mix;
 use crate::invariants::Checks;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer};
-use crate::world::World;
+
+/// Interval of node heartbeats. Three may be missed before a node becomes Ready=Unknown.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The behaviour of the containers of an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -51,7 +53,7 @@ pub struct Kubelet {
     pub stop: Duration,
     /// A node that is shutting down fails its pods and rejects new ones.
     pub shutting_down: bool,
-    machine: SimRuntime,
+    runtime: SimRuntime,
     /// Pod key by pod UID, as the labels of sandboxes have it.
     keys: BTreeMap<Text, ObjectKey>,
     /// Runtime operations in progress, by completion time. They complete even if the kubelet crashes meanwhile.
@@ -92,62 +94,19 @@ struct ManagedPod {
 }
 
 /// One sync loop iteration of a kubelet, with the parts of the simulation that it uses.
-struct SyncIteration<'a> {
-    node: &'a Text,
-    now: Time,
+pub(crate) struct SyncIteration<'a> {
+    pub(crate) node: &'a Text,
+    pub(crate) now: Time,
     /// The current time by the node's clock.
-    clock: Time,
-    server: &'a mut SimServer,
-    natures: &'a BTreeMap<String, ImageBehaviour>,
-    mix: &'a Mix,
-    rng: &'a mut Rng,
-    checks: &'a mut Checks,
-    next_at: Option<Time>,
+    pub(crate) clock: Time,
+    pub(crate) server: &'a mut SimServer,
+    pub(crate) behaviours: &'a BTreeMap<String, ImageBehaviour>,
+    pub(crate) mix: &'a Mix,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) checks: &'a mut Checks,
+    pub(crate) next_at: Option<Time>,
     /// A container crashes the node.
-    crashes_node: bool,
-}
-
-impl World {
-    /// One sync loop iteration of a kubelet: reads its bound pods and containers, and syncs each changed pod.
-    pub fn sync_kubelet(&mut self, node: &Text) {
-        if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
-            self.kubelet_sync_due.remove(node);
-        }
-        let Self { now, server, kubelets, image_behaviours: natures, mix, rng, checks, .. } = self;
-        let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
-        if !server.nodes.contains_key(node) {
-            return;
-        }
-        let clock = kubelet.node_time(*now);
-        let mut round = SyncIteration {
-            node,
-            now: *now,
-            clock,
-            server,
-            natures,
-            mix,
-            rng,
-            checks,
-            next_at: None,
-            crashes_node: false,
-        };
-        kubelet.update_pods(&mut round);
-        kubelet.complete_operations(&mut round);
-        kubelet.apply_image_behaviour(&mut round);
-        kubelet.sync_changed_pods(&mut round);
-        let (again, dies) = (round.next_at, round.crashes_node);
-        if let Some(at) = again {
-            self.schedule_kubelet_sync_at(node, at);
-        }
-        if dies {
-            self.crash_node(node);
-        }
-    }
-
-    pub fn pod_image(&self, key: &ObjectKey) -> String {
-        let object = self.server.object(Kind::Pods, key);
-        object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()
-    }
+    pub(crate) crashes_node: bool,
 }
 
 impl Kubelet {
@@ -157,7 +116,7 @@ impl Kubelet {
 
     /// The pods with running containers, by UID.
     pub fn running_pods(&self) -> impl Iterator<Item = (&Text, &ObjectKey)> {
-        self.keys.iter().filter(|(uid, _)| self.machine.is_running(uid))
+        self.keys.iter().filter(|(uid, _)| self.runtime.is_running(uid))
     }
 
     /// Whether the kubelet is idle: no operation in progress, and no retry or timer pending.
@@ -171,7 +130,7 @@ impl Kubelet {
         (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
         self.operations.clear();
         self.restart_kubelet();
-        self.machine.reboot(self.node_time(now));
+        self.runtime.reboot(self.node_time(now));
     }
 
     /// Restarts the kubelet, which loses its in-memory state.
@@ -183,20 +142,20 @@ impl Kubelet {
     /// Crashes a random running container or its sandbox, and returns its description.
     pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
         let all = self
-            .machine
+            .runtime
             .pod_uids()
-            .flat_map(|uid| self.machine.running_containers(uid).map(move |it| (uid, it)));
+            .flat_map(|uid| self.runtime.running_containers(uid).map(move |it| (uid, it)));
         let all: Vec<(Text, Text)> = all.map(|(uid, it)| (uid.clone(), it.id.clone())).collect();
         let (uid, id) = rng.pick(&all)?;
         let clock = self.node_time(now);
-        if let Some(charge) = self.pods.get_mut(uid) {
-            charge.needs_sync = true;
+        if let Some(managed) = self.pods.get_mut(uid) {
+            managed.needs_sync = true;
         }
         if rng.chance(300) {
-            self.machine.crash_sandboxes(uid, clock);
+            self.runtime.crash_sandboxes(uid, clock);
             return Some(format!("the sandbox of {uid}"));
         }
-        self.machine.exit_container(uid, id, 137, clock);
+        self.runtime.exit_container(uid, id, 137, clock);
         Some(format!("{id} of {uid}"))
     }
 
@@ -211,13 +170,12 @@ impl Kubelet {
         }
         let clock = self.node_time(now);
         self.keys.insert(uid.clone(), ObjectKey::new(text(&meta["namespace"]), text(&meta["name"])));
-        self.machine.execute_action(&uid, &Action::RunSandbox { attempt: 0 }, &image, clock);
+        self.runtime.execute_action(&uid, &Action::RunSandbox { attempt: 0 }, &image, clock);
         let sandbox =
-            self.machine.runtime_state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
+            self.runtime.runtime_state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
         let start =
             Action::Start { container: name.clone(), position: 0, sandbox, attempt: 0, hash: "".into() };
-        let Some(ActionOutcome::Started { id }) = self.machine.execute_action(&uid, &start, &image, clock)
-        else {
+        let Some(ActionOutcome::Started { id }) = self.runtime.execute_action(&uid, &start, &image, clock) else {
             return;
         };
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -228,83 +186,92 @@ impl Kubelet {
         }]);
     }
 
-    fn node_time(&self, now: Time) -> Time {
+    /// One sync loop iteration: reads the bound pods and the containers, and syncs each changed pod.
+    pub(crate) fn sync(&mut self, iteration: &mut SyncIteration<'_>) {
+        self.update_pods(iteration);
+        self.complete_operations(iteration);
+        self.apply_image_behaviour(iteration);
+        self.sync_changed_pods(iteration);
+    }
+
+    pub(crate) fn node_time(&self, now: Time) -> Time {
         Time::from_micros(now.as_micros() + self.skew)
     }
 
     /// Updates the kubelet's pods from the API server, and finds pods that exist only in the runtime.
-    fn update_pods(&mut self, round: &mut SyncIteration<'_>) {
+    fn update_pods(&mut self, iteration: &mut SyncIteration<'_>) {
         let host = || Host { addresses: Vec::new(), runtime: "sim".into() };
         let mut bound = BTreeSet::new();
-        let here = |object: &Arc<Value>| object["spec"]["nodeName"].as_str() == Some(round.node);
-        let objects = round.server.objects(Kind::Pods).filter(|(_, it)| here(it));
+        let here = |object: &Arc<Value>| object["spec"]["nodeName"].as_str() == Some(iteration.node);
+        let objects = iteration.server.objects(Kind::Pods).filter(|(_, it)| here(it));
         for (key, object) in objects {
             let uid = Text::from(object["metadata"]["uid"].as_str().unwrap_or_default());
             let parsed = || Arc::new(Object::from_value(object).expect("a pod"));
             match self.pods.get_mut(&uid) {
                 None => {
-                    let pod = Pod::new(parsed(), host(), round.clock);
+                    let pod = Pod::new(parsed(), host(), iteration.clock);
                     let image = object["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
                     self.keys.insert(uid.clone(), key.clone());
                     self.pods.insert(uid.clone(), ManagedPod::new(pod, Some(object.clone()), image.into()));
                 }
-                Some(charge) if charge.object.as_ref().is_none_or(|it| !Arc::ptr_eq(it, object)) => {
-                    charge.pod.update_spec(parsed(), round.clock);
-                    charge.object = Some(object.clone());
-                    charge.needs_sync = true;
+                Some(managed) if managed.object.as_ref().is_none_or(|it| !Arc::ptr_eq(it, object)) => {
+                    managed.pod.update_spec(parsed(), iteration.clock);
+                    managed.object = Some(object.clone());
+                    managed.needs_sync = true;
                 }
                 Some(_) => {}
             }
             bound.insert(uid);
         }
-        for (_, charge) in self.pods.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
-            if charge.object.take().is_some() {
-                charge.pod.removed_from_api(round.clock);
-                charge.needs_sync = true;
+        for (_, managed) in self.pods.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
+            if managed.object.take().is_some() {
+                managed.pod.removed_from_api(iteration.clock);
+                managed.needs_sync = true;
             }
         }
-        for uid in self.machine.pod_uids().filter(|it| !bound.contains(*it)) {
+        for uid in self.runtime.pod_uids().filter(|it| !bound.contains(*it)) {
             let key = || self.keys.get(uid).cloned().unwrap_or_else(|| ObjectKey::new("", uid.clone()));
             let orphan =
-                || ManagedPod::new(Pod::orphan(key(), uid.clone(), host(), round.clock), None, "".into());
+                || ManagedPod::new(Pod::orphan(key(), uid.clone(), host(), iteration.clock), None, "".into());
             self.pods.entry(uid.clone()).or_insert_with(orphan);
         }
     }
 
     /// Completes the runtime operations that are due.
-    fn complete_operations(&mut self, round: &mut SyncIteration<'_>) {
-        while let Some(entry) = self.operations.first_entry().filter(|it| it.key().0 <= round.now) {
+    fn complete_operations(&mut self, iteration: &mut SyncIteration<'_>) {
+        while let Some(entry) = self.operations.first_entry().filter(|it| it.key().0 <= iteration.now) {
             let RuntimeOperation { life, uid, action } = entry.remove();
-            let twin =
+            let running =
                 action.container().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
-                    self.machine.running_containers(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
+                    self.runtime.running_containers(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
                 });
             let image = self.pods.get(&uid).map(|it| it.image.clone()).unwrap_or_default();
-            let Some(outcome) = self.machine.execute_action(&uid, &action, &image, round.clock) else {
+            let Some(outcome) = self.runtime.execute_action(&uid, &action, &image, iteration.clock) else {
                 continue;
             };
-            if let (Some(twin), ActionOutcome::Started { id }) = (twin, &outcome) {
-                round
+            if let (Some(running), ActionOutcome::Started { id }) = (running, &outcome) {
+                iteration
                     .checks
-                    .report_violation("S12", || format!("{uid} on {} runs {id} beside {twin}", round.node));
+                    .report_violation("S12", || { format!("{uid} on {} runs {id} beside {running}", iteration.node)
+                });
             }
-            if let Some(charge) = self.pods.get_mut(&uid).filter(|_| life == self.life) {
-                charge.pod.done(&action, outcome, round.clock);
-                charge.needs_sync = true;
+            if let Some(managed) = self.pods.get_mut(&uid).filter(|_| life == self.life) {
+                managed.pod.done(&action, outcome, iteration.clock);
+                managed.needs_sync = true;
             }
         }
         if let Some(((at, _), _)) = self.operations.first_key_value() {
-            round.schedule_at(*at);
+            iteration.schedule_at(*at);
         }
     }
 
     /// Applies the behaviour of images to running containers, and ends pods of a failing image or of a node that shuts
     /// down.
-    fn apply_image_behaviour(&mut self, round: &mut SyncIteration<'_>) {
-        let Self { machine, pods: charges, start, shutting_down, .. } = self;
-        for (uid, charge) in charges {
-            let nature = round.natures.get(&*charge.image).copied().unwrap_or_default();
-            let code = match nature {
+    fn apply_image_behaviour(&mut self, iteration: &mut SyncIteration<'_>) {
+        let Self { runtime, pods: managed_pods, start, shutting_down, .. } = self;
+        for (uid, managed) in managed_pods {
+            let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();
+            let code = match behaviour {
                 ImageBehaviour::Crashes => Some(1),
                 ImageBehaviour::Ends => Some(0),
                 ImageBehaviour::Good
@@ -314,97 +281,95 @@ impl Kubelet {
             };
             if let Some(code) = code {
                 let running: Vec<(Text, Time)> =
-                    machine.running_containers(uid).map(|it| (it.id.clone(), running_since(it))).collect();
+                    runtime.running_containers(uid).map(|it| (it.id.clone(), running_since(it))).collect();
                 for (id, since) in running {
                     let end = since + *start;
-                    if round.clock < end {
-                        round.schedule_at(round.now + end.since(round.clock));
+                    if iteration.clock < end {
+                        iteration.schedule_at(iteration.now + end.since(iteration.clock));
                     } else {
-                        machine.exit_container(uid, &id, code, round.clock);
-                        charge.needs_sync = true;
+                        runtime.exit_container(uid, &id, code, iteration.clock);
+                        managed.needs_sync = true;
                     }
                 }
             }
-            round.crashes_node |= nature == ImageBehaviour::KillsNode && machine.is_running(uid);
-            if (nature == ImageBehaviour::Fails || *shutting_down) && !charge.is_ended {
-                (charge.is_ended, charge.needs_sync) = (true, true);
-                let is_rejection = machine.runtime_state(uid, 0).sandboxes.is_empty();
-                charge.pod.terminate(pod_ending(is_rejection, *shutting_down), round.clock);
+            iteration.crashes_node |= behaviour == ImageBehaviour::KillsNode && runtime.is_running(uid);
+            if (behaviour == ImageBehaviour::Fails || *shutting_down) && !managed.is_ended {
+                (managed.is_ended, managed.needs_sync) = (true, true);
+                let is_rejection = runtime.runtime_state(uid, 0).sandboxes.is_empty();
+                managed.pod.terminate(pod_ending(is_rejection, *shutting_down), iteration.clock);
             }
-            charge.complete_probe(nature, round.clock);
+            managed.complete_probe(behaviour, iteration.clock);
         }
     }
 
     /// Syncs each changed pod until no immediate action is left.
-    fn sync_changed_pods(&mut self, round: &mut SyncIteration<'_>) {
+    fn sync_changed_pods(&mut self, iteration: &mut SyncIteration<'_>) {
         for uid in self.pods.keys().cloned().collect::<Vec<_>>() {
-            let Some(mut charge) = self.pods.remove(&uid) else { continue };
-            charge.needs_sync |= charge.wake_at.is_some_and(|at| at <= round.clock);
-            for (at, action, outcome) in core::mem::take(&mut charge.responses) {
-                if at <= round.now {
-                    charge.pod.done(&action, outcome, round.clock);
-                    charge.needs_sync = true;
+            let Some(mut managed) = self.pods.remove(&uid) else { continue };
+            managed.needs_sync |= managed.wake_at.is_some_and(|at| at <= iteration.clock);
+            for (at, action, outcome) in core::mem::take(&mut managed.responses) {
+                if at <= iteration.now {
+                    managed.pod.done(&action, outcome, iteration.clock);
+                    managed.needs_sync = true;
                 } else {
-                    round.schedule_at(at);
-                    charge.responses.push((at, action, outcome));
+                    iteration.schedule_at(at);
+                    managed.responses.push((at, action, outcome));
                 }
             }
-            while core::mem::take(&mut charge.needs_sync) {
-                charge.pod.update_runtime_state(
-                    self.machine.runtime_state(&uid, charge.pod.change_count()),
-                    round.clock,
-                );
-                let sync = charge.pod.sync(round.clock);
-                charge.wake_at = sync.wake_at;
+            while core::mem::take(&mut managed.needs_sync) {
+                managed
+                    .pod
+                    .update_runtime_state(self.runtime.runtime_state(&uid, managed.pod.change_count()),
+                    iteration.clock,);
+                let sync = managed.pod.sync(iteration.clock);
+                managed.wake_at = sync.wake_at;
                 for action in sync.actions {
-                    self.execute_action(&uid, &mut charge, action, round);
+                    self.execute_action(&uid, &mut managed, action, iteration);
                 }
             }
-            if let Some(at) = charge.wake_at {
-                round.schedule_at(round.now + at.since(round.clock));
+            if let Some(at) = managed.wake_at {
+                iteration.schedule_at(iteration.now + at.since(iteration.clock));
             }
-            if charge.object.is_some() || !charge.pod.is_finished() {
-                self.pods.insert(uid, charge);
+            if managed.object.is_some() || !managed.pod.is_finished() {
+                self.pods.insert(uid, managed);
             }
         }
-        let Self { keys, machine, pods: charges, .. } = self;
-        keys.retain(|uid, _| charges.contains_key(uid) || machine.has_pod(uid));
+        let Self { keys, runtime, pods: managed_pods, .. } = self;
+        keys.retain(|uid, _| managed_pods.contains_key(uid) || runtime.has_pod(uid));
     }
 
     fn execute_action(
         &mut self,
         uid: &Text,
-        charge: &mut ManagedPod,
+        managed: &mut ManagedPod,
         action: Action,
-        round: &mut SyncIteration<'_>,
+        iteration: &mut SyncIteration<'_>,
     ) {
         let done = match &action {
-            Action::Start { .. } => return self.start_operation(uid, action, self.start, round),
+            Action::Start { .. } => return self.start_operation(uid, action, self.start, iteration),
             Action::Stop { grace, .. } => {
-                return self.start_operation(uid, action.clone(), self.stop.min(*grace), round);
+                return self.start_operation(uid, action.clone(), self.stop.min(*grace), iteration);
             }
             Action::Probe { .. } => {
-                charge.probe = Some(action);
-                let nature = round.natures.get(&*charge.image).copied().unwrap_or_default();
-                return charge.complete_probe(nature, round.clock);
+                managed.probe = Some(action);
+                let behaviour = iteration.behaviours.get(&*managed.image).copied().unwrap_or_default();
+                return managed.complete_probe(behaviour, iteration.clock);
             }
             Action::Report(patch) => {
-                let outcome = self.report_status(uid, charge, patch, round);
-                return charge.responses.push((self.response_time(round), action, outcome));
+                let outcome = self.report_status(uid, managed, patch, iteration);
+                return managed.responses.push((self.response_time(iteration), action, outcome));
             }
             Action::Delete => {
-                let outcome = self.delete_pod(uid, charge, round);
-                return charge.responses.push((self.response_time(round), action, outcome));
+                let outcome = self.delete_pod(uid, managed, iteration);
+                return managed.responses.push((self.response_time(iteration), action, outcome));
             }
             Action::FindImage { .. } => ActionOutcome::Present,
             Action::Pull { .. } => ActionOutcome::Pulled { bytes: 1 },
-            action => self
-                .machine
-                .execute_action(uid, action, &charge.image, round.clock)
-                .unwrap_or(ActionOutcome::Done),
+            action =>
+                self.runtime.execute_action(uid, action, &managed.image, iteration.clock).unwrap_or(ActionOutcome::Done),
         };
-        charge.pod.done(&action, done, round.clock);
-        charge.needs_sync = true;
+        managed.pod.done(&action, done, iteration.clock);
+        managed.needs_sync = true;
     }
 
     /// Starts a runtime operation that takes the given time.
@@ -413,53 +378,53 @@ impl Kubelet {
         uid: &Text,
         action: Action,
         takes: Duration,
-        round: &mut SyncIteration<'_>,
+        iteration: &mut SyncIteration<'_>,
     ) {
         self.operation_sequence += 1;
-        let at = round.now + takes;
+        let at = iteration.now + takes;
         self.operations.insert(
             (at, self.operation_sequence),
             RuntimeOperation { life: self.life, uid: uid.clone(), action },
         );
-        round.schedule_at(at);
+        iteration.schedule_at(at);
     }
 
     /// The time at which the kubelet receives the response to a write: after the network latency, and later on a node
     /// where containers start slowly, so that one report covers several changes.
-    fn response_time(&self, round: &mut SyncIteration<'_>) -> Time {
-        let lag = Duration::from_micros(round.rng.between(100, round.mix.lag_ms.max(1) * 1000));
-        let at = round.now + self.start + lag;
-        round.schedule_at(at);
+    fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
+        let lag = Duration::from_micros(iteration.rng.between(100, iteration.mix.lag_ms.max(1) * 1000));
+        let at = iteration.now + self.start + lag;
+        iteration.schedule_at(at);
         at
     }
 
     fn report_status(
         &self,
         uid: &Text,
-        charge: &ManagedPod,
+        managed: &ManagedPod,
         patch: &Value,
-        round: &mut SyncIteration<'_>,
+        iteration: &mut SyncIteration<'_>,
     ) -> ActionOutcome {
         let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
         let says_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
-        if says_ready && !self.machine.is_running(uid) {
-            round.checks.report_violation("S11", || {
-                format!("{} is reported as Ready, but is not running", charge.pod.key())
+        if says_ready && !self.runtime.is_running(uid) {
+            iteration.checks.report_violation("S11", || {
+                format!("{} is reported as Ready, but is not running", managed.pod.key())
             });
         }
-        round.write_to_server(|server| {
-            server.patch(Kind::Pods, charge.pod.key(), patch, Actor::Kubelet).map(drop)
+        iteration.write_to_server(|server| {
+            server.patch(Kind::Pods, managed.pod.key(), patch, Actor::Kubelet).map(drop)
         })
     }
 
-    fn delete_pod(&self, uid: &Text, charge: &ManagedPod, round: &mut SyncIteration<'_>) -> ActionOutcome {
-        let key = charge.pod.key();
-        if self.machine.is_running(uid) {
-            round.checks.report_violation("S13", || {
+    fn delete_pod(&self, uid: &Text, managed: &ManagedPod, iteration: &mut SyncIteration<'_>) -> ActionOutcome {
+        let key = managed.pod.key();
+        if self.runtime.is_running(uid) {
+            iteration.checks.report_violation("S13", || {
                 format!("{key} is deleted from the API server while it is running")
             });
         }
-        round.write_to_server(|server| {
+        iteration.write_to_server(|server| {
             match server.delete(Kind::Pods, key, Some(uid), None, true, Actor::Kubelet) {
                 Err(Refusal::NotFound | Refusal::Conflict) => Ok(()),
                 other => other,
@@ -484,16 +449,16 @@ impl ManagedPod {
     }
 
     /// Completes the probe in progress if its result differs from the last one.
-    fn complete_probe(&mut self, nature: ImageBehaviour, clock: Time) {
+    fn complete_probe(&mut self, behaviour: ImageBehaviour, clock: Time) {
         let Some(Action::Probe { id, .. }) = &self.probe else { return };
-        let says = (id.clone(), nature == ImageBehaviour::Good);
-        if self.last_probe.as_ref() == Some(&says) {
+        let result = (id.clone(), behaviour == ImageBehaviour::Good);
+        if self.last_probe.as_ref() == Some(&result) {
             return;
         }
         if let Some(action) = self.probe.take() {
-            let outcome = ActionOutcome::Probed { passed: says.1, message: "no".into() };
+            let outcome = ActionOutcome::Probed { passed: result.1, message: "no".into() };
             self.pod.done(&action, outcome, clock);
-            (self.last_probe, self.needs_sync) = (Some(says), true);
+            (self.last_probe, self.needs_sync) = (Some(result), true);
         }
     }
 }

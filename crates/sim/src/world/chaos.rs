@@ -6,8 +6,8 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 
+use super::{SimTask, World};
 use crate::server::Actor;
-use crate::world::{SimTask, World};
 
 impl World {
     pub fn inject_faults(&mut self) {

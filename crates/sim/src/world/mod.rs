@@ -1,6 +1,13 @@
 //! The simulated cluster, on one thread with virtual time: API server, controller replicas, built-in controllers,
 //! kubelets and users, driven by a queue of tasks. The same seed always produces the same run.
 
+mod chaos;
+mod controller_steps;
+mod convergence;
+mod nodes;
+pub mod replica;
+mod users;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,12 +18,12 @@ use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario;
 
-use crate::actors::kubelet::{ImageBehaviour, Kubelet};
+use self::convergence::CONVERGENCE_TIMEOUT;
+use self::replica::{LeaderLease, Replica};
 use crate::controllers::{self, ControllerProcess, ControllerStep, SimController};
-use crate::faults::{Mix, WatchFault, WriteFault};
-use crate::invariants::liveness::CONVERGENCE_TIMEOUT;
+use crate::faults::{InjectedFault, Mix, WriteFault};
 use crate::invariants::{Checks, Violation};
-use crate::replica::{LeaderLease, Replica};
+use crate::kubelet::{ImageBehaviour, Kubelet};
 use crate::rng::Rng;
 use crate::server::SimServer;
 use crate::trace::Trace;
@@ -67,21 +74,14 @@ pub enum SimTask {
     Heartbeats,
     /// A built-in controller takes a step.
     ControllerStep {
-        part: SimController,
+        controller: SimController,
         life: u64,
-        its: ControllerStep,
+        step: ControllerStep,
     },
     Bookmark,
     /// Injects random faults into nodes and processes.
     Chaos,
     User,
-}
-
-/// A single injected fault: at the n-th write, or at the n-th delivered watch event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct InjectedFault {
-    pub write: Option<(usize, WriteFault)>,
-    pub watch: Option<(usize, WatchFault)>,
 }
 
 /// Maximum number of steps in [`World::run_for`]: a run takes some thousands, and more means a hot loop.
@@ -94,7 +94,7 @@ pub struct World {
     pub rng: Rng,
     pub server: SimServer,
     pub replicas: Vec<Replica>,
-    pub parts: BTreeMap<SimController, Box<dyn ControllerProcess>>,
+    pub controllers: BTreeMap<SimController, Box<dyn ControllerProcess>>,
     pub lease: LeaderLease,
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// Behaviour of the containers of each image.
@@ -133,7 +133,7 @@ impl World {
             now: start,
             server: SimServer::default(),
             replicas: (0..replicas).map(|_| Replica::new(&mut rng, skew_s)).collect(),
-            parts: controllers::all_controllers(),
+            controllers: controllers::all_controllers(),
             lease: LeaderLease::default(),
             kubelets: BTreeMap::new(),
             image_behaviours: BTreeMap::new(),
@@ -168,9 +168,12 @@ impl World {
             self.start_replica(replica);
         }
         self.schedule_after(Duration::from_millis(10), SimTask::Heartbeats);
-        for part in self.parts.keys().copied().collect::<Vec<_>>() {
+        for controller in self.controllers.keys().copied().collect::<Vec<_>>() {
             let delay = self.random_delay();
-            self.schedule_after(delay, SimTask::ControllerStep { part, life: 0, its: ControllerStep::Start });
+            self.schedule_after(
+                delay,
+                SimTask::ControllerStep { controller, life: 0, step: ControllerStep::Start },
+            );
         }
         self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
         self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
@@ -208,7 +211,9 @@ impl World {
             SimTask::Resume { replica } => self.resume_replica(replica),
             SimTask::Kubelet(node) => self.sync_kubelet(&node),
             SimTask::Heartbeats => self.send_heartbeats(),
-            SimTask::ControllerStep { part, life, its } => self.step_controller(part, life, its),
+            SimTask::ControllerStep { controller, life, step } => {
+                self.step_controller(controller, life, step)
+            }
             SimTask::Bookmark => self.send_bookmarks(),
             SimTask::Chaos => self.inject_faults(),
             SimTask::User => self.execute_random_user_action(),
@@ -303,7 +308,7 @@ impl World {
                         | SimTask::Call { .. }
                         | SimTask::Response { .. }
                         | SimTask::ControllerStep {
-                            its: ControllerStep::Deliver(_)
+                            step: ControllerStep::Deliver(_)
                                 | ControllerStep::Call(_)
                                 | ControllerStep::Answer(_),
                             ..

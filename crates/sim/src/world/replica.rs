@@ -13,11 +13,11 @@ use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 
+use super::{SimTask, World};
 use crate::faults::{WatchFault, WriteFault};
 use crate::invariants::PlanBasis;
 use crate::rng::Rng;
 use crate::server::{Actor, store_key_prefix};
-use crate::world::{SimTask, World};
 
 /// Lease duration, renew deadline and retry period: upstream's defaults.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);

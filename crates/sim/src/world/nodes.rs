@@ -7,12 +7,9 @@ use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 use serde_json::{Value, json};
 
-use super::kubelet::Kubelet;
+use super::{SimTask, World};
+use crate::kubelet::{HEARTBEAT_INTERVAL, Kubelet, SyncIteration};
 use crate::server::Actor;
-use crate::world::{SimTask, World};
-
-/// Interval of node heartbeats. Three may be missed before a node becomes Ready=Unknown.
-pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
 impl World {
     pub fn add_kubelet(&mut self, node: &Text) {
@@ -43,7 +40,7 @@ impl World {
     pub fn crash_node(&mut self, node: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
             (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
-            self.trace.add_line(self.now, || format!("node {node} dies"));
+            self.trace.add_line(self.now, || format!("node {node} crashes_node"));
         }
     }
 
@@ -69,7 +66,7 @@ impl World {
     pub fn crash_random_container(&mut self, node: &Text) {
         let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {
-            self.trace.add_line(self.now, || format!("{what} on {node} dies"));
+            self.trace.add_line(self.now, || format!("{what} on {node} crashes_node"));
             self.schedule_kubelet_sync(node);
         }
     }
@@ -80,6 +77,44 @@ impl World {
         if let Some(kubelet) = node.and_then(|it| self.kubelets.get_mut(it)) {
             kubelet.add_running_pod(object, self.now);
         }
+    }
+
+    /// One sync loop iteration of a kubelet: reads its bound pods and containers, and syncs each changed pod.
+    pub fn sync_kubelet(&mut self, node: &Text) {
+        if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
+            self.kubelet_sync_due.remove(node);
+        }
+        let Self { now, server, kubelets, image_behaviours: behaviours, mix, rng, checks, .. } = self;
+        let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
+        if !server.nodes.contains_key(node) {
+            return;
+        }
+        let clock = kubelet.node_time(*now);
+        let mut iteration = SyncIteration {
+            node,
+            now: *now,
+            clock,
+            server,
+            behaviours,
+            mix,
+            rng,
+            checks,
+            next_at: None,
+            crashes_node: false,
+        };
+        kubelet.sync(&mut iteration);
+        let (again, crashes_node) = (iteration.next_at, iteration.crashes_node);
+        if let Some(at) = again {
+            self.schedule_kubelet_sync_at(node, at);
+        }
+        if crashes_node {
+            self.crash_node(node);
+        }
+    }
+
+    pub fn pod_image(&self, key: &ObjectKey) -> String {
+        let object = self.server.object(Kind::Pods, key);
+        object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()
     }
 }
 
