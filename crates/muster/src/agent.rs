@@ -20,11 +20,11 @@ use muster_agent::node::{Node, host};
 use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::duration_flag;
+use crate::signals::TerminationSignals;
 use crate::sim_node::{parse_label, parse_taint};
 
 /// Interval at which the runtime's sandbox (pause) image is checked, and the interval of retries after a failure.
@@ -210,21 +210,14 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
     }
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut signalled = async || {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
+    let mut signals = TerminationSignals::register()?;
     // The first signal requests a graceful stop, the second one an immediate stop.
     let (graceful_stop, stop) = (CancellationToken::new(), CancellationToken::new());
-    let signals = async {
+    let stopping = async {
         tokio::select! {
-            () = signalled() => {
+            () = signals.recv() => {
                 graceful_stop.cancel();
-                signalled().await;
+                signals.recv().await;
             }
             // The parent process has exited: leave the containers running for the next agent.
             () = wait_for_stdin_end(), if args.until_stdin_ends => {}
@@ -235,7 +228,7 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     };
     tokio::select! {
         ended = run_node(&args, &graceful_stop, stop.clone()) => ended,
-        ended = signals => ended,
+        ended = stopping => ended,
     }
 }
 
@@ -319,7 +312,7 @@ async fn run_node(
         }
         stop.cancel();
     };
-    let parts = async {
+    let components = async {
         let ((), (), (), (), served, ()) = tokio::join!(
             ending,
             sandbox_image,
@@ -338,7 +331,7 @@ async fn run_node(
     };
     tokio::select! {
         () = recording => bail!("the event recorder ended"),
-        served = parts => Ok(served?),
+        served = components => Ok(served?),
     }
 }
 

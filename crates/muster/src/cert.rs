@@ -4,25 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::logging::print_to_stdout;
-use crate::token::{AdminFlags, aligned_table, now_rfc3339};
+use crate::admin::AdminFlags;
+use crate::logging::{aligned_table, print_to_stdout};
+use crate::revocation_list::{
+    CREDENTIALS_NAMESPACE, add_to_revocation_list, json_string_field, read_revocation_list, revocation_entry,
+};
 
-const CREDENTIALS_NAMESPACE: &str = "kube-system";
-const REVOCATION_LIST: &str = "muster-revoked-credentials";
 const ISSUED_CERTIFICATES_PREFIX: &str = "muster-issued-certificates-";
-
-/// Time that an entry is kept after its credential has expired: the server accepts an expired token for another minute,
-/// and its clock may differ from that of this machine.
-const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
-
-/// Maximum number of attempts to update the revocation list when writes conflict.
-const UPDATE_ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertArgs {
@@ -118,14 +112,10 @@ async fn revoke_certificates(args: RevokeCertificatesArgs) -> anyhow::Result<()>
         let serial = muster_server::certificate_serial(&pem);
         serials.push(serial.with_context(|| format!("{} holds no certificate", path.display()))?);
     }
-    let now = now_rfc3339();
     let entries = serials.iter().map(|serial| {
         let record = recorded.iter().find(|it| it.serial == *serial);
-        let entry = json!({
-            "subject": record.map_or("", |it| it.subject.as_str()),
-            "notAfter": record.map_or("", |it| it.until.as_str()),
-            "revokedAt": now,
-        });
+        let subject = record.map_or("", |it| it.subject.as_str());
+        let entry = revocation_entry(subject, record.map_or("", |it| it.until.as_str()));
         (format!("certificate.{serial}"), entry)
     });
     let mut entries: BTreeMap<String, Value> = entries.collect();
@@ -168,46 +158,6 @@ fn revoked_at(revoked: &BTreeMap<String, String>, it: &CertificateRecord) -> Opt
     (!is_valid).then(|| json_string_field(entry, "revokedAt"))
 }
 
-/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without expiry never
-/// does.
-fn has_expired(entry: &str, now: Timestamp) -> bool {
-    let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
-    until.is_ok_and(|it| it < now - REVOCATION_RETENTION)
-}
-
-/// Adds entries to the revocation list, removes expired entries, and returns the stored list.
-pub(crate) async fn add_to_revocation_list(
-    client: &Client,
-    entries: BTreeMap<String, Value>,
-) -> anyhow::Result<BTreeMap<String, String>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
-    for _ in 0..UPDATE_ATTEMPTS_MAX {
-        let stored = read_revocation_list(client).await?;
-        let is_new = stored.is_none();
-        let mut map = stored.unwrap_or_default();
-        map.metadata.name = Some(REVOCATION_LIST.to_owned());
-        let data = map.data.get_or_insert_default();
-        let now = Timestamp::now();
-        data.retain(|_, it| !has_expired(it, now));
-        data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
-        let written = match is_new {
-            true => maps.create(&PostParams::default(), &map).await,
-            false => maps.replace(REVOCATION_LIST, &PostParams::default(), &map).await,
-        };
-        match written {
-            Ok(map) => return Ok(map.data.unwrap_or_default()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error).context("update the revocation list"),
-        }
-    }
-    bail!("update the revocation list: too many write conflicts; try again")
-}
-
-async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
-    maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
-}
-
 /// The recorded certificates that have not expired, sorted by subject and time of issue.
 async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateRecord>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
@@ -237,12 +187,6 @@ async fn issued_certificates(client: &Client) -> anyhow::Result<Vec<CertificateR
     Ok(all)
 }
 
-/// A string field of a JSON record, or the empty string if the field is missing.
-fn json_string_field(record: &str, name: &str) -> String {
-    let record: Value = serde_json::from_str(record).unwrap_or_default();
-    record[name].as_str().unwrap_or_default().to_owned()
-}
-
 /// Normalizes a serial number to the server's form: lower-case hexadecimal digits without leading zeros.
 fn parse_serial(text: &str) -> anyhow::Result<String> {
     let digits: String = text.chars().filter(|it| *it != ':').collect::<String>().to_lowercase();
@@ -256,22 +200,6 @@ fn parse_serial(text: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_entry_outlives_its_credential() {
-        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
-        for (until, is_dropped) in [
-            ("2026-01-03T00:00:00Z", false),
-            // A token is accepted for a minute longer.
-            ("2026-01-01T23:59:30Z", false),
-            ("2026-01-01T00:00:00Z", false),
-            ("2025-12-31T23:59:59Z", true),
-            ("", false),
-        ] {
-            assert_eq!(has_expired(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
-        }
-        assert!(!has_expired("{}", now) && !has_expired("no JSON", now));
-    }
 
     #[test]
     fn a_certificate_is_listed_as_revoked_by_its_serial_number_or_its_user() {

@@ -11,12 +11,12 @@ use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_control::{Binding, Controller, ExplainQueries, Lease, Options, RateLimits, Settings, Terms};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::duration_flag;
 use crate::logging::{LogFormat, print_to_stdout};
+use crate::signals::TerminationSignals;
 use crate::supervisor::Supervisor;
 use metrics_endpoint::MetricsEndpoint;
 
@@ -178,24 +178,17 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
 impl RunControllerArgs {
     async fn run_controller(self) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut signalled = async || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
+        let mut signals = TerminationSignals::register()?;
         let config = self.cluster.client_config().await?;
         let options = self.controller_options(&config)?;
         let queries = ExplainQueries::default();
         let controller = Controller::new(muster_control::client(config)?, options).answers(queries.clone());
-        let mut parts = Supervisor::default();
+        let mut supervisor = Supervisor::default();
         if let Some(at) = self.metrics_addr.0 {
             let probe = Arc::new(MetricsEndpoint::bind(at).await?);
             tracing::info!(addr = %probe.local_addr()?, "serving metrics and health checks");
-            let (monitor, stop) = (controller.monitor(), parts.stop_token());
-            parts.supervise("metrics server", move || {
+            let (monitor, stop) = (controller.monitor(), supervisor.stop_token());
+            supervisor.supervise("metrics server", move || {
                 let (probe, monitor, queries, stop) =
                     (probe.clone(), monitor.clone(), queries.clone(), stop.clone());
                 async move {
@@ -209,16 +202,16 @@ impl RunControllerArgs {
         }
         let stop = CancellationToken::new();
         let stopping = async {
-            signalled().await;
+            signals.recv().await;
             tracing::info!("shutting down");
             stop.cancel();
-            signalled().await;
+            signals.recv().await;
         };
         let ended = tokio::select! {
             ended = controller.run(stop.clone()) => ended.map_err(anyhow::Error::from),
             () = stopping => bail!("second signal: exiting without waiting for requests in flight"),
         };
-        parts.stop_all().await;
+        supervisor.stop_all().await;
         ended
     }
 

@@ -28,7 +28,8 @@ use output::StderrQueue;
 use repeat_suppression::{PrintDecision, RecentMessages};
 
 pub(crate) use output::{
-    flush, overwrite_terminal_line, print_ready_line, print_to_stderr, print_to_stdout, stdout_result,
+    aligned_table, flush, overwrite_terminal_line, print_ready_line, print_to_stderr, print_to_stdout,
+    stdout_result,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -1,5 +1,6 @@
 //! The `muster` command: parses the command line and runs one subcommand.
 
+mod admin;
 mod agent;
 mod backup;
 mod cert;
@@ -14,8 +15,10 @@ mod logging;
 mod plan;
 mod pod_security_flags;
 mod real_nodes;
+mod revocation_list;
 mod server;
 mod serving_flags;
+mod signals;
 mod sim_node;
 mod sim_nodes;
 mod supervisor;

@@ -50,16 +50,16 @@ impl RealNodes {
         data_dir: &Path,
         further: &[String],
         administrator: &Client,
-        parts: &mut Supervisor,
+        supervisor: &mut Supervisor,
     ) -> anyhow::Result<Self> {
-        let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
-        for place in &places {
-            place.create().await.with_context(|| format!("make {}", place.name))?;
+        let nodes: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
+        for node in &nodes {
+            node.create().await.with_context(|| format!("make {}", node.name))?;
         }
         let data_dir = std::path::absolute(data_dir)?;
         let token_file = data_dir.join("nodes").join("token");
         let mut token = None;
-        if places.iter().any(|it| !join::has_valid_certificate(&it.agent_root().join("pki"))) {
+        if nodes.iter().any(|it| !join::has_valid_certificate(&it.agent_root().join("pki"))) {
             let created =
                 token::create_bootstrap_token(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
             muster_files::write_private(&token_file, created.as_bytes())
@@ -68,37 +68,37 @@ impl RealNodes {
         }
         let program = std::env::current_exe().context("find the path of this executable")?;
         let server = format!("https://{}", SocketAddr::new(machine.address().into(), port));
-        for place in places {
-            let (images, stop) = (machine.image_dir(), parts.stop_token());
-            let kept = place.clone();
-            parts.supervise(format!("containerd of {}", place.name), move || {
-                let (place, images, stop) = (kept.clone(), images.clone(), stop.clone());
+        for node in nodes {
+            let (images, stop) = (machine.image_dir(), supervisor.stop_token());
+            let kept = node.clone();
+            supervisor.supervise(format!("containerd of {}", node.name), move || {
+                let (node, images, stop) = (kept.clone(), images.clone(), stop.clone());
                 async move {
                     tokio::select! {
                         // containerd keeps running until the node is removed: it is needed to stop the pods.
                         () = stop.cancelled() => Ok(()),
-                        ended = run_containerd(&place, &images) => ended,
+                        ended = run_containerd(&node, &images) => ended,
                     }
                 }
             });
-            let (kept, stop) = (place.clone(), parts.stop_token());
-            parts.supervise(format!("network of {}", place.name), move || {
-                let (place, stop) = (kept.clone(), stop.clone());
+            let (kept, stop) = (node.clone(), supervisor.stop_token());
+            supervisor.supervise(format!("network of {}", node.name), move || {
+                let (node, stop) = (kept.clone(), stop.clone());
                 async move {
                     tokio::select! {
                         () = stop.cancelled() => Ok(()),
-                        () = restore_routes_periodically(&place) => Ok(()),
+                        () = restore_routes_periodically(&node) => Ok(()),
                     }
                 }
             });
-            let mut arguments = agent_arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            let mut arguments = agent_arguments(&node, &server, &data_dir.join("ca.crt"), &token_file);
             arguments.extend(further.iter().map(OsString::from));
-            let (program, stop, hurry) = (program.clone(), parts.stop_token(), parts.abort_token());
-            parts.extend_stop_timeout(agent_stop_timeout() + Duration::from_secs(1));
-            parts.supervise(format!("agent of {}", place.name), move || {
-                let agent = spawn_agent(&program, &place, &arguments);
-                let (place, stop, hurry) = (place.clone(), stop.clone(), hurry.clone());
-                async move { run_agent_until_stop(agent?, &place, stop, hurry).await }
+            let (program, stop, abort) = (program.clone(), supervisor.stop_token(), supervisor.abort_token());
+            supervisor.extend_stop_timeout(agent_stop_timeout() + Duration::from_secs(1));
+            supervisor.supervise(format!("agent of {}", node.name), move || {
+                let agent = spawn_agent(&program, &node, &arguments);
+                let (node, stop, abort) = (node.clone(), stop.clone(), abort.clone());
+                async move { run_agent_until_stop(agent?, &node, stop, abort).await }
             });
         }
         Ok(Self { token, token_file })
@@ -115,25 +115,25 @@ impl RealNodes {
 }
 
 /// Restores routes that were lost when a link went down or that a network manager of the machine removed.
-async fn restore_routes_periodically(place: &LocalNode) {
+async fn restore_routes_periodically(node: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTE_CHECK_INTERVAL).await;
         // While the link is down, no route can be added.
-        if let Err(error) = place.restore_routes().await {
-            tracing::debug!("{}: {:#}", place.name, anyhow::Error::from(error));
+        if let Err(error) = node.restore_routes().await {
+            tracing::debug!("{}: {:#}", node.name, anyhow::Error::from(error));
         }
     }
 }
 
-async fn run_containerd(place: &LocalNode, images: &Path) -> anyhow::Result<()> {
-    let mut containerd = place.start_containerd().await?;
-    import_image_archives(place, &containerd.runtime, images).await;
+async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
+    let mut containerd = node.start_containerd().await?;
+    import_image_archives(node, &containerd.runtime, images).await;
     containerd.wait().await;
     bail!("exited; its containers keep running")
 }
 
 /// Imports all image archives of a directory. An archive that cannot be imported is logged and skipped.
-async fn import_image_archives(place: &LocalNode, runtime: &Cri, images: &Path) {
+async fn import_image_archives(node: &LocalNode, runtime: &Cri, images: &Path) {
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
     let is_archive = |it: &PathBuf| {
         let name = it.to_string_lossy();
@@ -143,12 +143,12 @@ async fn import_image_archives(place: &LocalNode, runtime: &Cri, images: &Path) 
     archives.sort();
     for archive in archives {
         if let Err(error) = image::import_archive(runtime, &archive, None).await {
-            tracing::warn!("{}: {:#}", place.name, anyhow::Error::from(error));
+            tracing::warn!("{}: {:#}", node.name, anyhow::Error::from(error));
         }
     }
 }
 
-fn agent_arguments(place: &LocalNode, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
+fn agent_arguments(node: &LocalNode, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["agent".into()];
     let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
     let own = |from: &str, to: &Path| {
@@ -157,30 +157,30 @@ fn agent_arguments(place: &LocalNode, server: &str, authority: &Path, token_file
         own
     };
     let mut endpoint = OsString::from("unix://");
-    endpoint.push(place.containerd_socket());
+    endpoint.push(node.containerd_socket());
     flag("--server", server.into());
     flag("--ca-cert", authority.into());
     flag("--token-file", token_file.into());
-    flag("--node-name", place.name.clone().into());
-    flag("--node-ip", place.address().to_string().into());
-    flag("--root", place.agent_root().into());
+    flag("--node-name", node.name.clone().into());
+    flag("--node-ip", node.address().to_string().into());
+    flag("--root", node.agent_root().into());
     flag("--runtime-endpoint", endpoint);
-    flag("--pod-cidr", place.pod_cidr().into());
-    flag("--cni-conf-dir", place.cni_conf_dir().into());
-    flag("--cgroup-parent", place.cgroup_parent().into());
-    flag("--var-log", place.var_log().into());
-    flag("--static-pods", place.static_pod_dir().into());
+    flag("--pod-cidr", node.pod_cidr().into());
+    flag("--cni-conf-dir", node.cni_conf_dir().into());
+    flag("--cgroup-parent", node.cgroup_parent().into());
+    flag("--var-log", node.var_log().into());
+    flag("--static-pods", node.static_pod_dir().into());
     flag("--eviction-hard", SHARED_DISK_EVICTION_HARD.into());
     flag("--image-gc-high-threshold", "100".into());
-    flag("--own-path", own("/var/log", &place.var_log()));
-    flag("--own-path", own("/var/lib/kubelet", &place.agent_root()));
-    flag("--own-path", own("/run/containerd/containerd.sock", &place.containerd_socket()));
+    flag("--own-path", own("/var/log", &node.var_log()));
+    flag("--own-path", own("/var/lib/kubelet", &node.agent_root()));
+    flag("--own-path", own("/run/containerd/containerd.sock", &node.containerd_socket()));
     arguments.extend(["--rest-on-stop".into(), "--until-stdin-ends".into()]);
     arguments
 }
 
-fn spawn_agent(program: &Path, place: &LocalNode, arguments: &[OsString]) -> anyhow::Result<Child> {
-    let path = place.agent_log();
+fn spawn_agent(program: &Path, node: &LocalNode, arguments: &[OsString]) -> anyhow::Result<Child> {
+    let path = node.agent_log();
     // The node runs without a log if the file cannot be opened, for example on a full disk.
     let log = || match OpenOptions::new().create(true).append(true).open(&path) {
         Ok(file) => Stdio::from(file),
@@ -190,7 +190,7 @@ fn spawn_agent(program: &Path, place: &LocalNode, arguments: &[OsString]) -> any
         }
     };
     let mut netns = OsString::from("--net=");
-    netns.push(place.netns_path());
+    netns.push(node.netns_path());
     // The agent has its own process group, so that Ctrl-C signals only this process, which then stops the agent. If
     // this process is killed, the agent's standard input ends and the agent exits.
     let mut command = Command::new("nsenter");
@@ -201,9 +201,9 @@ fn spawn_agent(program: &Path, place: &LocalNode, arguments: &[OsString]) -> any
 
 async fn run_agent_until_stop(
     mut agent: Child,
-    place: &LocalNode,
+    node: &LocalNode,
     stop: CancellationToken,
-    hurry: CancellationToken,
+    abort: CancellationToken,
 ) -> anyhow::Result<()> {
     // `wait` closes the child's standard input, and the agent exits when its input ends: keep it open here.
     let input = agent.stdin.take();
@@ -211,10 +211,10 @@ async fn run_agent_until_stop(
         ended = agent.wait() => bail!("exited ({}); its containers keep running", ended?),
         () = stop.cancelled() => {}
     }
-    place.terminate_agent();
+    node.terminate_agent();
     let in_time = tokio::select! {
         ended = tokio::time::timeout(agent_stop_timeout(), agent.wait()) => ended.is_ok(),
-        () = hurry.cancelled() => false,
+        () = abort.cancelled() => false,
     };
     if !in_time {
         agent.kill().await?;

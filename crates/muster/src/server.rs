@@ -23,9 +23,9 @@ pub(crate) struct ServerArgs {
 }
 
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
-    let start = async |parts: &mut _| {
+    let start = async |supervisor: &mut _| {
         let server = args.serving.bind_server(None).await?;
-        let export = args.serving.start_server(server, &args.without, parts)?;
+        let export = args.serving.start_server(server, &args.without, supervisor)?;
         logging::print_ready_line(format_args!("ready: {export}"));
         Ok(())
     };

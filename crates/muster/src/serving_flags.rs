@@ -11,11 +11,11 @@ use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_files::{overwrite_private, write_private};
 use muster_server::{ApiServer, BuiltinUser, StoreOptions};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
 use crate::encrypt;
 use crate::limit_flags::LimitFlags;
+use crate::signals::TerminationSignals;
 use crate::supervisor::{self, NodeLifecycleFlags, Supervisor};
 use crate::{duration_flag, pod_security_flags};
 
@@ -99,49 +99,42 @@ impl ServingFlags {
         finish: impl AsyncFnOnce(Shutdown) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Registered before anything is started, so that no signal is lost.
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut signalled = async || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
+        let mut signals = TerminationSignals::register()?;
 
         let lock = lock(&self.data_dir)?;
-        let mut parts = Supervisor::default();
+        let mut supervisor = Supervisor::default();
         let working = async {
-            start(&mut parts).await?;
+            start(&mut supervisor).await?;
             tokio::select! {
-                ended = parts.wait_for_server_end() => Err(ended),
+                ended = supervisor.wait_for_server_end() => Err(ended),
                 lost = lock.wait_until_lost() => Err(lost),
             }
         };
         let ended = tokio::select! {
-            () = signalled() => Ok(()),
+            () = signals.recv() => Ok(()),
             ended = working => ended,
         };
-        let (hurry, has_failed) = (parts.abort_token(), ended.is_err());
+        let (abort, has_failed) = (supervisor.abort_token(), ended.is_err());
         let ending = async {
             if has_failed {
                 // After a failure the containers keep running for the next start.
-                parts.abort_token().cancel();
+                supervisor.abort_token().cancel();
             } else {
                 announce_stop().await;
             }
-            parts.stop_all().await;
+            supervisor.stop_all().await;
         };
         tokio::pin!(ending);
-        let pace = tokio::select! {
+        let shutdown = tokio::select! {
             () = &mut ending => Shutdown::Orderly,
-            () = signalled() => {
-                hurry.cancel();
+            () = signals.recv() => {
+                abort.cancel();
                 ending.await;
                 Shutdown::Immediate
             }
         };
-        let pace = if has_failed { Shutdown::AfterFailure } else { pace };
-        let finished = finish(pace).await;
+        let shutdown = if has_failed { Shutdown::AfterFailure } else { shutdown };
+        let finished = finish(shutdown).await;
         ended.and(finished)
     }
 
@@ -181,7 +174,7 @@ impl ServingFlags {
         &self,
         server: ApiServer,
         without: &[String],
-        parts: &mut Supervisor,
+        supervisor: &mut Supervisor,
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
@@ -202,9 +195,12 @@ impl ServingFlags {
             }
         })?;
         for it in supervisor::enabled_controllers(without) {
-            let (client, choices, stop) =
-                (loopback_kube_client(&server, it.who, it.name), self.node_lifecycle, parts.stop_token());
-            parts.supervise(it.name, move || {
+            let (client, choices, stop) = (
+                loopback_kube_client(&server, it.who, it.name),
+                self.node_lifecycle,
+                supervisor.stop_token(),
+            );
+            supervisor.supervise(it.name, move || {
                 let running = (it.run)(client.clone(), &choices, stop.clone());
                 async move {
                     running.await;
@@ -212,7 +208,7 @@ impl ServingFlags {
                 }
             });
         }
-        parts.spawn_server(server);
+        supervisor.spawn_server(server);
         Ok(format!("export KUBECONFIG={}", quote_for_shell(&path)))
     }
 }

@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim::{self, ContainerTimings, Fleet, FleetOptions, NODES_MAX};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::logging;
+use crate::signals::TerminationSignals;
 use crate::supervisor::Supervisor;
 
 /// Name of the fleet of simulated nodes that `muster up` runs.
@@ -71,8 +71,7 @@ pub(crate) struct SimNodesArgs {
 }
 
 pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut signals = TerminationSignals::register()?;
     let client = args.cluster.connect().await?;
     let options = args.sim.fleet_options(&args.name_prefix, args.count, &args.name_prefix);
     let fleet = Fleet::register(client.clone(), options.clone()).await;
@@ -83,13 +82,10 @@ pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
         )
     })?;
     logging::print_ready_line(format_args!("ready: {} simulated nodes", args.count));
-    let mut parts = Supervisor::default();
-    supervise_fleet(&mut parts, client.clone(), options, Some(fleet));
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    parts.stop_all().await;
+    let mut supervisor = Supervisor::default();
+    supervise_fleet(&mut supervisor, client.clone(), options, Some(fleet));
+    signals.recv().await;
+    supervisor.stop_all().await;
     if !args.keep {
         sim::remove_fleet(&client, &args.name_prefix).await.context("remove the nodes")?;
     }
@@ -98,13 +94,13 @@ pub(crate) async fn run(args: SimNodesArgs) -> anyhow::Result<()> {
 
 /// Runs a fleet as a supervised task. If the fleet ends or panics, its nodes are registered again.
 pub(crate) fn supervise_fleet(
-    parts: &mut Supervisor,
+    supervisor: &mut Supervisor,
     client: Client,
     options: FleetOptions,
     mut registered: Option<Fleet>,
 ) {
-    let stop = parts.stop_token();
-    parts.supervise("simulated nodes", move || {
+    let stop = supervisor.stop_token();
+    supervisor.supervise("simulated nodes", move || {
         let (client, options, stop, registered) =
             (client.clone(), options.clone(), stop.clone(), registered.take());
         async move {

@@ -238,10 +238,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_ends_or_panics_is_restarted() {
-        let mut parts = Supervisor::default();
+        let mut supervisor = Supervisor::default();
         let (said, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let (stop, starts) = (parts.stop_token(), AtomicUsize::new(0));
-        parts.supervise("loop", move || {
+        let (stop, starts) = (supervisor.stop_token(), AtomicUsize::new(0));
+        supervisor.supervise("loop", move || {
             let nth = starts.fetch_add(1, Ordering::Relaxed);
             let (said, stop) = (said.clone(), stop.clone());
             said.send(format!("start {nth}")).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         for nth in 0..5 {
             assert_eq!(told.recv().await, Some(format!("start {nth}")));
         }
-        parts.stop_all().await;
+        supervisor.stop_all().await;
         assert_eq!(told.recv().await.as_deref(), Some("told to stop"));
         assert_eq!(told.recv().await, None);
     }

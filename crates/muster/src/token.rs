@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -12,15 +11,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use muster_agent::join::fingerprint;
 use muster_agent::local_node;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::logging::{print_to_stderr, print_to_stdout};
-use crate::{cert, duration_flag};
+use crate::admin::{AdminConnection, AdminFlags};
+use crate::duration_flag;
+use crate::logging::{aligned_table, print_to_stderr, print_to_stdout};
+use crate::revocation_list::{add_to_revocation_list, revocation_entry, rfc3339};
 
 const TOKEN_NAMESPACE: &str = "kube-system";
 const BOOTSTRAP_SECRET_PREFIX: &str = "bootstrap-token-";
@@ -38,26 +38,6 @@ enum TokenCommand {
     Create(CreateTokenArgs),
     List(ListTokensArgs),
     Revoke(RevokeTokensArgs),
-}
-
-/// Flags that select the administrator's credentials.
-#[derive(Debug, clap::Args)]
-pub(crate) struct AdminFlags {
-    /// Kubeconfig of the administrator [default: $KUBECONFIG, or DIR/kubeconfig]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Data directory of the server, if it runs on this machine
-    #[arg(long, value_name = "DIR", default_value = ".muster")]
-    data_dir: PathBuf,
-}
-
-/// An API client with the administrator's credentials, and the certificates of the kubeconfig.
-pub(crate) struct AdminConnection {
-    pub(crate) client: Client,
-    /// The cluster CA certificate, in DER.
-    authority: Option<Vec<u8>>,
-    /// The serial number of the client certificate in use.
-    pub(crate) serial: Option<String>,
 }
 
 /// Create a bootstrap token, and print it with the command with which a new node joins
@@ -112,25 +92,6 @@ struct RevokeTokensArgs {
     tokens: Vec<String>,
     #[command(flatten)]
     administrator: AdminFlags,
-}
-
-impl AdminFlags {
-    pub(crate) async fn connect(self) -> anyhow::Result<AdminConnection> {
-        let path = self.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
-        let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));
-        let kubeconfig = Kubeconfig::read_from(&path)
-            .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let authority = config.root_cert.iter().flatten().next().cloned();
-        let inline = config.auth_info.client_certificate_data.as_deref();
-        let certificate = match (inline, &config.auth_info.client_certificate) {
-            (Some(inline), _) => base64::prelude::BASE64_STANDARD.decode(inline).ok(),
-            (None, Some(path)) => Some(std::fs::read(path).with_context(|| format!("read {path}"))?),
-            (None, None) => None,
-        };
-        let serial = certificate.and_then(|it| muster_server::certificate_serial(&it));
-        Ok(AdminConnection { client: Client::try_from(config)?, authority, serial })
-    }
 }
 
 pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<()> {
@@ -278,8 +239,8 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                 let uid = secret.metadata.uid.context("the Secret has no UID")?;
                 let revoke_until = |until: &str| {
                     let subject = format!("Secret {namespace}/{name}");
-                    let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_rfc3339()});
-                    cert::add_to_revocation_list(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
+                    let entry = revocation_entry(&subject, until);
+                    add_to_revocation_list(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
                 };
                 revoke_until("").await?;
                 let of_uid =
@@ -288,13 +249,12 @@ async fn revoke_tokens(args: RevokeTokensArgs) -> anyhow::Result<()> {
                     format!("the token is revoked, but the Secret {namespace}/{name} is not deleted")
                 })?;
                 // The deletion invalidates the token from now on, so the entry may expire.
-                revoke_until(&now_rfc3339()).await?;
+                revoke_until(&rfc3339(Timestamp::now())).await?;
                 print_to_stdout(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
             TokenReference::Account { id, subject, until } => {
-                let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_rfc3339()});
-                cert::add_to_revocation_list(&client, BTreeMap::from([(format!("token.{id}"), entry)]))
-                    .await?;
+                let entry = revocation_entry(&subject, &until);
+                add_to_revocation_list(&client, BTreeMap::from([(format!("token.{id}"), entry)])).await?;
                 print_to_stdout(format_args!("revoked token {id} ({subject})"));
             }
         }
@@ -359,27 +319,6 @@ pub(crate) async fn delete_bootstrap_token(client: &Client, token: &str) -> anyh
     deleted.map(drop).context("delete the bootstrap token")
 }
 
-pub(crate) fn now_rfc3339() -> String {
-    rfc3339(Timestamp::now())
-}
-
-fn rfc3339(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// Formats rows as text with aligned columns.
-pub(crate) fn aligned_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let width = |column: usize| rows.iter().map(|it| it[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 /// Random letters and digits from an alphabet of 27 without vowels, as Kubernetes uses; 16 characters have 76 bits.
 fn random_token_part(length: usize) -> String {
     const TOKEN_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -414,11 +353,5 @@ mod tests {
         for wrong in ["", "abc", "ABCDEF", "a.b.c", "a.b.c.d"] {
             assert!(TokenReference::parse(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [["A", "B"], ["long", "-"], ["x", "y"]].map(|it| it.map(str::to_owned));
-        assert_eq!(aligned_table(&rows), "A     B\nlong  -\nx     y\n");
     }
 }

@@ -93,9 +93,9 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     // If the start fails, or the server fails later, containers of an earlier `muster up` keep running. What this
     // process has created is removed only if there was nothing before and the start failed.
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
-    let start = async |parts: &mut Supervisor| {
+    let start = async |supervisor: &mut Supervisor| {
         was_bare.set(local_node::find_leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
-        start_cluster(&args, &counts, parts).await?;
+        start_cluster(&args, &counts, supervisor).await?;
         is_up.set(true);
         Ok(())
     };
@@ -178,7 +178,11 @@ async fn remove_real_nodes(data_dir: &Path, grace: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-async fn start_cluster(args: &UpArgs, counts: &NodeCounts, parts: &mut Supervisor) -> anyhow::Result<()> {
+async fn start_cluster(
+    args: &UpArgs,
+    counts: &NodeCounts,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<()> {
     args.serving.create_key_if_new()?;
     let machine = match counts.real {
         0 => None,
@@ -205,13 +209,18 @@ async fn start_cluster(args: &UpArgs, counts: &NodeCounts, parts: &mut Superviso
     let controller = loopback_kube_client(&server, BuiltinUser::Controller, "controller");
     let simulated = loopback_kube_client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
     let administrator = loopback_kube_client(&server, BuiltinUser::Admin, "up");
-    let export = args.serving.start_server(server, &[], parts)?;
+    let export = args.serving.start_server(server, &[], supervisor)?;
 
-    supervise_fleet(parts, simulated, args.sim.fleet_options(UP_FLEET_NAME, counts.simulated, "sim"), None);
+    supervise_fleet(
+        supervisor,
+        simulated,
+        args.sim.fleet_options(UP_FLEET_NAME, counts.simulated, "sim"),
+        None,
+    );
 
     let options = Options::default();
-    let stop = parts.stop_token();
-    parts.supervise("DaemonSet controller", move || {
+    let stop = supervisor.stop_token();
+    supervisor.supervise("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());
         let controlling = controlling.answers(explain_queries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
@@ -235,7 +244,7 @@ async fn start_cluster(args: &UpArgs, counts: &NodeCounts, parts: &mut Superviso
                     })?;
                 }
             }
-            Some(RealNodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
+            Some(RealNodes::start(machine, counts.real, port, dir, &flags, &administrator, supervisor).await?)
         }
         None => None,
     };

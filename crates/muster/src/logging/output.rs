@@ -231,9 +231,28 @@ impl UnwrittenLines<'_> {
     }
 }
 
+/// Formats rows as text with aligned columns.
+pub(crate) fn aligned_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|it| it[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["A", "B"], ["long", "-"], ["x", "y"]].map(|it| it.map(str::to_owned));
+        assert_eq!(aligned_table(&rows), "A     B\nlong  -\nx     y\n");
+    }
 
     /// Fails while it is full.
     struct Disk {

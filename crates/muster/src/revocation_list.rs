@@ -1,0 +1,98 @@
+//! The revocation list: a ConfigMap with the credentials that the server rejects.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Namespace of the revocation list and of the records of issued certificates.
+pub(crate) const CREDENTIALS_NAMESPACE: &str = "kube-system";
+const REVOCATION_LIST: &str = "muster-revoked-credentials";
+
+/// Time that an entry is kept after its credential has expired: the server accepts an expired token for another minute,
+/// and its clock may differ from that of this machine.
+const REVOCATION_RETENTION: SignedDuration = SignedDuration::from_hours(24);
+
+/// Maximum number of attempts to update the revocation list when writes conflict.
+const UPDATE_ATTEMPTS_MAX: usize = 10;
+
+/// An entry for a credential that is revoked now. `not_after` is its expiry, or empty.
+pub(crate) fn revocation_entry(subject: &str, not_after: &str) -> Value {
+    json!({"subject": subject, "notAfter": not_after, "revokedAt": rfc3339(Timestamp::now())})
+}
+
+/// Whether the credential of an entry expired more than [`REVOCATION_RETENTION`] ago. A credential without expiry never
+/// does.
+fn has_expired(entry: &str, now: Timestamp) -> bool {
+    let until = json_string_field(entry, "notAfter").parse::<Timestamp>();
+    until.is_ok_and(|it| it < now - REVOCATION_RETENTION)
+}
+
+/// Adds entries to the revocation list, removes expired entries, and returns the stored list.
+pub(crate) async fn add_to_revocation_list(
+    client: &Client,
+    entries: BTreeMap<String, Value>,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    for _ in 0..UPDATE_ATTEMPTS_MAX {
+        let stored = read_revocation_list(client).await?;
+        let is_new = stored.is_none();
+        let mut map = stored.unwrap_or_default();
+        map.metadata.name = Some(REVOCATION_LIST.to_owned());
+        let data = map.data.get_or_insert_default();
+        let now = Timestamp::now();
+        data.retain(|_, it| !has_expired(it, now));
+        data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
+        let written = match is_new {
+            true => maps.create(&PostParams::default(), &map).await,
+            false => maps.replace(REVOCATION_LIST, &PostParams::default(), &map).await,
+        };
+        match written {
+            Ok(map) => return Ok(map.data.unwrap_or_default()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error).context("update the revocation list"),
+        }
+    }
+    bail!("update the revocation list: too many write conflicts; try again")
+}
+
+pub(crate) async fn read_revocation_list(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), CREDENTIALS_NAMESPACE);
+    maps.get_opt(REVOCATION_LIST).await.context("read the revocation list")
+}
+
+/// A string field of a JSON record, or the empty string if the field is missing.
+pub(crate) fn json_string_field(record: &str, name: &str) -> String {
+    let record: Value = serde_json::from_str(record).unwrap_or_default();
+    record[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// A time in UTC with whole seconds, as the API server writes it.
+pub(crate) fn rfc3339(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_outlives_its_credential() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (until, is_dropped) in [
+            ("2026-01-03T00:00:00Z", false),
+            // A token is accepted for a minute longer.
+            ("2026-01-01T23:59:30Z", false),
+            ("2026-01-01T00:00:00Z", false),
+            ("2025-12-31T23:59:59Z", true),
+            ("", false),
+        ] {
+            assert_eq!(has_expired(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
+        }
+        assert!(!has_expired("{}", now) && !has_expired("no JSON", now));
+    }
+}

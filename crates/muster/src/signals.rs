@@ -1,0 +1,26 @@
+//! The signals that end the process.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// SIGINT and SIGTERM. Register them before anything is started, so that no signal is lost.
+#[derive(Debug)]
+pub(crate) struct TerminationSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl TerminationSignals {
+    pub(crate) fn register() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
