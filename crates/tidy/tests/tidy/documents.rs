@@ -1,61 +1,100 @@
-//! What documents say of the program: each behaviour has its test, each field its line, each command its flags.
+//! Documents: each behaviour names its test, each field is described, and each promise names its check.
 
 use std::collections::BTreeMap;
 
-use super::{Tree, held, items, nothing_wrong, quoted, repository, rows};
+use super::{Tree, assert_no_problems, assert_problems, items, missing, quoted, repository, rows};
 
 #[test]
 fn every_behaviour_has_its_test() {
-    nothing_wrong(behaviours(&repository()));
+    assert_no_problems(behaviours(&repository()));
+}
+
+#[test]
+fn every_promise_names_its_check() {
+    assert_no_problems(promises(&repository()));
+}
+
+#[test]
+fn every_difference_names_its_code() {
+    assert_no_problems(differences(&repository()));
 }
 
 #[test]
 fn every_field_is_in_the_manual() {
-    nothing_wrong(fields(&repository()));
+    assert_no_problems(fields(&repository()));
 }
 
 #[test]
-fn what_kubectl_does_is_said_as_it_is() {
-    nothing_wrong(kubectl(&repository()));
+fn the_kubectl_table_matches_the_transcripts() {
+    assert_no_problems(kubectl(&repository()));
 }
 
 #[test]
 fn the_translated_readme_has_the_same_headings_and_code() {
-    nothing_wrong(translation(&repository()));
+    assert_no_problems(translation(&repository()));
 }
 
 #[test]
 fn the_changelog_has_the_version_of_the_workspace() {
-    nothing_wrong(changelog(&repository()));
+    assert_no_problems(changelog(&repository()));
 }
 
 #[test]
 fn documents_are_wrapped() {
-    nothing_wrong(wrapped(&repository()));
+    assert_no_problems(wrapped(&repository()));
+}
+
+/// Each promise names the benchmark or test that checks it.
+fn promises(tree: &Tree) -> Vec<String> {
+    items_named_in_column(tree, "PROMISES.md", "## What is promised", 1)
+}
+
+/// Each difference from upstream names its code.
+fn differences(tree: &Tree) -> Vec<String> {
+    items_named_in_column(tree, "docs/differences.md", "# ", 4)
+}
+
+/// The column of each row names at least one item, and all named items exist.
+fn items_named_in_column(tree: &Tree, document: &str, heading: &str, column: usize) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut any = false;
+    for cells in rows(tree.text(document), heading) {
+        any = true;
+        let named: Vec<&str> = cells.get(column).into_iter().flat_map(|it| quoted(it)).collect();
+        if named.is_empty() {
+            problems.push(format!("{document}: \"{}\" names nothing that holds it", cells[0]));
+        }
+        problems
+            .extend(named.iter().filter_map(|it| missing(tree, it)).map(|it| format!("{document}: {it}")));
+    }
+    if !any {
+        problems.push(format!("{document} has no table under \"{heading}\""));
+    }
+    problems
 }
 
 /// Each behaviour names the tests that show it.
 fn behaviours(tree: &Tree) -> Vec<String> {
     const DOCUMENT: &str = "docs/behaviour.md";
-    let mut complaints = held(tree, DOCUMENT, "# ", 1);
+    let mut problems = items_named_in_column(tree, DOCUMENT, "# ", 1);
     for cells in rows(tree.text(DOCUMENT), "# ") {
         for named in cells.get(1).into_iter().flat_map(|it| quoted(it)) {
             let (file, name) = named.split_once("::").unwrap_or_default();
             let items = items(tree.text(&format!("crates/{file}")));
             if items.iter().any(|it| it.name == name && !it.is_test) {
-                complaints.push(format!("{DOCUMENT}: {named} is no test"));
+                problems.push(format!("{DOCUMENT}: {named} is no test"));
             }
         }
     }
-    complaints
+    problems
 }
 
-/// Every field of a DaemonSet that the server knows, but for those of the template, is named in the manual.
+/// The manual names every field of a DaemonSet except those of the pod template.
 fn fields(tree: &Tree) -> Vec<String> {
     const DOCUMENT: &str = "docs/daemonset.md";
     let table = tree.text("crates/server/src/types/generated.rs");
     let manual = tree.text(DOCUMENT);
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     let named = |field: &str| {
         let spellings = manual.lines().flat_map(quoted);
         spellings.flat_map(|it| it.split([' ', '.'])).any(|it| it == field)
@@ -67,15 +106,15 @@ fn fields(tree: &Tree) -> Vec<String> {
         let fields: Vec<&str> =
             own.split("Field { name: \"").skip(1).filter_map(|it| it.split('"').next()).collect();
         if fields.is_empty() {
-            complaints.push(format!("the table of types has no {name}"));
+            problems.push(format!("the table of types has no {name}"));
         }
         let missing = fields.into_iter().filter(|it| !named(it));
-        complaints.extend(missing.map(|it| format!("{DOCUMENT} does not say what {name}.{it} is")));
+        problems.extend(missing.map(|it| format!("{DOCUMENT} does not say what {name}.{it} is")));
     }
-    complaints
+    problems
 }
 
-/// The table of commands is what the transcripts of the matrix show.
+/// The table of commands matches the transcripts.
 fn kubectl(tree: &Tree) -> Vec<String> {
     const DOCUMENT: &str = "docs/kubectl.md";
     let shown = tree.text(DOCUMENT).lines().filter(|it| it.starts_with('|')).collect::<Vec<_>>().join("\n");
@@ -85,7 +124,7 @@ fn kubectl(tree: &Tree) -> Vec<String> {
 
 const YES: &str = "yes";
 
-/// What came of one command, by the first version that it came of.
+/// The output of one command, by the first kubectl version that printed it.
 type Outcomes<'a> = BTreeMap<u32, Vec<&'a str>>;
 
 fn kubectl_table(tree: &Tree) -> String {
@@ -110,7 +149,7 @@ fn kubectl_table(tree: &Tree) -> String {
         }
     }
     let mut table = vec!["| command | 1.20 | 1.27 to 1.33 |".to_owned(), "|---|---|---|".to_owned()];
-    // Some commands only look at what others did.
+    // A command without a verb only checks the effect of others.
     for (verb, entries) in verbs.iter().filter(|(verb, _)| !verb.is_empty()) {
         let old = verdict(verb, entries, 20);
         let new = match (27..=33).find(|version| verdict(verb, entries, *version) == YES) {
@@ -132,13 +171,13 @@ fn verb(command: &str) -> String {
     second.map_or_else(|| first.to_owned(), |it| format!("{first} {it}"))
 }
 
-/// Whether any of them works with this version; or else, what the last of them says.
+/// Whether one of the commands works with this version, or else the error of the last one.
 fn verdict(verb: &str, entries: &[(bool, Outcomes<'_>)], version: u32) -> String {
     let said = |(_, outcomes): &(bool, Outcomes<'_>)| -> Vec<String> {
         let lines = outcomes.range(..=version).next_back().map(|(_, lines)| lines.as_slice());
         lines.unwrap_or_default().iter().map(|it| (*it).to_owned()).collect()
     };
-    // `kubectl diff` ends with 1 where it finds a difference.
+    // `kubectl diff` exits with 1 if it finds a difference.
     let works = |lines: &[String]| {
         let exit = lines.last().and_then(|it| it.strip_prefix("  exit "));
         exit.is_none_or(|it| verb == "diff" && it == "1")
@@ -155,7 +194,7 @@ fn verdict(verb: &str, entries: &[(bool, Outcomes<'_>)], version: u32) -> String
     format!("no: {}", error.replace('|', "\\|"))
 }
 
-/// CHANGELOG.md has a heading for what is not released, and one for the version of the workspace.
+/// CHANGELOG.md has a heading `Unreleased`, and one for the version of the workspace.
 fn changelog(tree: &Tree) -> Vec<String> {
     let version =
         tree.text("Cargo.toml").lines().find_map(|it| it.strip_prefix("version = \"")?.strip_suffix('"'));
@@ -165,11 +204,11 @@ fn changelog(tree: &Tree) -> Vec<String> {
     wanted.into_iter().filter(|it| !has(it)).map(|it| format!("CHANGELOG.md has no heading [{it}]")).collect()
 }
 
-/// Lines of prose have at most 120 characters. Tables, code, pictures and code spans cannot be broken.
+/// Lines of prose have at most 120 characters. Tables, code, images and code spans cannot be wrapped.
 fn wrapped(tree: &Tree) -> Vec<String> {
     const COLUMNS: usize = 120;
     let is_checked = |path: &str| path.ends_with(".md") && !path.ends_with(".zh-CN.md");
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     for (path, text) in tree.all().filter(|(path, _)| is_checked(path)) {
         let mut fenced = false;
         for (number, line) in text.lines().enumerate() {
@@ -177,33 +216,33 @@ fn wrapped(tree: &Tree) -> Vec<String> {
             let is_prose = !fenced && !line.starts_with(['|', '!', '<']) && !line.starts_with("    ");
             let can_break = line.trim().split('`').step_by(2).any(|it| it.contains(' '));
             if is_prose && COLUMNS < line.chars().count() && can_break {
-                complaints.push(format!("{path}:{} is longer than {COLUMNS} characters", number + 1));
+                problems.push(format!("{path}:{} is longer than {COLUMNS} characters", number + 1));
             }
         }
     }
-    complaints
+    problems
 }
 
-/// README.zh-CN.md has the headings of README.md, by level and in order, and its blocks of code to the letter.
+/// README.zh-CN.md has the headings of README.md, by level and in order, and the same code blocks.
 fn translation(tree: &Tree) -> Vec<String> {
     const TRANSLATED: &str = "README.zh-CN.md";
     let (levels, blocks) = skeleton(tree.text("README.md"));
     let (own_levels, own_blocks) = skeleton(tree.text(TRANSLATED));
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     if levels != own_levels {
-        complaints.push(format!("{TRANSLATED} has headings of levels {own_levels:?}, README.md {levels:?}"));
+        problems.push(format!("{TRANSLATED} has headings of levels {own_levels:?}, README.md {levels:?}"));
     }
     if blocks.len() != own_blocks.len() {
         let (count, own) = (blocks.len(), own_blocks.len());
-        complaints.push(format!("{TRANSLATED} has {own} blocks of code, README.md {count}"));
+        problems.push(format!("{TRANSLATED} has {own} blocks of code, README.md {count}"));
     }
     for (block, own) in blocks.iter().zip(&own_blocks).filter(|(block, own)| block != own) {
-        complaints.push(format!("{TRANSLATED}: this block of code\n{own}\nshould be\n{block}"));
+        problems.push(format!("{TRANSLATED}: this block of code\n{own}\nshould be\n{block}"));
     }
-    complaints
+    problems
 }
 
-/// The levels of a document's headings, and its blocks of code with their fences.
+/// The levels of a document's headings, and its code blocks with their fences.
 fn skeleton(text: &str) -> (Vec<usize>, Vec<String>) {
     let (mut levels, mut blocks) = (Vec::new(), Vec::new());
     let mut fenced = false;
@@ -226,12 +265,47 @@ mod can_fail {
     use super::*;
 
     #[test]
+    fn promises_without_a_check() {
+        let tree = Tree::of(&[
+            (
+                "PROMISES.md",
+                "## What is promised\n| what | held by |\n|---|---|\n| fast | `engine/benches/a.rs::main` |\n\
+                 | small | `engine/tests/size.rs::pod` |\n| kind | good will |\n",
+            ),
+            ("crates/engine/benches/a.rs", "fn main() {}\n"),
+        ]);
+        assert_problems(
+            promises(&tree),
+            &[
+                "PROMISES.md: engine/tests/size.rs::pod: there is no file crates/engine/tests/size.rs",
+                "PROMISES.md: \"kind\" names nothing that holds it",
+            ],
+        );
+        assert_problems(
+            promises(&Tree::of(&[])),
+            &["PROMISES.md has no table under \"## What is promised\""],
+        );
+    }
+
+    #[test]
+    fn differences_without_code() {
+        let tree = Tree::of(&[(
+            "docs/differences.md",
+            "# D\n| what | upstream | Muster | why | where |\n|---|---|---|---|---|\n| order | random | hash | calm | `engine/src/a.rs::order` |\n",
+        )]);
+        assert_problems(
+            differences(&tree),
+            &["docs/differences.md: engine/src/a.rs::order: there is no file crates/engine/src/a.rs"],
+        );
+    }
+
+    #[test]
     fn lines_that_are_too_long() {
         let long = "word ".repeat(30);
         let text = format!("{long}\n| {long} |\n```\n{long}\n```\nshort\n`{long}`\n- {long}\n");
         let tree = Tree::of(&[("docs/a.md", &text), ("README.zh-CN.md", &long), ("a.txt", &long)]);
-        let complaints = wrapped(&tree);
-        assert_eq!(complaints, [1, 8].map(|it| format!("docs/a.md:{it} is longer than 120 characters")));
+        let problems = wrapped(&tree);
+        assert_eq!(problems, [1, 8].map(|it| format!("docs/a.md:{it} is longer than 120 characters")));
     }
 
     #[test]
@@ -258,11 +332,11 @@ mod can_fail {
                  make up\n```\n",
             ]
         );
-        nothing_wrong(translation(&Tree::of(&[("README.md", document), ("README.zh-CN.md", document)])));
+        assert_no_problems(translation(&Tree::of(&[("README.md", document), ("README.zh-CN.md", document)])));
     }
 
     #[test]
-    fn behaviours_that_no_test_shows() {
+    fn behaviours_without_a_test() {
         let document = "# B\n| what | shown by |\n|---|---|\n| seen | `engine/tests/a.rs::seen` |\n\
             | helped | `engine/tests/a.rs::help` |\n| gone | `engine/tests/a.rs::gone` |\n| said | nothing |\n";
         let code = "#[test]\nfn seen() {}\nfn help() {}\n";
@@ -278,22 +352,22 @@ mod can_fail {
     }
 
     #[test]
-    fn fields_that_are_not_explained() {
+    fn fields_that_are_not_described() {
         let table = "name: \"io.k8s.api.apps.v1.DaemonSetSpec\",\n  Field { name: \"template\", x }\n  \
             Field { name: \"replicas\", x }\n};\n  Field { name: \"other\", x }\n";
         let manual = "| `spec.template` | the pod |\n";
         let tree =
             Tree::of(&[("crates/server/src/types/generated.rs", table), ("docs/daemonset.md", manual)]);
-        let complaints = fields(&tree);
+        let problems = fields(&tree);
         assert!(
-            complaints.contains(&"docs/daemonset.md does not say what DaemonSetSpec.replicas is".to_owned())
+            problems.contains(&"docs/daemonset.md does not say what DaemonSetSpec.replicas is".to_owned())
         );
-        assert!(complaints.contains(&"the table of types has no DaemonSetStatus".to_owned()));
-        assert!(!complaints.iter().any(|it| it.contains("template") || it.contains("other")));
+        assert!(problems.contains(&"the table of types has no DaemonSetStatus".to_owned()));
+        assert!(!problems.iter().any(|it| it.contains("template") || it.contains("other")));
     }
 
     #[test]
-    fn a_table_that_the_transcripts_do_not_show() {
+    fn a_table_that_differs_from_the_transcripts() {
         let transcript = "$ kubectl auth whoami\n  ! error: unknown\n  exit 1\n  -- kubectl 1.28\n    me\n\
             # needs a node's agent\n$ kubectl logs x\n  ! no\n  exit 1\n$ kubectl diff -f x\n    a\n  exit 1\n";
         let table = "| command | 1.20 | 1.27 to 1.33 |\n|---|---|---|\n\
@@ -301,7 +375,7 @@ mod can_fail {
             | `kubectl diff` | yes | yes |\n\
             | `kubectl logs` | no: needs a node that runs containers | no: needs a node that runs containers |";
         let matrix = ("crates/muster/tests/matrix/1.txt", transcript);
-        nothing_wrong(kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", table)])));
+        assert_no_problems(kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", table)])));
         assert_eq!(
             kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", "")])),
             [format!("docs/kubectl.md: the table should be\n{table}")]
