@@ -6,7 +6,6 @@ mod clock;
 pub mod config;
 pub mod endpoint;
 mod error_chain;
-pub mod event_recorder;
 pub mod image;
 pub mod join;
 pub mod local_node;

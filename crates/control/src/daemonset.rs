@@ -18,6 +18,7 @@ use muster_engine::daemonset::explain::Controller;
 use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{self, Plan};
+use muster_events::{EventRecorder, EventSource};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use crate::call::Caller;
 use crate::conflict_detection::ConflictDetector;
 use crate::explain_query::ExplainQuery;
 use crate::monitor::{Load, Stage};
-use crate::record::Recorder;
 use crate::reflect::{Brought, OfSets, reflect};
 use crate::request::collection;
 use crate::test_hooks::Observation;
@@ -78,8 +78,11 @@ async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &Cancella
         let path = collection(kind, namespace);
         reflect(client.clone(), OfSets::new(kind), path, sender.clone(), relist.subscribe()).boxed()
     });
-    let (recorder, recording) =
-        Recorder::new(client.clone(), COMPONENT, context.monitor.events_dropped.clone());
+    let (recorder, recording) = EventRecorder::new(
+        client.clone(),
+        EventSource::component(COMPONENT),
+        context.monitor.events_dropped.clone(),
+    );
     let mut recording = std::pin::pin!(recording);
     let mut shell = Shell::new(context.clone(), recorder, relist);
     tokio::select! {
@@ -96,7 +99,7 @@ async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &Cancella
 
 struct Shell {
     context: Arc<Context>,
-    recorder: Recorder,
+    recorder: EventRecorder,
     cache: Cache,
     conflicts: ConflictDetector,
     /// Sets to look at, whoever came first: a large one cannot keep the others waiting.
@@ -119,7 +122,7 @@ struct Shell {
 }
 
 impl Shell {
-    fn new(context: Arc<Context>, recorder: Recorder, relist: watch::Sender<u64>) -> Self {
+    fn new(context: Arc<Context>, recorder: EventRecorder, relist: watch::Sender<u64>) -> Self {
         Self {
             recorder,
             cache: Cache::new(context.options.settings),
@@ -491,7 +494,7 @@ mod tests {
         });
         let mut shell = Shell::new(
             context,
-            Recorder::new(client, COMPONENT, Default::default()).0,
+            EventRecorder::new(client, EventSource::component(COMPONENT), Default::default()).0,
             watch::Sender::new(0),
         );
         for kind in Kind::ALL {

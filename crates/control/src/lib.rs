@@ -23,7 +23,6 @@ mod node_lifecycle;
 mod plan;
 mod rate_limit;
 mod read;
-mod record;
 mod reflect;
 mod release;
 mod request;

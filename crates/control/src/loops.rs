@@ -11,13 +11,13 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use muster_engine::controller::{Controller, Event, Outcome, Request, Watched, WorkQueue};
 use muster_engine::daemonset::execution::Refusal;
+use muster_events::{EventRecorder, EventSource};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{CALL_TIMEOUT, send};
 use crate::daemonset::{SLEEP_MAX, now};
-use crate::record::Recorder;
 use crate::reflect::{Brought, OfLoop, reflect};
 use crate::request::{JSON, METADATA, request};
 
@@ -80,7 +80,8 @@ where
         reflect(client.clone(), source, path, sender.clone(), relist.subscribe()).boxed()
     });
     let reflecting = futures::future::select_all(reflecting);
-    let (recorder, recording) = Recorder::new(client.clone(), terms.component, Counter::default());
+    let (recorder, recording) =
+        EventRecorder::new(client.clone(), EventSource::component(terms.component), Counter::default());
     let driving = drive(client, WorkQueue::new(inner, terms.calls_max), &recorder, brought);
     tokio::select! {
         _ = reflecting => {}
@@ -92,7 +93,7 @@ where
 async fn drive<L>(
     client: &Client,
     mut queue: WorkQueue<L>,
-    recorder: &Recorder,
+    recorder: &EventRecorder,
     mut brought: mpsc::Receiver<(usize, Brought<Watched<L::Fact>>)>,
 ) where
     L: Controller<Call: Send + Sync> + 'static,

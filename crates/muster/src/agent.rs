@@ -10,13 +10,12 @@ use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::config::{Config, ReclaimConfig};
 use muster_agent::endpoint::{Endpoint, ServingIdentity};
-use muster_agent::event_recorder::NodeEventRecorder;
 use muster_agent::image;
 use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, Member};
 use muster_agent::local_node;
 use muster_agent::metrics::AgentMetrics;
 use muster_agent::net::{self, Range};
-use muster_agent::node::{Node, host};
+use muster_agent::node::{self, Node, host};
 use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -295,7 +294,7 @@ async fn run_node(
     let listener = TcpListener::bind(at).await;
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
-    let (recorder, recording) = NodeEventRecorder::new(member.client(), config.name.clone());
+    let (recorder, recording) = node::event_recorder(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         graceful_stop.cancelled().await;

@@ -15,7 +15,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 use crate::config::example;
-use crate::event_recorder::NodeEventRecorder;
 use crate::node::Node;
 use crate::runtime::Cri;
 
@@ -55,7 +54,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     });
     let client = kube::Client::new(nobody, "default");
     let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
-    let (recorder, _) = NodeEventRecorder::new(client.clone(), "m1".to_owned());
+    let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
     let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
     let identity = Arc::new(ServingIdentity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =

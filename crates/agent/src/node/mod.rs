@@ -28,6 +28,8 @@ use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 use muster_api::resources::ResourceQuantities;
+use muster_events::{EventRecorder, EventSource};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +38,6 @@ use self::host::stats::StatsProvider;
 pub use self::pod_manager::{PodEntry, PodManager, PodSnapshot};
 pub(crate) use self::probe::{dial_error, insecure_tls_config};
 use crate::config::Config;
-use crate::event_recorder::NodeEventRecorder;
 use crate::membership::ClusterMembership;
 use crate::metrics::AgentMetrics;
 use crate::net::ServiceCache;
@@ -47,6 +48,15 @@ use crate::volumes::Volumes;
 /// Maximum number of concurrent image pulls. Upstream: `maxParallelImagePulls`, which is unlimited by default.
 const PARALLEL_PULLS_MAX: usize = 5;
 
+/// Source component of the Events; tools search for the kubelet's.
+const EVENT_COMPONENT: &str = "kubelet";
+
+/// The recorder of a node's Events, and the future that writes them.
+pub fn event_recorder(client: Client, node: String) -> (EventRecorder, impl Future<Output = ()> + Send) {
+    let source = EventSource { component: EVENT_COMPONENT, host: node };
+    EventRecorder::new(client, source, Counter::default())
+}
+
 /// A node: the state that its components share.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Node<R> {
@@ -55,7 +65,7 @@ pub struct Node<R> {
     pub runtime: Arc<R>,
     pub references: References,
     pub volumes: Volumes,
-    pub recorder: NodeEventRecorder,
+    pub recorder: EventRecorder,
     pub metrics: Arc<AgentMetrics>,
     pub pods: PodManager,
     /// The node's registration, pressure conditions and shutdown state.
@@ -80,7 +90,7 @@ impl<R: Runtime> Node<R> {
         client: Client,
         config: Arc<Config>,
         runtime: Arc<R>,
-        recorder: NodeEventRecorder,
+        recorder: EventRecorder,
         metrics: Arc<AgentMetrics>,
     ) -> Arc<Self> {
         let references = References::new(client.clone());

@@ -454,7 +454,7 @@ mod tests {
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
-        let (recorder, _) = crate::event_recorder::NodeEventRecorder::new(client.clone(), "m1".to_owned());
+        let (recorder, _) = crate::node::event_recorder(client.clone(), "m1".to_owned());
         let runtime = crate::runtime::Cri::connect(&config.root_dir.join("none.sock"));
         Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }

@@ -1,0 +1,207 @@
+//! Records Kubernetes Events: correlates, queues and writes them.
+//!
+//! Events are aggregated and rate-limited as upstream's are (`engine/src/controller/events.rs`). They wait in a bounded
+//! queue and are dropped when it is full, so that they never delay the work that they report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use jiff::Timestamp;
+use kube::Client;
+use muster_api::time::Time;
+use muster_engine::controller::EventRecord;
+use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
+use muster_engine::daemonset::manifest::Verb;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Minimum interval between warnings about a full queue: thousands of events are dropped at once, if any.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+const JSON: &str = "application/json";
+
+/// The reporter of Events. Upstream: `v1.EventSource`.
+#[derive(Debug, Clone)]
+pub struct EventSource {
+    pub component: &'static str,
+    /// Name of the node on which the component runs; empty for a controller.
+    pub host: String,
+}
+
+impl EventSource {
+    /// A component that does not belong to a node.
+    pub fn component(component: &'static str) -> Self {
+        Self { component, host: String::new() }
+    }
+}
+
+/// Queues Events for the API server.
+#[derive(Debug, Clone)]
+pub struct EventRecorder {
+    sender: mpsc::Sender<EventRecord>,
+    dropped: Counter,
+    /// Number of events dropped at a full queue since the last warning.
+    rejected: Arc<AtomicU64>,
+}
+
+impl EventRecorder {
+    /// The recorder, and the future that writes its Events. The future ends when all clones of the recorder are dropped
+    /// and the queue is written. Events that are not written are counted in `dropped`.
+    pub fn new(
+        client: Client,
+        source: EventSource,
+        dropped: Counter,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, queue) = mpsc::channel::<EventRecord>(QUEUED_EVENTS_MAX);
+        let recorder = Self { sender, dropped, rejected: Arc::default() };
+        let writer = EventWriter {
+            client,
+            source,
+            dropped: recorder.dropped.clone(),
+            rejected: recorder.rejected.clone(),
+        };
+        (recorder, writer.run(queue))
+    }
+
+    /// Queues an event, or drops it if the queue is full.
+    pub fn record(&self, record: EventRecord) {
+        if let Err(rejected) = self.sender.try_send(record) {
+            self.dropped.inc();
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            let EventRecord { about, event } = rejected.into_inner();
+            tracing::debug!(object = %about.key, reason = event.reason, "dropping an event: the queue is full");
+        }
+    }
+}
+
+/// Writes queued Events, one at a time.
+struct EventWriter {
+    client: Client,
+    source: EventSource,
+    dropped: Counter,
+    rejected: Arc<AtomicU64>,
+}
+
+impl EventWriter {
+    async fn run(self, mut queue: mpsc::Receiver<EventRecord>) {
+        let mut correlator = EventCorrelator::default();
+        let mut warned_at: Option<Instant> = None;
+        while let Some(record) = queue.recv().await {
+            let written = match correlator.correlate(&record, now()) {
+                Some(emitted) => self.write(EventWrite::new(&emitted, &record)).await,
+                None => Err("rate limit of events about one object".to_owned()),
+            };
+            if let Err(why) = written {
+                self.dropped.inc();
+                let EventRecord { about, event } = record;
+                tracing::debug!(object = %about.key, reason = event.reason, why, "dropping an event");
+            }
+            if warned_at.is_none_or(|it| WARNING_INTERVAL < it.elapsed())
+                && let events @ 1.. = self.rejected.swap(0, Ordering::Relaxed)
+            {
+                warned_at = Some(Instant::now());
+                let component = self.source.component;
+                tracing::warn!(component, events, "events were lost: too many wait to be recorded");
+            }
+        }
+    }
+
+    async fn write(&self, mut event: EventWrite<'_>) -> Result<(), String> {
+        loop {
+            let (verb, path, body) = event.request(self.source.component, &self.source.host);
+            let request = event_request(verb, &path, body.to_string());
+            let write = self.client.request_text(request);
+            let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(kube::Error::Api(status))) => (Some(status.code), status.message),
+                Ok(Err(error)) => (None, error.to_string()),
+                Err(late) => (None, late.to_string()),
+            };
+            let Some(after) = event.failed(code) else { return Err(why) };
+            tokio::time::sleep(after).await;
+        }
+    }
+}
+
+/// A request that creates or patches an Event.
+fn event_request(verb: Verb, path: &str, body: String) -> Request<Vec<u8>> {
+    let (method, media_type) = match verb {
+        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
+        _ => (Method::POST, JSON),
+    };
+    let request =
+        Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, media_type);
+    request.body(body.into_bytes()).expect("names of objects make valid paths")
+}
+
+fn now() -> Time {
+    Time::from_micros(Timestamp::now().as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http::Response;
+    use kube::client::Body;
+    use muster_api::meta::ObjectKey;
+    use muster_engine::controller::ObjectReference;
+    use muster_engine::daemonset::plan::Event;
+
+    use super::*;
+
+    fn record(name: &str) -> EventRecord {
+        let about = ObjectReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            key: ObjectKey::new("default", name),
+            uid: name.into(),
+            resource_version: 1,
+        };
+        EventRecord { about, event: Event::normal("Started", "Started container".to_owned()) }
+    }
+
+    /// A client of an API server that accepts every request, and the requests.
+    fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = requests.clone();
+        let respond = move |request: Request<Body>| {
+            seen.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            std::future::ready(Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec()))))
+        };
+        (Client::new(tower::service_fn(respond), "default"), requests)
+    }
+
+    #[tokio::test]
+    async fn queued_events_are_written_when_the_recorder_is_dropped() {
+        let (client, requests) = client();
+        let dropped = Counter::default();
+        let (recorder, writing) = EventRecorder::new(client, EventSource::component("test"), dropped.clone());
+        recorder.record(record("a"));
+        recorder.record(record("b"));
+        drop(recorder);
+        writing.await;
+        assert_eq!(*requests.lock().unwrap(), ["POST /api/v1/namespaces/default/events"; 2]);
+        assert_eq!(dropped.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn events_beyond_the_queue_are_dropped_and_counted() {
+        let (client, requests) = client();
+        let dropped = Counter::default();
+        let (recorder, writing) = EventRecorder::new(client, EventSource::component("test"), dropped.clone());
+        for number in 0..QUEUED_EVENTS_MAX + 3 {
+            recorder.record(record(&format!("p{number}")));
+        }
+        assert_eq!(dropped.get(), 3);
+        drop((recorder, writing));
+        assert!(requests.lock().unwrap().is_empty(), "nothing is written before the future runs");
+    }
+}
