@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-pub use self::reference::normalize_reference;
+pub use self::reference::{ImageNameError, normalize_reference};
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
 use self::archive::{Archive, ArchiveImage, Blob};
@@ -92,7 +92,7 @@ pub async fn import_archive(
         }
         for name in names {
             let name =
-                normalize_reference(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
+                normalize_reference(name).map_err(|_| ImageError::BadName { name: name.to_owned() })?;
             if !named.iter().any(|(it, _)| *it == name) {
                 named.push((name, image));
             }
@@ -132,7 +132,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
     if runtime.image_status(&name).await.map_err(failed)?.is_some() {
         return Ok(None);
     }
-    let normal = normalize_reference(&name).ok_or_else(|| ImageError::BadName { name: name.clone() })?;
+    let normal = normalize_reference(&name).map_err(|_| ImageError::BadName { name: name.clone() })?;
     import_built(runtime, &BuiltImage { name: normal, ..sandbox_image() }).await?;
     Ok(Some(name))
 }

@@ -1,4 +1,4 @@
-//! A timestamp. This crate has no clock: `now` is always an argument.
+//! Timestamps and durations. This crate has no clock: `now` is always an argument.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -75,6 +75,30 @@ pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     }
 }
 
+/// Why a text is not a duration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DurationError {
+    NoUnit,
+    NoNumber,
+}
+
+/// Parses a duration of one number and one unit: `500ms`, `30s`, `15m`, `24h`, `7d`. Zero needs no unit.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
+    let number = number.parse::<u32>();
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
+        "" if number == Ok(0) => 1,
+        _ => return Err(DurationError::NoUnit),
+    };
+    let number = number.map_err(|_| DurationError::NoNumber)?;
+    Ok(Duration::from_millis(u64::from(number) * unit_ms))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +110,19 @@ mod tests {
         assert_eq!(Time::parse("2026-01-02T03:04:05.000001Z").unwrap(), time + Duration::from_micros(1));
         assert_eq!(Time::parse("yesterday"), None);
         assert_eq!((time + Duration::from_micros(70)).to_rfc3339_micros(), "2026-01-02T03:04:05.000070Z");
+    }
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        for (text, millis) in [("0", 0), ("0s", 0), ("500ms", 500), ("15m", 900_000), ("7d", 604_800_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "1w", "-1s", "1h30m"] {
+            assert_eq!(parse_duration(text), Err(DurationError::NoUnit), "{text}");
+        }
+        for text in ["s", "99999999999s"] {
+            assert_eq!(parse_duration(text), Err(DurationError::NoNumber), "{text}");
+        }
     }
 
     #[test]

@@ -2,24 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
+use muster_api::time::{self, DurationError};
 
 /// Parses a positive duration: `500ms`, `30s`, `15m`, `24h`, `7d`.
 pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
-    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        "d" => 24 * 60 * 60 * 1000,
-        _ => bail!("{text:?} is not a duration such as 500ms, 30s, 15m, 24h or 7d"),
-    };
-    let number: u32 = number.parse().with_context(|| format!("{text:?} has no number"))?;
-    if number == 0 {
-        bail!("{text:?} is not a positive duration");
+    match time::parse_duration(text) {
+        Ok(Duration::ZERO) => bail!("{text:?} is not a positive duration"),
+        Ok(duration) => Ok(duration),
+        Err(DurationError::NoUnit) => {
+            bail!("{text:?} is not a duration such as 500ms, 30s, 15m, 24h or 7d")
+        }
+        Err(DurationError::NoNumber) => bail!("{text:?} has no number"),
     }
-    Ok(Duration::from_millis(u64::from(number) * unit_ms))
 }
 
 #[cfg(test)]

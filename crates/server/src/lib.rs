@@ -35,6 +35,7 @@ mod idle_timeout;
 mod kinds;
 mod limits;
 mod loopback;
+mod machine_address;
 mod metrics;
 mod openapi;
 mod patch;

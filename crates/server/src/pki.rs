@@ -7,7 +7,7 @@ mod sign;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -27,6 +27,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ri
 use tokio::sync::Notify;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::machine_address::machine_address;
 use crate::request::{
     AUTHENTICATED_GROUP, CONTROLLER_USER, DISRUPTION_USER, ENDPOINTS_USER, GARBAGE_COLLECTOR_USER,
     MASTERS_GROUP, NODE_LIFECYCLE_USER, SCHEDULER_USER, SIMULATED_NODES_USER, User,
@@ -468,14 +469,6 @@ fn server_names(addresses: &[IpAddr]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-/// Address at which other machines reach this one. Connecting a datagram socket sends nothing; it only selects the
-/// route.
-fn machine_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Parameters of a CA certificate. The common name is in every certificate issued by it, so it must not change.

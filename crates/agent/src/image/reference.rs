@@ -1,17 +1,28 @@
 //! Image references.
 
+use std::net::Ipv6Addr;
+
 /// Registry of a reference that names none.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
 /// Longest reference that is parsed.
-const REFERENCE_BYTES_MAX: usize = 512;
+const REFERENCE_BYTES_MAX: usize = 1024;
+
+/// Why a text is not an image reference. Upstream: `ErrReferenceInvalidFormat`, `ErrNameContainsUppercase`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ImageNameError {
+    #[error("invalid reference format")]
+    InvalidFormat,
+    #[error("repository name must be lowercase")]
+    Uppercase,
+}
 
 /// Rule: normalizes an image reference to the form that runtimes use: `busybox` becomes
-/// `docker.io/library/busybox:latest`. `None` if it is not a valid reference.
+/// `docker.io/library/busybox:latest`, and a tag beside a digest is dropped.
 /// Upstream: `reference.ParseDockerRef`.
-pub fn normalize_reference(name: &str) -> Option<String> {
+pub fn normalize_reference(name: &str) -> Result<String, ImageNameError> {
     if REFERENCE_BYTES_MAX < name.len() {
-        return None;
+        return Err(ImageNameError::InvalidFormat);
     }
     let (rest, digest) = match name.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
@@ -29,36 +40,52 @@ pub fn normalize_reference(name: &str) -> Option<String> {
         _ => (DEFAULT_REGISTRY, path),
     };
     let registry = if registry == "index.docker.io" { DEFAULT_REGISTRY } else { registry };
-    let path = match registry {
-        DEFAULT_REGISTRY if !path.contains('/') => format!("library/{path}"),
-        _ => path.to_owned(),
-    };
-
-    let is_part = |it: &str| {
-        let inside = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "._-".contains(it);
-        let end = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
-        it.chars().all(inside) && it.starts_with(end) && it.ends_with(end)
-    };
-    let is_host = |it: &str| {
-        let inside = |it: char| it.is_ascii_alphanumeric() || ".-:[]".contains(it);
-        !it.is_empty() && it.chars().all(inside)
-    };
-    let is_tag = |it: &str| {
-        let inside = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
-        (1..=128).contains(&it.len()) && it.chars().all(inside) && !it.starts_with(['.', '-'])
-    };
-    let is_digest = |it: &str| {
-        it.strip_prefix("sha256:")
-            .is_some_and(|it| it.len() == 64 && it.bytes().all(|it| it.is_ascii_hexdigit()))
-    };
-    let is_good = is_host(registry)
-        && path.split('/').all(is_part)
+    let library = if registry == DEFAULT_REGISTRY && !path.contains('/') { "library/" } else { "" };
+    if is_registry_address(registry) && path.contains(|it: char| it.is_ascii_uppercase()) {
+        return Err(ImageNameError::Uppercase);
+    }
+    let is_valid = is_registry_address(registry)
+        && path.split('/').all(is_path_component)
         && tag.is_none_or(is_tag)
         && digest.is_none_or(is_digest);
-    is_good.then(|| match (tag, digest) {
-        (_, Some(digest)) => format!("{registry}/{path}@{digest}"),
-        (tag, None) => format!("{registry}/{path}:{}", tag.unwrap_or("latest")),
+    if !is_valid {
+        return Err(ImageNameError::InvalidFormat);
+    }
+    Ok(match (tag, digest) {
+        (_, Some(digest)) => format!("{registry}/{library}{path}@{digest}"),
+        (tag, None) => format!("{registry}/{library}{path}:{}", tag.unwrap_or("latest")),
     })
+}
+
+/// A host name, an IPv4 address or an IPv6 address in brackets, and an optional port.
+fn is_registry_address(text: &str) -> bool {
+    let is_label = |it: &str| !it.is_empty() && it.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
+    let (is_host, port) = match text.strip_prefix('[').and_then(|it| it.split_once(']')) {
+        Some((address, "")) => (address.parse::<Ipv6Addr>().is_ok(), None),
+        Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), Some(port.trim_start_matches(':'))),
+        None => {
+            let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+            (host.split('.').all(is_label), port)
+        }
+    };
+    is_host && port.is_none_or(|it| it.parse::<u16>().is_ok())
+}
+
+fn is_path_component(text: &str) -> bool {
+    let is_end = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let is_inside = |it: char| is_end(it) || "._-".contains(it);
+    text.chars().all(is_inside) && text.starts_with(is_end) && text.ends_with(is_end)
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_inside = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+    (1..=128).contains(&text.len()) && text.chars().all(is_inside) && !text.starts_with(['.', '-'])
+}
+
+/// An algorithm and at least 32 hexadecimal digits.
+fn is_digest(text: &str) -> bool {
+    let (algorithm, hex) = text.split_once(':').unwrap_or_default();
+    !algorithm.is_empty() && 32 <= hex.len() && hex.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -108,7 +135,7 @@ mod tests {
             a//b -> none
             Upper -> none
             a:b:c -> none
-            ../x -> ../x:latest
+            ../x -> none
             a b -> none
             x@sha256:1 -> none"#]]
         .assert_eq(&said.join("\n"));

@@ -1,75 +1,17 @@
-//! Image references and pull credentials.
+//! Image names and pull credentials.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde::Deserialize;
 
+use crate::image::normalize_reference;
 use crate::references::References;
 use crate::runtime::v1::AuthConfig;
 
-/// Normalizes an image reference, for example to `docker.io/library/busybox:latest`. The error explains why it is
-/// invalid.
+/// Normalizes the image of a container. The error is the kubelet's message.
 pub(crate) fn normalize_image_name(image: &str) -> Result<String, String> {
-    let invalid = |why: &str| Err(format!("couldn't parse image name {image:?}: {why}"));
-    if image.is_empty() || image.len() > 1024 {
-        return invalid("invalid reference format");
-    }
-    let (rest, digest) = match image.split_once('@') {
-        Some((rest, digest)) => (rest, Some(digest)),
-        None => (image, None),
-    };
-    let (name, tag) = match rest.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
-        _ => (rest, None),
-    };
-    let (registry, path) = match name.split_once('/') {
-        Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path),
-        _ => ("docker.io", name),
-    };
-    let is_part = |part: &str| {
-        let is_plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
-        let bytes = part.as_bytes();
-        bytes.first().is_some_and(|it| is_plain(*it))
-            && bytes.last().is_some_and(|it| is_plain(*it))
-            && bytes.iter().all(|it| is_plain(*it) || b"._-".contains(it))
-    };
-    let is_label =
-        |label: &str| !label.is_empty() && label.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
-    let (host, port) = registry.split_once(':').unwrap_or((registry, "0"));
-    if !host.split('.').all(is_label) || port.parse::<u16>().is_err() {
-        return invalid("invalid reference format");
-    }
-    if path.bytes().any(|it| it.is_ascii_uppercase()) {
-        return invalid("repository name must be lowercase");
-    }
-    if !path.split('/').all(is_part) {
-        return invalid("invalid reference format");
-    }
-    let is_tag = |tag: &str| {
-        tag.len() <= 128
-            && !tag.starts_with(['.', '-'])
-            && !tag.is_empty()
-            && tag.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-".contains(&it))
-    };
-    if tag.is_some_and(|it| !is_tag(it)) {
-        return invalid("invalid reference format");
-    }
-    let is_digest = |digest: &str| {
-        let (method, hex) = digest.split_once(':').unwrap_or_default();
-        !method.is_empty() && 32 <= hex.len() && hex.bytes().all(|it| it.is_ascii_hexdigit())
-    };
-    if digest.is_some_and(|it| !is_digest(it)) {
-        return invalid("invalid reference format");
-    }
-    let library = if registry == "docker.io" && !path.contains('/') { "library/" } else { "" };
-    let tag = match (tag, digest) {
-        (None, None) => ":latest".to_owned(),
-        (Some(tag), _) => format!(":{tag}"),
-        _ => String::new(),
-    };
-    let digest = digest.map(|it| format!("@{it}")).unwrap_or_default();
-    Ok(format!("{registry}/{library}{path}{tag}{digest}"))
+    normalize_reference(image).map_err(|why| format!("couldn't parse image name {image:?}: {why}"))
 }
 
 /// The credentials of a pod's imagePullSecrets for an image, the best match first. Missing secrets are skipped:

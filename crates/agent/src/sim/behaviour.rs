@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use muster_api::time;
 use muster_engine::kubelet::pod::Role;
 
 pub const FAULTS_ANNOTATION: &str = "sim.muster.dev/fail";
@@ -298,18 +299,9 @@ fn parse_bool(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
 }
 
-/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`.
+/// Parses a duration such as `0`, `300ms`, `30s`, `5m` or `1h`, at most [`DURATION_MAX`].
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration such as 0, 300ms, 30s, 5m or 1h");
-    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u32 = number.parse().map_err(|_| wrong())?;
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        "" if number == 0 => 1,
-        _ => return Err(wrong()),
-    };
-    Ok(Duration::from_millis(u64::from(number) * unit_ms).min(DURATION_MAX))
+    time::parse_duration(text)
+        .map(|it| it.min(DURATION_MAX))
+        .map_err(|_| format!("{text:?} is not a duration such as 0, 300ms, 30s, 5m or 1h"))
 }

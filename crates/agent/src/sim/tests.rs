@@ -587,7 +587,7 @@ fn spans() {
         Err("\"5\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
         Err("\"s\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
         Err("\"\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"1d\" is not a duration such as 0, 300ms, 30s, 5m or 1h")
+        Ok(86400s)
         Err("\"-1s\" is not a duration such as 0, 300ms, 30s, 5m or 1h")"#]]
     .assert_eq(&said);
 }

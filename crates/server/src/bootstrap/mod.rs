@@ -4,7 +4,7 @@
 //! same changes.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, DNS_ADDRESS, SERVER_ADDRESS};
 use crate::error::ApiError;
 use crate::kinds::{KINDS, Kind};
+use crate::machine_address::machine_address;
 use crate::registry::Registry;
 use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
@@ -446,13 +447,10 @@ fn dns_service() -> BootstrapObject {
 
 /// Address at which other machines reach the server; `None` if it listens on loopback only.
 fn reachable_address(listens_on: IpAddr) -> Option<IpAddr> {
-    if !listens_on.is_unspecified() {
-        return (!listens_on.is_loopback()).then_some(listens_on);
+    match listens_on.is_unspecified() {
+        true => machine_address(),
+        false => Some(listens_on).filter(|it| !it.is_loopback()),
     }
-    // Connecting a datagram socket sends nothing; it only selects the source address.
-    let socket = UdpSocket::bind((listens_on, 0)).ok()?;
-    socket.connect(("192.0.2.1", 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|it| !it.is_loopback() && !it.is_unspecified())
 }
 
 /// The kind in the table of built-in kinds.

@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for TypedSeed<'_> {
             self.reader.charge_memory(ITEM_BYTES)?;
             match item {
                 None => return Ok(Value::Array(list)),
-                Some(Value::Null) => list.push(go_zero_value(*items)),
+                Some(Value::Null) => list.push(items.go_zero_value()),
                 Some(item) => list.push(item),
             }
         }
@@ -306,7 +306,7 @@ impl TypedSeed<'_> {
         }
         self.reader.go_struct = outer;
         self.reader.charge_memory(ENTRY_BYTES * object.len())?;
-        add_always_serialized_fields(of, &mut object);
+        of.add_always_serialized(&mut object);
         Ok(Value::Object(object))
     }
 
@@ -330,7 +330,7 @@ impl TypedSeed<'_> {
             }
             let value = match (value, values) {
                 (Value::Null, Shape::Bytes) => "".into(),
-                (Value::Null, values) => go_zero_value(values),
+                (Value::Null, values) => values.go_zero_value(),
                 (value, _) => value,
             };
             object.insert(key, value);
@@ -508,36 +508,6 @@ fn is_serialized(field: &Field, value: &Value) -> bool {
         Value::Number(it) => it.as_f64() != Some(0.0),
         Value::String(it) => !it.is_empty(),
         Value::Null | Value::Array(_) | Value::Object(_) => true,
-    }
-}
-
-/// Adds the fields that Go serializes even if they are unset.
-fn add_always_serialized_fields(of: &'static Type, object: &mut Map<String, Value>) {
-    for field in of.fields {
-        let value = match field.presence {
-            Presence::NotEmpty | Presence::Set => continue,
-            _ if object.contains_key(field.name) => continue,
-            Presence::Always => go_zero_value(field.shape),
-            Presence::OrNull => Value::Null,
-        };
-        object.insert(field.name.to_owned(), value);
-    }
-}
-
-/// The value that Go serializes for a field that was never set.
-fn go_zero_value(shape: Shape) -> Value {
-    match shape {
-        Shape::Bool => false.into(),
-        Shape::Int32 | Shape::Int64 | Shape::IntOrString => 0.into(),
-        Shape::String => "".into(),
-        Shape::Quantity => "0".into(),
-        Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Any | Shape::FieldsV1 => Value::Null,
-        Shape::List(..) | Shape::Map(..) => Value::Null,
-        Shape::Object(of) => {
-            let mut object = Map::new();
-            add_always_serialized_fields(of, &mut object);
-            Value::Object(object)
-        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn merge_patch(target: &mut Map<String, Value>, patch: Map<String, Va
 }
 
 /// Removes null fields of objects. Null items of lists stay.
-fn prune_nulls(value: &mut Value) {
+pub(super) fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(entries) => {
             entries.retain(|_, it| !it.is_null());

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::merge::prune_nulls;
 use crate::error::ApiError;
 use crate::go_format;
 use crate::types::{Field, PatchStrategy, Shape};
@@ -86,7 +87,7 @@ pub(super) fn merge_objects(
             }
             (Some(old), _) if is_deletion => old,
             (_, mut value) => {
-                discard_nulls(&mut value);
+                prune_nulls(&mut value);
                 match without_directives(value) {
                     Some(value) => value,
                     None => continue,
@@ -526,17 +527,6 @@ fn go_type_name(shape: Shape) -> &'static str {
         Shape::IntOrString => "IntOrString",
         Shape::FieldsV1 => "FieldsV1",
         _ => "RawExtension",
-    }
-}
-
-fn discard_nulls(value: &mut Value) {
-    match value {
-        Value::Object(entries) => {
-            entries.retain(|_, it| !it.is_null());
-            entries.values_mut().for_each(discard_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(discard_nulls),
-        _ => {}
     }
 }
 

@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use expect_test::expect;

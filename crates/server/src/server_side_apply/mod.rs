@@ -100,7 +100,7 @@ pub(crate) fn apply_configuration(
             format_group_version_kind(type_meta)
         )));
     }
-    let zero = typed::go_zero_value(write.shape);
+    let zero = write.shape.go_zero_value();
     let live = old.map_or(Cow::Borrowed(&zero), |it| write.in_write_version(it));
     let (mut new, managed) = write.apply(&live, applied, force)?;
     if context.field_manager_name() == KUBECTL_MANAGER && !last_applied_configuration(&new).is_empty() {
@@ -179,7 +179,7 @@ impl<'a> ManagedWrite<'a> {
         let live = match old {
             Some(old) => old,
             None => {
-                zero = typed::go_zero_value(self.shape);
+                zero = self.shape.go_zero_value();
                 &zero
             }
         };
@@ -228,7 +228,7 @@ impl<'a> ManagedWrite<'a> {
         let mut managed = ManagedFields::decode(&live["metadata"]["managedFields"])
             .ok_or_else(|| ApiError::internal_without_reason("failed to decode managed fields"))?;
         if managed.0.is_empty() {
-            zero = typed::go_zero_value(self.shape);
+            zero = self.shape.go_zero_value();
             managed = self
                 .update_managed_fields(managed, &zero, live, BEFORE_FIRST_APPLY_MANAGER)
                 .map_err(comparison_error)?;

@@ -61,25 +61,6 @@ impl Granularity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SchemaError(pub(super) String);
 
-/// The value that Go serializes for an unset field.
-pub(super) fn go_zero_value(shape: Shape) -> Value {
-    match shape {
-        Shape::Bool => Value::Bool(false),
-        Shape::Int32 | Shape::Int64 | Shape::IntOrString => 0.into(),
-        Shape::String => "".into(),
-        Shape::Quantity => "0".into(),
-        Shape::Object(it) => {
-            let value = |field: &Field| match field.presence {
-                Presence::NotEmpty | Presence::Set => None,
-                Presence::Always => Some((field.name.to_owned(), go_zero_value(field.shape))),
-                Presence::OrNull => Some((field.name.to_owned(), Value::Null)),
-            };
-            Value::Object(it.fields.iter().filter_map(value).collect())
-        }
-        _ => Value::Null,
-    }
-}
-
 /// Returns the set of all fields of a value, with list items and map entries.
 pub(super) fn field_set(shape: Shape, value: &Value) -> Result<FieldSet<'_>, SchemaError> {
     let mut all = FieldSet::default();
@@ -522,7 +503,7 @@ fn list_element(of: Shape, keys: ListKeys, item: &Value) -> Result<PathElement<'
         let field = of.field(name)?;
         // An absent key field has Go's zero value if Go always serializes it.
         let is_always = field.presence == Presence::Always;
-        field.default_value().or_else(|| is_always.then(|| go_zero_value(field.shape))).map(Cow::Owned)
+        field.default_value().or_else(|| is_always.then(|| field.shape.go_zero_value())).map(Cow::Owned)
     };
     let key = |name: &'static str| {
         let value = entries.get(name).map(Cow::Borrowed).or_else(|| default(name))?;

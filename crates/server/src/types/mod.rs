@@ -6,6 +6,8 @@
 #[rustfmt::skip]
 mod generated;
 
+use serde_json::{Map, Value};
+
 /// The group, version and kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupVersionKind<'a> {
@@ -148,6 +150,23 @@ impl Shape {
         };
         generated::SPECIAL.iter().find(|it| it.0 == name).copied()
     }
+
+    /// The value that Go serializes for an unset field.
+    pub(crate) fn go_zero_value(self) -> Value {
+        match self {
+            Self::Bool => false.into(),
+            Self::Int32 | Self::Int64 | Self::IntOrString => 0.into(),
+            Self::String => "".into(),
+            Self::Quantity => "0".into(),
+            Self::Bytes | Self::Time | Self::MicroTime | Self::Any | Self::FieldsV1 => Value::Null,
+            Self::List(..) | Self::Map(..) => Value::Null,
+            Self::Object(of) => {
+                let mut object = Map::new();
+                of.add_always_serialized(&mut object);
+                Value::Object(object)
+            }
+        }
+    }
 }
 
 impl Type {
@@ -158,5 +177,18 @@ impl Type {
     /// Index of a field in `fields`.
     pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
+    }
+
+    /// Adds the fields that Go serializes even if they are unset.
+    pub(crate) fn add_always_serialized(&self, object: &mut Map<String, Value>) {
+        for field in self.fields {
+            let value = match field.presence {
+                Presence::NotEmpty | Presence::Set => continue,
+                _ if object.contains_key(field.name) => continue,
+                Presence::Always => field.shape.go_zero_value(),
+                Presence::OrNull => Value::Null,
+            };
+            object.insert(field.name.to_owned(), value);
+        }
     }
 }

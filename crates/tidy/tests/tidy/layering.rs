@@ -12,7 +12,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("engine", &["api"]),
     ("events", &["api", "engine"]),
     ("files", &[]),
-    ("muster", &["agent", "control", "files", "server"]),
+    ("muster", &["agent", "api", "control", "files", "server"]),
     ("server", &["api", "files", "store"]),
     ("sim", &["api", "engine", "store"]),
     ("store", &["files"]),
