@@ -144,36 +144,17 @@ pub fn sync_parent_dir(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tempfile::tempdir;
 
     use super::*;
 
-    /// A folder of its own for each test, removed when the test has passed.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new() -> Self {
-            static NEXT: AtomicU32 = AtomicU32::new(0);
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("muster-files-{}-{number}", std::process::id()));
-            create_private_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let mut names: Vec<_> = fs::read_dir(&self.0)
-                .unwrap()
-                .map(|it| it.unwrap().file_name().into_string().unwrap())
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    /// The names of the files in a directory, sorted.
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     fn mode(path: &Path) -> u32 {
@@ -182,13 +163,13 @@ mod tests {
 
     #[test]
     fn a_file_that_was_put_there_before_is_replaced_and_not_opened() {
-        let folder = Folder::new();
-        let (path, victim) = (folder.0.join("kubeconfig"), folder.0.join("victim"));
+        let dir = tempdir().unwrap();
+        let (path, victim) = (dir.path().join("kubeconfig"), dir.path().join("victim"));
         for planted in ["kubeconfig", "kubeconfig.new"] {
-            fs::write(folder.0.join(planted), "planted").unwrap();
-            fs::set_permissions(folder.0.join(planted), Permissions::from_mode(0o666)).unwrap();
+            fs::write(dir.path().join(planted), "planted").unwrap();
+            fs::set_permissions(dir.path().join(planted), Permissions::from_mode(0o666)).unwrap();
         }
-        let mut reader = File::open(folder.0.join("kubeconfig.new")).unwrap();
+        let mut reader = File::open(dir.path().join("kubeconfig.new")).unwrap();
         write_private(&path, b"secret").unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"secret".to_vec(), 0o600));
         let read = io::read_to_string(&mut reader).unwrap();
@@ -200,27 +181,27 @@ mod tests {
         write_private(&path, b"secret").unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"as it was");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
-        assert_eq!(folder.names(), ["kubeconfig", "kubeconfig.new", "victim"], "no temporary file stays");
+        assert_eq!(names(dir.path()), ["kubeconfig", "kubeconfig.new", "victim"], "no temporary file stays");
     }
 
     #[test]
     fn a_file_is_overwritten_in_place() {
-        let folder = Folder::new();
-        let path = folder.0.join("a");
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("a");
         assert_eq!(overwrite_private(&path, b"new").unwrap_err().kind(), io::ErrorKind::NotFound);
         write_private(&path, b"longer").unwrap();
         let before = fs::metadata(&path).unwrap().ino();
         overwrite_private(&path, b"new").unwrap();
         assert_eq!((fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino()), (b"new".to_vec(), before));
-        assert_eq!(folder.names(), ["a"]);
+        assert_eq!(names(dir.path()), ["a"]);
     }
 
     #[test]
     fn a_symbolic_link_is_not_opened_and_loose_modes_are_repaired() {
-        let folder = Folder::new();
-        let lock = folder.0.join("lock");
-        fs::write(folder.0.join("victim"), "").unwrap();
-        symlink(folder.0.join("victim"), &lock).unwrap();
+        let dir = tempdir().unwrap();
+        let lock = dir.path().join("lock");
+        fs::write(dir.path().join("victim"), "").unwrap();
+        symlink(dir.path().join("victim"), &lock).unwrap();
         open_private(&lock).unwrap_err();
         create_private(&lock).unwrap_err();
         fs::remove_file(&lock).unwrap();
@@ -229,17 +210,17 @@ mod tests {
         open_private(&lock).unwrap();
         assert_eq!((fs::read(&lock).unwrap(), mode(&lock)), (b"17".to_vec(), 0o600));
 
-        fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(make_private_dir(&folder.0).unwrap(), DirPrivacy::Repaired { mode: 0o777 });
-        assert_eq!((make_private_dir(&folder.0).unwrap(), mode(&folder.0)), (DirPrivacy::Private, 0o700));
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(make_private_dir(dir.path()).unwrap(), DirPrivacy::Repaired { mode: 0o777 });
+        assert_eq!((make_private_dir(dir.path()).unwrap(), mode(dir.path())), (DirPrivacy::Private, 0o700));
     }
 
     #[test]
     fn a_failed_write_leaves_no_file_and_old_temporary_files_are_removed() {
-        let folder = Folder::new();
-        fs::create_dir(folder.0.join("taken")).unwrap();
-        write_private(&folder.0.join("taken"), b"a directory is in the way").unwrap_err();
-        assert_eq!(folder.names(), ["taken"]);
+        let dir = tempdir().unwrap();
+        fs::create_dir(dir.path().join("taken")).unwrap();
+        write_private(&dir.path().join("taken"), b"a directory is in the way").unwrap_err();
+        assert_eq!(names(dir.path()), ["taken"]);
 
         for name in [
             "ca.key",
@@ -249,9 +230,9 @@ mod tests {
             "notes.new",
             "kubeconfig.new",
         ] {
-            fs::write(folder.0.join(name), "").unwrap();
+            fs::write(dir.path().join(name), "").unwrap();
         }
-        remove_temporary_files(&folder.0).unwrap();
-        assert_eq!(folder.names(), [".other.tmp", "ca.key", "notes.new", "taken"]);
+        remove_temporary_files(dir.path()).unwrap();
+        assert_eq!(names(dir.path()), [".other.tmp", "ca.key", "notes.new", "taken"]);
     }
 }

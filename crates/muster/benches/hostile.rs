@@ -21,13 +21,12 @@ use std::process::ExitCode;
 const RESIDENT_MIB_MAX: u64 = 1_000;
 
 fn main() -> ExitCode {
-    let dir = std::env::temp_dir().join(format!("muster-hostile-{}", std::process::id()));
-    let attacked = attack::run(&dir);
+    let dir = tempfile::tempdir().expect("the temporary directory can be written");
+    let attacked = attack::run(dir.path());
     for ((abuse, identity), outcome) in &attacked.outcomes {
         println!("{abuse:<28} {identity:<16} {outcome}");
     }
     println!("{}", attacked.report);
-    let _ = std::fs::remove_dir_all(&dir);
     let complaints = attacked.report.complaints(RESIDENT_MIB_MAX);
     for complaint in &complaints {
         eprintln!("broken: {complaint}");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use http::Request;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Far longer than anything takes on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -24,23 +25,18 @@ const NODES: &str = "/api/v1/nodes";
 /// Where in an SQLite file it says of which format its tables are.
 const FORMAT_AT: usize = 60;
 
-/// A directory that goes when the test ends well.
-struct Dir(PathBuf);
+/// A directory that is removed at the end of a test that passes.
+struct TestDir(TempDir);
 
-impl Dir {
-    fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("start-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
+impl TestDir {
+    fn new() -> Self {
+        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 }
 
-impl Drop for Dir {
+impl Drop for TestDir {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+        self.0.disable_cleanup(std::thread::panicking());
     }
 }
 
@@ -103,8 +99,8 @@ fn run(mut command: Command) -> String {
 
 #[test]
 fn whoever_cannot_begin_says_why_and_what_to_do() {
-    let root = Dir::new("refused");
-    let at = |name: &str| root.0.join(name);
+    let root = TestDir::new();
+    let at = |name: &str| root.0.path().join(name);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
 
@@ -164,7 +160,7 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
     check("new", &["--kubeconfig", "/nowhere/kubeconfig"]);
     check("new", &["--audit-log", "/nowhere/audit.log"]);
     check("new", &["--sim-nodes", "many"]);
-    let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&taken, "TAKEN");
+    let told = told.replace(root.0.path().to_str().unwrap(), "DIR").replace(&taken, "TAKEN");
     expect![[r#"
         file : 1 muster: DIR/file or one of its parents is not a directory: choose another --data-dir
 
@@ -203,23 +199,23 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
 #[test]
 fn a_data_directory_has_one_process() {
-    let root = Dir::new("taken");
+    let root = TestDir::new();
     let mut told = String::new();
     let mut check = |expected_of: &[&str], file: Option<&Path>| {
         let mut command = muster(expected_of);
-        command.arg("--data-dir").arg(&root.0).args(file);
+        command.arg("--data-dir").arg(root.0.path()).args(file);
         writeln!(told, "{}: {}", expected_of.join(" "), run(command)).unwrap();
     };
     check(&["down"], None);
-    let up = Up::new(&root.0, "0");
+    let up = Up::new(root.0.path(), "0");
     let pid = up.child.id().to_string();
     check(&["up", "--sim-nodes", "0", "--listen", "127.0.0.1:0"], None);
     check(&["server", "--listen", "127.0.0.1:0"], None);
-    check(&["restore"], Some(&root.0.join("none.db")));
+    check(&["restore"], Some(&root.0.path().join("none.db")));
     check(&["down"], None);
     drop(up);
     check(&["down"], None);
-    let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&pid, "PID");
+    let told = told.replace(root.0.path().to_str().unwrap(), "DIR").replace(&pid, "PID");
     expect![[r#"
         down: 1 muster: DIR is not the data directory of a `muster up`: choose another --data-dir
 
@@ -238,11 +234,11 @@ fn a_data_directory_has_one_process() {
 
 #[test]
 fn it_says_how_many_nodes_there_will_be_if_nobody_does() {
-    let root = Dir::new("three");
+    let root = TestDir::new();
     let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--data-dir"]);
     // Without a containerd, whoever runs it.
     up.env("PATH", "");
-    let mut child = up.arg(&root.0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = up.arg(root.0.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -253,7 +249,7 @@ fn it_says_how_many_nodes_there_will_be_if_nobody_does() {
     expect![[r#"
         ready: 3 simulated nodes; export KUBECONFIG=DIR/kubeconfig
         0 muster: neither --nodes nor --sim-nodes is given: starting 3 simulated nodes"#]]
-    .assert_eq(&told.replace(root.0.to_str().unwrap(), "DIR"));
+    .assert_eq(&told.replace(root.0.path().to_str().unwrap(), "DIR"));
 }
 
 async fn client(dir: &Path) -> Client {
@@ -309,19 +305,19 @@ async fn who_is_there(client: &Client, app: &str) -> String {
 
 #[tokio::test]
 async fn after_a_kill_it_goes_on_and_nothing_is_made_anew() {
-    let root = Dir::new("killed");
-    let up = Up::new(&root.0, "3");
+    let root = TestDir::new();
+    let up = Up::new(root.0.path(), "3");
     let line = up.line.clone();
     let before = {
-        let client = client(&root.0).await;
+        let client = client(root.0.path()).await;
         create_set(&client, "first").await;
         runs(&client, "first", 3).await;
         who_is_there(&client, "first").await
     };
     drop(up);
-    let up = Up::new(&root.0, "3");
+    let up = Up::new(root.0.path(), "3");
     assert_eq!(up.line, line);
-    let client = client(&root.0).await;
+    let client = client(root.0.path()).await;
     // A second set shows that every part works again.
     create_set(&client, "second").await;
     runs(&client, "second", 3).await;
@@ -330,10 +326,10 @@ async fn after_a_kill_it_goes_on_and_nothing_is_made_anew() {
 
 #[tokio::test]
 async fn events_show_which_pods_pod_security_refuses_and_other_sets_run() {
-    let root = Dir::new("pod-security");
+    let root = TestDir::new();
     let flags = ["--pod-security-default", "baseline", "--pod-security-exempt-namespaces", "kube-system"];
-    let _up = Up::with(&root.0, "1", &flags);
-    let client = client(&root.0).await;
+    let _up = Up::with(root.0.path(), "1", &flags);
+    let client = client(root.0.path()).await;
     create_set(&client, "plain").await;
     runs(&client, "plain", 1).await;
     let labels = json!({"app": "host"});

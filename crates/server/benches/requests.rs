@@ -7,7 +7,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use bytes::Bytes;
@@ -73,9 +72,10 @@ fn instructions(work: &str, count: u64) -> u64 {
 fn run(work: &str, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let dir = Dir::new();
-        let server =
-            ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.expect("the server starts");
+        let dir = tempfile::tempdir().expect("the temporary directory can be written");
+        let server = ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path())
+            .await
+            .expect("the server starts");
         let client = server.loopback_client(BuiltinUser::Controller);
         match work {
             "create" => create(&client, count).await,
@@ -143,21 +143,4 @@ fn pod(index: usize) -> Value {
             "tolerations": [{"operator": "Exists"}],
         },
     })
-}
-
-/// A data directory that is removed on drop.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary directory can be written");
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -279,15 +279,14 @@ mod tests {
 
     #[test]
     fn files_are_rotated_and_the_oldest_goes() {
-        let dir = std::env::temp_dir().join(format!("muster-audit-{}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        let path = dir.join("audit.log");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
         let mut log = RotatingFile::open(path.clone(), 10).unwrap();
         for line in 0..=2 * FILES_MAX + 2 {
             log.write(format!("{line:04}\n").as_bytes()).unwrap();
         }
         log.file.flush().unwrap();
-        let mut said: Vec<String> = fs::read_dir(&dir)
+        let mut said: Vec<String> = fs::read_dir(dir.path())
             .unwrap()
             .map(|it| {
                 let it = it.unwrap();
@@ -296,7 +295,6 @@ mod tests {
             })
             .collect();
         said.sort();
-        fs::remove_dir_all(&dir).unwrap();
         expect![[r#"
             audit.log 0022 
             audit.log.1 0020 0021 

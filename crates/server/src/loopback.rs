@@ -100,7 +100,6 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::pki::tests::Dir;
     use crate::{ApiServer, BuiltinUser};
 
     const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
@@ -109,15 +108,15 @@ mod tests {
         Request::builder().method(method).uri(path).body(Full::default()).unwrap()
     }
 
-    async fn server(dir: &Dir) -> ApiServer {
-        ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.unwrap()
+    async fn server(dir: &tempfile::TempDir) -> ApiServer {
+        ApiServer::bind((Ipv4Addr::LOCALHOST, 0).into(), None, dir.path()).await.unwrap()
     }
 
     #[tokio::test]
     async fn loopback_requests_are_authorized_and_audited() {
-        let dir = Dir::new();
+        let dir = tempfile::tempdir().unwrap();
         let mut server = server(&dir).await;
-        let log = dir.0.join("audit");
+        let log = dir.path().join("audit");
         server.write_audit_log(&log).unwrap();
         let (controller, admin) =
             (server.loopback_client(BuiltinUser::Controller), server.loopback_client(BuiltinUser::Admin));
@@ -149,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_loopback_watch_ends_when_the_server_stops() {
-        let dir = Dir::new();
+        let dir = tempfile::tempdir().unwrap();
         let server = server(&dir).await;
         let (client, stop) = (server.loopback_client(BuiltinUser::Controller), CancellationToken::new());
         let serving = tokio::spawn(server.serve(stop.clone()));
@@ -162,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_loopback_request_is_cancelled() {
-        let dir = Dir::new();
+        let dir = tempfile::tempdir().unwrap();
         let server = server(&dir).await;
         let client = server.loopback_client(BuiltinUser::Admin);
         let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();

@@ -119,7 +119,8 @@ mod tests {
         ] {
             assert_eq!(MarkerContent::parse(broken.as_bytes()), None, "{broken:?}");
         }
-        let path = std::env::temp_dir().join(format!("muster-marker-{}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marker");
         content.write(&path).unwrap();
         let marker = ClusterMarker::open(&path).unwrap();
         marker.advance_revision(u64::MAX);

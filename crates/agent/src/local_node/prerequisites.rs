@@ -146,13 +146,11 @@ mod tests {
 
     #[test]
     fn cgroups_that_are_missing_are_named_with_their_path() {
-        let root = std::env::temp_dir().join(format!("muster-cgroups-{}", std::process::id()));
-        let told = |prepare: &dyn Fn(&Path)| {
-            std::fs::create_dir_all(&root).unwrap();
-            prepare(&root);
-            let told = missing_cgroups(&root).unwrap_or_else(|| "nothing is missing".to_owned());
-            std::fs::remove_dir_all(&root).unwrap();
-            told.replace(&root.display().to_string(), "/sys/fs/cgroup")
+        let missing = |prepare: &dyn Fn(&Path)| {
+            let root = tempfile::tempdir().unwrap();
+            prepare(root.path());
+            let missing = missing_cgroups(root.path()).unwrap_or_else(|| "nothing is missing".to_owned());
+            missing.replace(&root.path().display().to_string(), "/sys/fs/cgroup")
         };
         let controllers = |text: &'static str| {
             move |root: &Path| std::fs::write(root.join("cgroup.controllers"), text).unwrap()
@@ -160,10 +158,10 @@ mod tests {
         let v1 =
             |root: &Path| ["cpu", "memory"].iter().for_each(|it| std::fs::create_dir(root.join(it)).unwrap());
         let said = [
-            told(&|_| {}),
-            told(&controllers("cpuset cpu io memory\n")),
-            told(&controllers("cpu\n")),
-            told(&v1),
+            missing(&|_| {}),
+            missing(&controllers("cpuset cpu io memory\n")),
+            missing(&controllers("cpu\n")),
+            missing(&v1),
         ];
         expect![[r#"
             no cgroups are mounted at /sys/fs/cgroup: mount -t cgroup2 none /sys/fs/cgroup

@@ -36,16 +36,15 @@ mod tests {
 
     #[test]
     fn pods_on_disk_are_found() {
-        let root = std::env::temp_dir().join(format!("muster-left-behind-{}", std::process::id()));
-        let config = Config { root_dir: root.clone(), ..crate::config::example() };
+        let root = tempfile::tempdir().unwrap();
+        let config = Config { root_dir: root.path().to_owned(), ..crate::config::example() };
         for dir in ["pods/u-1", "pods/u-2", "pods/..u", "logs"] {
-            std::fs::create_dir_all(root.join(dir)).unwrap();
+            std::fs::create_dir_all(root.path().join(dir)).unwrap();
         }
         for name in ["shop_web_u-1", "shop_db_u-3", "no-names", "a_b_../u"] {
             std::fs::write(config.log_markers_dir().join(name.replace('/', "%")), "").unwrap();
         }
         let found = pods_on_disk(&config);
-        std::fs::remove_dir_all(&root).unwrap();
         let lines: Vec<String> = found.iter().map(|(uid, key)| format!("{uid}: {key}")).collect();
         expect![[r#"
             u-1: shop/web

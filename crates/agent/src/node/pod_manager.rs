@@ -448,9 +448,8 @@ mod tests {
     use crate::config::Config;
 
     /// A node whose API server and runtime do not answer: all that is seen is who is begun.
-    fn alone(test: &str) -> Arc<Node<crate::runtime::Cri>> {
-        let root = std::env::temp_dir().join(format!("muster-{test}-{}", std::process::id()));
-        let config = Config { root_dir: root, ..crate::config::example() };
+    fn alone(root: &tempfile::TempDir) -> Arc<Node<crate::runtime::Cri>> {
+        let config = Config { root_dir: root.path().to_owned(), ..crate::config::example() };
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
@@ -469,7 +468,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_pod_that_returns_waits_for_its_orphan_to_be_cleaned_up() {
-        let node = alone("orphan");
+        let root = tempfile::tempdir().unwrap();
+        let node = alone(&root);
         let here = |what: &str| {
             let all = node.pods.all_pods();
             let all: Vec<String> = all
@@ -503,7 +503,8 @@ mod tests {
     #[tokio::test]
     async fn only_the_node_says_that_a_pod_comes_from_a_file() {
         let said = [PodSource::Api, PodSource::Static].map(|source| {
-            let node = alone("source");
+            let root = tempfile::tempdir().unwrap();
+            let node = alone(&root);
             let pod = pod(serde_json::json!({"kubernetes.io/config.source": "file"}));
             let pod = if source == PodSource::Api { ParsedPod::from_api(pod) } else { ParsedPod::new(pod) };
             node.pods.upsert_pod(&node, source, Arc::new(pod.unwrap()));

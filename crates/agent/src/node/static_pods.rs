@@ -319,8 +319,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_spoilt_leaves_its_pod_as_it_was() {
-        let dir = std::env::temp_dir().join(format!("muster-static-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("manifests");
+        fs::create_dir(&dir).unwrap();
         let web = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: web:1\n";
         let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
         let mut files = ManifestFiles::default();

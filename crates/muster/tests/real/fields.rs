@@ -45,11 +45,10 @@ fn make_machine(machine: &Path) -> UnixListener {
     let made = Command::new("mknod").arg(machine.join("block")).args(["b", "7", "0"]).status().unwrap();
     assert!(made.success() && fs::metadata(machine.join("block")).unwrap().file_type().is_block_device());
     // A socket's path is short: it is made from within its directory.
-    let short = std::env::temp_dir().join(format!("muster-fields-{}", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
+    let short = dir.path().join("machine");
     symlink(machine, &short).unwrap();
-    let socket = UnixListener::bind(short.join("socket")).unwrap();
-    fs::remove_file(short).unwrap();
-    socket
+    UnixListener::bind(short.join("socket")).unwrap()
 }
 
 fn what_it_is_told(cluster: &Cluster) {

@@ -1,31 +1,14 @@
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use expect_test::expect;
 use rcgen::PublicKeyData as _;
+use tempfile::tempdir;
 use tokio_rustls::rustls::pki_types::UnixTime;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
 
-/// A directory that goes when the test ends.
-pub(crate) struct Dir(pub(crate) PathBuf);
 
-impl Dir {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("muster-pki-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(unique);
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// TLS of an agent on this machine, with a certificate for this user. It accepts clients with a certificate of
 /// the authority.
@@ -53,8 +36,8 @@ fn shown(serving: &ServingCertificate) -> Vec<u8> {
 
 #[test]
 fn the_certificate_is_replaced_while_it_serves_and_not_before() {
-    let dir = Dir::new();
-    let pki = Arc::new(Pki::open(&dir.0).unwrap());
+    let dir = tempdir().unwrap();
+    let pki = Arc::new(Pki::open(dir.path()).unwrap());
     let now: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
     let serving = ServingCertificate::new(pki, vec![Ipv4Addr::LOCALHOST.into()], now).unwrap();
     let first = shown(&serving);
@@ -70,10 +53,10 @@ fn the_certificate_is_replaced_while_it_serves_and_not_before() {
 #[test]
 fn keys_are_for_their_owner_only_and_stay() {
     use std::os::unix::fs::PermissionsExt as _;
-    let dir = Dir::new();
-    let ca = Pki::open(&dir.0).unwrap().ca.pem;
-    assert_eq!(Pki::open(&dir.0).unwrap().ca.pem, ca);
-    let mut files: Vec<String> = fs::read_dir(&dir.0)
+    let dir = tempdir().unwrap();
+    let ca = Pki::open(dir.path()).unwrap().ca.pem;
+    assert_eq!(Pki::open(dir.path()).unwrap().ca.pem, ca);
+    let mut files: Vec<String> = fs::read_dir(dir.path())
         .unwrap()
         .map(|it| {
             let it = it.unwrap();
@@ -87,20 +70,21 @@ fn keys_are_for_their_owner_only_and_stay() {
 
 #[test]
 fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
-    let dir = Dir::new();
-    let before = Pki::open(&dir.0).unwrap();
+    let dir = tempdir().unwrap();
+    let before = Pki::open(dir.path()).unwrap();
     for name in ["ca", "nodes-ca"] {
-        let (certificate, key) = (dir.0.join(format!("{name}.crt")), dir.0.join(format!("{name}.key")));
-        let (kept, away) = (fs::read(&certificate).unwrap(), dir.0.join("away"));
+        let (certificate, key) =
+            (dir.path().join(format!("{name}.crt")), dir.path().join(format!("{name}.key")));
+        let (kept, away) = (fs::read(&certificate).unwrap(), dir.path().join("away"));
         fs::rename(&key, &away).unwrap();
-        let refused = Pki::open(&dir.0).unwrap_err().to_string();
+        let refused = Pki::open(dir.path()).unwrap_err().to_string();
         assert!(refused.starts_with(&format!("{name}.key is missing in ")), "{refused}");
         assert_eq!(fs::read(&certificate).unwrap(), kept, "nothing is replaced");
         fs::rename(&away, &key).unwrap();
         fs::remove_file(&certificate).unwrap();
     }
     // A client that knows the first certificate trusts what is issued under the second.
-    let after = Pki::open(&dir.0).unwrap();
+    let after = Pki::open(dir.path()).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(before.ca.pem.as_bytes()).unwrap()).unwrap();
     let verifier = tokio_rustls::rustls::client::WebPkiServerVerifier::builder_with_provider(
@@ -121,8 +105,8 @@ fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
 
 #[test]
 fn debug_output_contains_no_secrets() {
-    let dir = Dir::new();
-    let pki = Pki::open(&dir.0).unwrap();
+    let dir = tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
     let printed = format!("{pki:?} {:?}", pki.issue_client_certificate(BuiltinUser::Admin).unwrap());
     assert!(!printed.contains("PRIVATE KEY"), "{printed}");
 }
@@ -144,8 +128,8 @@ pub(crate) fn signing_request_for(common_name: &str, organization: &str, names: 
 
 #[test]
 fn a_signing_request_gets_its_subject_key_and_names() {
-    let dir = Dir::new();
-    let pki = Pki::open(&dir.0).unwrap();
+    let dir = tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["node-1".to_owned(), "10.0.0.1".to_owned()]).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -209,8 +193,8 @@ fn clients_of_the_cluster_ca_reject_node_serving_certificates() {
     use tokio_rustls::rustls::client::WebPkiServerVerifier;
     use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
     use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
-    let dir = Dir::new();
-    let pki = Pki::open(&dir.0).unwrap();
+    let dir = tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
     // A node that is called as the server is, and says that it has its address.
     let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
@@ -239,8 +223,8 @@ fn clients_of_the_cluster_ca_reject_node_serving_certificates() {
 /// The issue time is in an extension of its own: `notBefore` is back-dated.
 #[test]
 fn a_client_certificate_carries_its_issue_time() {
-    let dir = Dir::new();
-    let pki = Pki::open(&dir.0).unwrap();
+    let dir = tempdir().unwrap();
+    let pki = Pki::open(dir.path()).unwrap();
     let request = BASE64.decode(signing_request("me", "us")).unwrap();
     let request = CertificateRequest::parse(&request).unwrap();
     let now: Timestamp = "2026-01-15T12:34:56.7Z".parse().unwrap();

@@ -135,14 +135,13 @@ mod tests {
 
     #[test]
     fn the_reserve_is_released_in_pieces_and_refilled() {
-        let dir = std::env::temp_dir().join(format!("muster-reserve-{}", std::process::id()));
-        muster_files::create_private_dir(&dir).unwrap();
-        std::fs::write(dir.join("muster.db"), "").unwrap();
-        let mut reserve = DiskReserve::open(&dir.join("muster.db")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("muster.db"), "").unwrap();
+        let mut reserve = DiskReserve::open(&dir.path().join("muster.db")).unwrap();
         if reserve.bytes == 0 {
             return;
         }
-        let len = || std::fs::metadata(dir.join("reserve")).unwrap().len();
+        let len = || std::fs::metadata(dir.path().join("reserve")).unwrap().len();
         assert!(reserve.is_full_size());
         assert_eq!(len(), reserve.bytes);
         assert!(reserve.release_piece() && !reserve.is_full_size());
@@ -152,14 +151,12 @@ mod tests {
         reserve.tried -= REFILL_INTERVAL;
         assert!(reserve.is_full_size());
         assert_eq!(len(), reserve.bytes);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn blocks_are_allocated_before_the_database_file_grows() {
-        let dir = std::env::temp_dir().join(format!("muster-allocated-{}", std::process::id()));
-        muster_files::create_private_dir(&dir).unwrap();
-        let path = dir.join("muster.db");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("muster.db");
         std::fs::write(&path, "").unwrap();
         let mut reserve = DiskReserve::open(&path).unwrap();
         reserve.allocate_database(5000).unwrap();
@@ -170,6 +167,5 @@ mod tests {
             reserve.update_after_checkpoint();
             assert_eq!(reserve.allocated, 0);
         }
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

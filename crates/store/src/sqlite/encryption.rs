@@ -229,13 +229,10 @@ impl EncryptionKey {
 mod tests {
     use super::*;
 
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("muster-keys-{}-{name}", std::process::id()))
-    }
-
     #[test]
     fn a_sealed_value_opens_under_its_own_name_and_revision_alone() {
-        let file = path("seal");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
         let keys = EncryptionKeys::add_key_to_file(None, &file).unwrap();
         let (key, value) = ("secrets/default/a", b"{\"data\":{}}");
         let sealed = keys.encrypt(key, 7, value).unwrap().unwrap();
@@ -256,13 +253,13 @@ mod tests {
             );
         }
         assert_eq!(keys.encrypt("configmaps/default/a", 7, value), Ok(None), "only Secrets are sealed");
-        std::fs::remove_file(file).unwrap();
     }
 
     #[test]
     fn a_key_file_is_rotated_and_read_by_its_owner_alone() {
         use std::os::unix::fs::PermissionsExt as _;
-        let file = path("rotate");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
         let old = EncryptionKeys::add_key_to_file(None, &file).unwrap();
         let sealed = old.encrypt("secrets/a/b", 1, b"x").unwrap().unwrap();
         let new = EncryptionKeys::add_key_to_file(Some(&old), &file).unwrap();
@@ -282,6 +279,5 @@ mod tests {
             std::fs::write(&file, wrong).unwrap();
             assert!(EncryptionKeys::read(&file).is_err(), "{wrong:?}");
         }
-        std::fs::remove_file(file).unwrap();
     }
 }

@@ -1,5 +1,4 @@
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use proptest::prelude::*;
@@ -10,31 +9,25 @@ use crate::{
     StoredObject, WriteClass,
 };
 
-/// A directory for one test, removed when the test has passed.
-struct Folder(PathBuf);
+/// A directory for one test.
+struct TestDir(tempfile::TempDir);
 
-impl Folder {
+impl TestDir {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("muster-store-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path().join(name)
     }
 
     /// Removes the directory from an error message.
     fn without(&self, text: impl ToString) -> String {
-        text.to_string().replace(&format!("{}/", self.0.display()), "")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        text.to_string().replace(&format!("{}/", self.path().display()), "")
     }
 }
 
@@ -101,17 +94,17 @@ fn crash(path: &Path, to: &Path) {
 
 #[test]
 fn acknowledged_commits_survive_a_crash_and_a_close() {
-    let folder = Folder::new();
-    let db = open(&folder.file("a"), 1000).unwrap();
+    let dir = TestDir::new();
+    let db = open(&dir.file("a"), 1000).unwrap();
     commit(&db, vec![put("pods/a/1", "1".into()), put("nodes//n1", "x".repeat(10_000)), delete("pods/a/1")]);
     commit(&db, vec![put("pods/a/2", String::new())]);
     let told = everything(&db, 1);
-    crash(&folder.file("a"), &folder.file("b"));
+    crash(&dir.file("a"), &dir.file("b"));
     db.close();
-    assert!(!folder.file("a-wal").exists(), "a clean end leaves one file");
-    assert_eq!(everything(&open(&folder.file("a"), 1000).unwrap(), 1), told);
-    assert_eq!(everything(&open(&folder.file("b"), 1000).unwrap(), 1), told);
-    let mode = fs::metadata(folder.file("a")).unwrap().permissions().mode();
+    assert!(!dir.file("a-wal").exists(), "a clean end leaves one file");
+    assert_eq!(everything(&open(&dir.file("a"), 1000).unwrap(), 1), told);
+    assert_eq!(everything(&open(&dir.file("b"), 1000).unwrap(), 1), told);
+    let mode = fs::metadata(dir.file("a")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -125,8 +118,8 @@ proptest! {
         events_max in 0..20_usize,
         cut in 0.0..1.0_f64,
     ) {
-        let folder = Folder::new();
-        let db = open(&folder.file("a"), events_max).unwrap();
+        let dir = TestDir::new();
+        let db = open(&dir.file("a"), events_max).unwrap();
         let moment = |db: &Db| { let it = everything(db, u64::MAX >> 1); (it.0, it.1) };
         let mut moments = vec![moment(&db)];
         for (key, is_put) in steps {
@@ -134,14 +127,14 @@ proptest! {
             commit(&db, vec![if is_put { put(&key, key.clone()) } else { delete(&key) }]);
             moments.push(moment(&db));
         }
-        crash(&folder.file("a"), &folder.file("b"));
-        prop_assert_eq!(&moment(&open(&folder.file("b"), 1000).unwrap()), moments.last().unwrap());
+        crash(&dir.file("a"), &dir.file("b"));
+        prop_assert_eq!(&moment(&open(&dir.file("b"), 1000).unwrap()), moments.last().unwrap());
 
-        crash(&folder.file("a"), &folder.file("c"));
-        let wal = fs::OpenOptions::new().write(true).open(folder.file("c-wal")).unwrap();
+        crash(&dir.file("a"), &dir.file("c"));
+        let wal = fs::OpenOptions::new().write(true).open(dir.file("c-wal")).unwrap();
         let len = wal.metadata().unwrap().len();
         wal.set_len((len as f64 * cut) as u64).unwrap();
-        let torn = open(&folder.file("c"), 1000).unwrap();
+        let torn = open(&dir.file("c"), 1000).unwrap();
         prop_assert!(moments.contains(&moment(&torn)), "{:?}", torn);
     }
 
@@ -149,19 +142,19 @@ proptest! {
     /// were synced.
     #[test]
     fn damage_to_the_write_ahead_log_is_detected(at in 0.0..1.0_f64, flip in 1..=255_u8) {
-        let folder = Folder::new();
-        let db = open(&folder.file("a"), 1000).unwrap();
+        let dir = TestDir::new();
+        let db = open(&dir.file("a"), 1000).unwrap();
         let mut moments = Vec::new();
         for it in 0..20 {
             commit(&db, vec![put(&format!("k/{}", it % 7), "value ".repeat(it * 20))]);
             moments.push(everything(&db, 1));
         }
-        crash(&folder.file("a"), &folder.file("b"));
-        let mut wal = fs::read(folder.file("b-wal")).unwrap();
+        crash(&dir.file("a"), &dir.file("b"));
+        let mut wal = fs::read(dir.file("b-wal")).unwrap();
         let at = (wal.len() as f64 * at) as usize;
         wal[at] ^= flip;
-        fs::write(folder.file("b-wal"), wal).unwrap();
-        match open(&folder.file("b"), 1000) {
+        fs::write(dir.file("b-wal"), wal).unwrap();
+        match open(&dir.file("b"), 1000) {
             Ok(db) => prop_assert!(moments[17..].contains(&everything(&db, 1)), "byte {at}: {db:?}"),
             Err(error) => prop_assert!(matches!(error, LogError::Damaged { .. }), "byte {at}: {error}"),
         }
@@ -170,18 +163,18 @@ proptest! {
     /// A change to any used byte of the file is detected.
     #[test]
     fn damage_to_the_file_is_detected(at in 0.0..1.0_f64, flip in 1..=255_u8) {
-        let folder = Folder::new();
-        let db = open(&folder.file("a"), 1000).unwrap();
+        let dir = TestDir::new();
+        let db = open(&dir.file("a"), 1000).unwrap();
         for it in 0..40 {
             commit(&db, vec![put(&format!("k/{}", it % 7), "value ".repeat(it * 20))]);
         }
         db.close();
-        let sound = everything(&open(&folder.file("a"), 1000).unwrap(), 1);
-        let mut bytes = fs::read(folder.file("a")).unwrap();
+        let sound = everything(&open(&dir.file("a"), 1000).unwrap(), 1);
+        let mut bytes = fs::read(dir.file("a")).unwrap();
         let at = (bytes.len() as f64 * at) as usize;
         bytes[at] ^= flip;
-        fs::write(folder.file("b"), bytes).unwrap();
-        match open(&folder.file("b"), 1000) {
+        fs::write(dir.file("b"), bytes).unwrap();
+        match open(&dir.file("b"), 1000) {
             Ok(db) => prop_assert!(everything(&db, 1) == sound, "byte {} of {}", at, flip),
             Err(LogError::Damaged { .. } | LogError::Newer { .. } | LogError::Foreign { .. }) => {}
             Err(other) => prop_assert!(false, "byte {}: {}", at, other),
@@ -191,21 +184,21 @@ proptest! {
 
 #[test]
 fn the_file_is_compacted_with_the_history() {
-    let folder = Folder::new();
+    let dir = TestDir::new();
     let rows = |path: &Path| -> i64 {
         let log = Sqlite::open_existing(path.into()).unwrap();
         log.connection.query_row("SELECT count(*) FROM version", [], |it| it.get(0)).unwrap()
     };
-    let db = open(&folder.file("a"), 10).unwrap();
+    let db = open(&dir.file("a"), 10).unwrap();
     for it in 0..300 {
         commit(&db, vec![put(&format!("leases/{}", it % 3), String::new())]);
     }
     // Three leases, ten commits of history, and a few rows that are not compacted yet.
-    let left = rows(&folder.file("a"));
+    let left = rows(&dir.file("a"));
     assert!(left <= 3 + 10 + 16, "{left} rows are left");
     let before = everything(&db, 0);
     db.close();
-    let db = open(&folder.file("a"), 1000).unwrap();
+    let db = open(&dir.file("a"), 1000).unwrap();
     let after = everything(&db, before.0 - 10);
     assert_eq!(after, before);
     // A watch cannot start before the floor, and resumes from the last revision.
@@ -215,13 +208,13 @@ fn the_file_is_compacted_with_the_history() {
 
 #[test]
 fn the_write_ahead_log_is_checkpointed_and_reused() {
-    let folder = Folder::new();
-    let db = open(&folder.file("a"), 10).unwrap();
+    let dir = TestDir::new();
+    let db = open(&dir.file("a"), 10).unwrap();
     for _ in 0..80 {
         commit(&db, (0..8).map(|it| put(&format!("k/{it}"), "x".repeat(60_000))).collect());
     }
     // Some 38 MB were written.
-    let len = fs::metadata(folder.file("a-wal")).unwrap().len();
+    let len = fs::metadata(dir.file("a-wal")).unwrap().len();
     assert!(len < 2 * CHECKPOINT_WAL_BYTES as u64, "it holds {len} bytes");
 }
 
@@ -240,8 +233,8 @@ fn open_small(path: &Path, pages: i64) -> Db {
 
 #[test]
 fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
-    let folder = Folder::new();
-    let path = folder.file("a");
+    let dir = TestDir::new();
+    let path = dir.file("a");
     // The last value of a deleted object, and an object that is marked for deletion, are as large as the object was.
     let large = |key: &str, class| Commit { class, ..put(key, "x".repeat(100_000)) };
     let fill = |db: &Db| {
@@ -262,8 +255,8 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
     for (at, key) in keys.iter().enumerate() {
         if at == keys.len() / 2 {
             let told = everything(&db, u64::MAX >> 1);
-            crash(&path, &folder.file("crashed"));
-            assert_eq!(everything(&open_small(&folder.file("crashed"), 1000), u64::MAX >> 1), told);
+            crash(&path, &dir.file("crashed"));
+            assert_eq!(everything(&open_small(&dir.file("crashed"), 1000), u64::MAX >> 1), told);
             // Watches continue until the restart.
             assert_eq!(db.read().commits_since("k/", watched).unwrap().count(), 2 * at);
             db.close();
@@ -302,30 +295,27 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
 
 #[test]
 fn a_file_that_cannot_be_opened_is_refused_with_its_reason() {
-    let folder = Folder::new();
-    let error = |path: &Path| folder.without(open(path, 10).expect_err("it is refused"));
-    fs::write(folder.file("text"), "no database at all ".repeat(100)).unwrap();
-    assert_eq!(error(&folder.file("text")), "the data file text is damaged: it is not an SQLite database");
+    let dir = TestDir::new();
+    let error = |path: &Path| dir.without(open(path, 10).expect_err("it is refused"));
+    fs::write(dir.file("text"), "no database at all ".repeat(100)).unwrap();
+    assert_eq!(error(&dir.file("text")), "the data file text is damaged: it is not an SQLite database");
 
-    Connection::open(folder.file("other")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
-    assert_eq!(error(&folder.file("other")), "other is not a data file of this program");
+    Connection::open(dir.file("other")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    assert_eq!(error(&dir.file("other")), "other is not a data file of this program");
 
-    open(&folder.file("newer"), 10).unwrap().close();
-    Connection::open(folder.file("newer")).unwrap().pragma_update(None, "user_version", 3).unwrap();
+    open(&dir.file("newer"), 10).unwrap().close();
+    Connection::open(dir.file("newer")).unwrap().pragma_update(None, "user_version", 3).unwrap();
     assert_eq!(
-        error(&folder.file("newer")),
+        error(&dir.file("newer")),
         "the data file newer has format 3, and this version reads formats up to 2"
     );
 
-    let db = open(&folder.file("gap"), 10).unwrap();
+    let db = open(&dir.file("gap"), 10).unwrap();
     commit(&db, vec![put("a", String::new()), put("b", String::new()), put("c", String::new())]);
     db.close();
-    Connection::open(folder.file("gap"))
-        .unwrap()
-        .execute("DELETE FROM version WHERE revision = 3", [])
-        .unwrap();
+    Connection::open(dir.file("gap")).unwrap().execute("DELETE FROM version WHERE revision = 3", []).unwrap();
     assert_eq!(
-        error(&folder.file("gap")),
+        error(&dir.file("gap")),
         "the data file gap is damaged: the commit before this one is missing, at revision 4"
     );
 }
@@ -333,14 +323,14 @@ fn a_file_that_cannot_be_opened_is_refused_with_its_reason() {
 /// Earlier versions stored a deletion timestamp in the row of a deletion that was never part of the object.
 #[test]
 fn the_row_of_a_deletion_by_an_earlier_version_is_read_as_it_is() {
-    let folder = Folder::new();
-    let db = open(&folder.file("a"), 10).unwrap();
+    let dir = TestDir::new();
+    let db = open(&dir.file("a"), 10).unwrap();
     commit(&db, vec![put("pods/a/1", "1".into()), delete("pods/a/1")]);
     db.close();
     let last =
         br#"{"metadata":{"resourceVersion":"3","deletionTimestamp":"2026-01-01T00:00:00Z"},"value":"1"}"#;
     {
-        let file = Connection::open(folder.file("a")).unwrap();
+        let file = Connection::open(dir.file("a")).unwrap();
         let sum = {
             let mut select = file
                 .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 3")
@@ -354,7 +344,7 @@ fn the_row_of_a_deletion_by_an_earlier_version_is_read_as_it_is() {
         file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 3", params![&last[..], sum])
             .unwrap();
     }
-    let db = open(&folder.file("a"), 10).unwrap();
+    let db = open(&dir.file("a"), 10).unwrap();
     let store = db.read();
     let values: Vec<_> =
         store.commits_since("pods/", 1).unwrap().map(|it| it.latest_value().clone()).collect();
@@ -363,8 +353,8 @@ fn the_row_of_a_deletion_by_an_earlier_version_is_read_as_it_is() {
 
 #[test]
 fn a_backup_during_writes_is_the_state_at_one_revision() {
-    let folder = Folder::new();
-    let db = open(&folder.file("a"), usize::MAX).unwrap();
+    let dir = TestDir::new();
+    let db = open(&dir.file("a"), usize::MAX).unwrap();
     commit(&db, vec![put("k/0", String::new())]);
     let writing = db.clone();
     let (stop, stopped) = mpsc::channel::<()>();
@@ -375,8 +365,8 @@ fn a_backup_during_writes_is_the_state_at_one_revision() {
             commit(&writing, (0..8).map(|it| put(&format!("k/{it}"), format!("{number}"))).collect());
         }
     });
-    let backups: Vec<_> = (0..3).map(|it| folder.file(&format!("backup{it}"))).collect();
-    let revisions: Vec<_> = backups.iter().map(|it| backup(&folder.file("a"), it).unwrap()).collect();
+    let backups: Vec<_> = (0..3).map(|it| dir.file(&format!("backup{it}"))).collect();
+    let revisions: Vec<_> = backups.iter().map(|it| backup(&dir.file("a"), it).unwrap()).collect();
     drop(stop);
     writer.join().unwrap();
     assert!(revisions.is_sorted(), "{revisions:?}");
@@ -395,7 +385,7 @@ fn a_backup_during_writes_is_the_state_at_one_revision() {
         };
         assert_eq!(everything(&copy, u64::MAX >> 1).1, at_that_time);
     }
-    assert_eq!(folder.without(backup(&folder.file("a"), &backups[0]).unwrap_err()), "backup0 already exists");
+    assert_eq!(dir.without(backup(&dir.file("a"), &backups[0]).unwrap_err()), "backup0 already exists");
 }
 
 fn thread_of(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
@@ -404,22 +394,22 @@ fn thread_of(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()
 
 #[test]
 fn clients_of_a_restored_store_must_list_again() {
-    let folder = Folder::new();
-    let db = open(&folder.file("a"), 1000).unwrap();
+    let dir = TestDir::new();
+    let db = open(&dir.file("a"), 1000).unwrap();
     commit(&db, vec![put("k/1", "1".into()), put("k/1", "2".into()), put("k/2", "1".into()), delete("k/2")]);
     let told = everything(&db, u64::MAX >> 1).1;
-    backup(&folder.file("a"), &folder.file("backup")).unwrap();
+    backup(&dir.file("a"), &dir.file("backup")).unwrap();
     commit(&db, vec![put("k/3", "after the backup".into())]);
     let newest = db.read().revision();
     db.close();
 
     // Files that an earlier attempt left do not get into the new file.
     for left in ["a-journal", "a.partial-journal", "a.partial-wal"] {
-        fs::write(folder.file(left), "left behind").unwrap();
+        fs::write(dir.file(left), "left behind").unwrap();
     }
-    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-    assert!(!folder.file("a-journal").exists() && !folder.file("a.partial-journal").exists());
-    let db = open(&folder.file("a"), 1000).unwrap();
+    restore(&dir.file("backup"), &dir.file("a"), &dir.file("cluster"), None).unwrap();
+    assert!(!dir.file("a-journal").exists() && !dir.file("a.partial-journal").exists());
+    let db = open(&dir.file("a"), 1000).unwrap();
     let (revision, records, _) = everything(&db, 0);
     assert_eq!((revision, &records), (newest + RESTORE_REVISION_GAP, &told));
     // A client that saw the lost commit would wait for ever if its watch were accepted.
@@ -427,30 +417,29 @@ fn clients_of_a_restored_store_must_list_again() {
     assert_eq!(commit(&db, vec![put("k/3", "new".into())])[0].as_ref().unwrap().revision, revision + 1);
     db.close();
     // The replaced database is kept.
-    let replaced = open(&folder.file("a.replaced"), 1000).unwrap();
+    let replaced = open(&dir.file("a.replaced"), 1000).unwrap();
     assert_eq!(replaced.read().revision(), newest);
 
     // A second restore of the same backup does not reuse revisions given out after the first.
-    let again = restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
+    let again = restore(&dir.file("backup"), &dir.file("a"), &dir.file("cluster"), None).unwrap();
     assert_eq!(again, revision + 1 + RESTORE_REVISION_GAP);
 
-    fs::write(folder.file("cut"), &fs::read(folder.file("backup")).unwrap()[..5000]).unwrap();
-    let refused = restore(&folder.file("cut"), &folder.file("a"), &folder.file("cluster"), None).unwrap_err();
+    fs::write(dir.file("cut"), &fs::read(dir.file("backup")).unwrap()[..5000]).unwrap();
+    let refused = restore(&dir.file("cut"), &dir.file("a"), &dir.file("cluster"), None).unwrap_err();
     assert!(matches!(refused, LogError::Damaged { .. }), "{refused}");
-    let refused =
-        restore(&folder.file("nowhere"), &folder.file("a"), &folder.file("cluster"), None).unwrap_err();
+    let refused = restore(&dir.file("nowhere"), &dir.file("a"), &dir.file("cluster"), None).unwrap_err();
     assert!(matches!(refused, LogError::Failed { .. }), "{refused}");
-    assert_eq!(open(&folder.file("a"), 1000).unwrap().read().revision(), again);
+    assert_eq!(open(&dir.file("a"), 1000).unwrap().read().revision(), again);
 }
 
-fn directory(folder: &Folder) -> DataDirectory {
-    DataDirectory { marker: folder.file("cluster"), had_cluster: false, new_cluster: false }
+fn directory(dir: &TestDir) -> DataDirectory {
+    DataDirectory { marker: dir.file("cluster"), had_cluster: false, new_cluster: false }
 }
 
-fn open_in(folder: &Folder, directory: &DataDirectory) -> Result<Db, LogError> {
+fn open_in(dir: &TestDir, directory: &DataDirectory) -> Result<Db, LogError> {
     let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    let OpenedLog { log, .. } = Sqlite::open_in_directory(&folder.file("a"), directory, None)?;
+    let OpenedLog { log, .. } = Sqlite::open_in_directory(&dir.file("a"), directory, None)?;
     Db::open(
         log,
         DbOptions { window, limits: StoreLimits::UNLIMITED, queue_max: 1000, on_commit, on_failure },
@@ -458,8 +447,8 @@ fn open_in(folder: &Folder, directory: &DataDirectory) -> Result<Db, LogError> {
 }
 
 /// A directory as `kill -9` leaves it: a database, its write-ahead log and its marker. Returns the content of the database too.
-fn killed(commits: usize) -> (Folder, Everything) {
-    let (running, left) = (Folder::new(), Folder::new());
+fn killed(commits: usize) -> (TestDir, Everything) {
+    let (running, left) = (TestDir::new(), TestDir::new());
     let db = open_in(&running, &directory(&running)).unwrap();
     for it in 0..commits {
         commit(&db, vec![put(&format!("k/{it}"), "value ".repeat(100))]);
@@ -472,13 +461,13 @@ fn killed(commits: usize) -> (Folder, Everything) {
 
 #[test]
 fn a_killed_server_reopens_its_cluster() {
-    let (folder, told) = killed(20);
+    let (dir, told) = killed(20);
     let OpenedLog { log, is_adopted, .. } =
-        Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap();
+        Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), None).unwrap();
     let uid = log.cluster_uid().unwrap();
     assert!(uid.is_some() && !is_adopted);
     drop(log);
-    assert_eq!(everything(&open_in(&folder, &directory(&folder)).unwrap(), 1), told);
+    assert_eq!(everything(&open_in(&dir, &directory(&dir)).unwrap(), 1), told);
     let other = killed(1).0;
     let other = Sqlite::open_in_directory(&other.file("a"), &directory(&other), None).unwrap().log;
     assert_ne!(other.cluster_uid().unwrap(), uid, "another cluster has another UID");
@@ -486,11 +475,11 @@ fn a_killed_server_reopens_its_cluster() {
 
 #[test]
 fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
-    let check = |expected: &str, break_it: &dyn Fn(&Folder)| {
-        let (folder, _) = killed(20);
-        break_it(&folder);
+    let check = |expected: &str, break_it: &dyn Fn(&TestDir)| {
+        let (dir, _) = killed(20);
+        break_it(&dir);
         let files = || {
-            let mut files: Vec<_> = fs::read_dir(&folder.0)
+            let mut files: Vec<_> = fs::read_dir(dir.path())
                 .unwrap()
                 .map(|it| it.unwrap().path())
                 .filter(|it| {
@@ -503,19 +492,19 @@ fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
             files
         };
         let before = files();
-        let error = open_in(&folder, &directory(&folder)).expect_err(expected);
-        assert!(folder.without(&error).contains(expected), "{error}");
+        let error = open_in(&dir, &directory(&dir)).expect_err(expected);
+        assert!(dir.without(&error).contains(expected), "{error}");
         assert!(before == files(), "{expected}: a file has changed");
 
         // On request a new cluster is created, and the old files are kept.
-        let asked = DataDirectory { new_cluster: true, ..directory(&folder) };
-        let db = open_in(&folder, &asked).unwrap();
+        let asked = DataDirectory { new_cluster: true, ..directory(&dir) };
+        let db = open_in(&dir, &asked).unwrap();
         assert_eq!(db.read().list("").count(), 0);
         commit(&db, vec![put("k/new", String::new())]);
         db.close();
-        let again = open_in(&folder, &asked).expect_err("asked for once more");
+        let again = open_in(&dir, &asked).expect_err("asked for once more");
         assert!(matches!(again, LogError::HasCluster { .. }), "{again}");
-        assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 1);
+        assert_eq!(open_in(&dir, &directory(&dir)).unwrap().read().list("").count(), 1);
     };
     check("the data file a is missing", &|it| fs::remove_file(it.file("a")).unwrap());
     check("the data file a is empty", &|it| fs::write(it.file("a"), "").unwrap());
@@ -539,82 +528,82 @@ fn the_log_of_a_lost_database_survives_a_backup_and_a_restore() {
     let (sound, _) = killed(3);
     backup(&sound.file("a"), &sound.file("backup")).unwrap();
     for what in ["empty", "missing"] {
-        let (folder, _) = killed(20);
-        let wal = fs::read(folder.file("a-wal")).unwrap();
-        fs::remove_file(folder.file("a")).unwrap();
+        let (dir, _) = killed(20);
+        let wal = fs::read(dir.file("a-wal")).unwrap();
+        fs::remove_file(dir.file("a")).unwrap();
         if what == "empty" {
-            fs::write(folder.file("a"), "").unwrap();
+            fs::write(dir.file("a"), "").unwrap();
         }
-        let lost = LogError::Lost { path: folder.file("a"), what };
-        assert_eq!(backup(&folder.file("a"), &folder.file("copy")), Err(lost.clone()));
-        assert_eq!(open_in(&folder, &directory(&folder)).unwrap_err(), lost, "a start says the same");
-        assert!(fs::read(folder.file("a-wal")).unwrap() == wal, "{what}");
-        assert!(!folder.file("copy").exists() && !folder.file("copy.partial").exists());
+        let lost = LogError::Lost { path: dir.file("a"), what };
+        assert_eq!(backup(&dir.file("a"), &dir.file("copy")), Err(lost.clone()));
+        assert_eq!(open_in(&dir, &directory(&dir)).unwrap_err(), lost, "a start says the same");
+        assert!(fs::read(dir.file("a-wal")).unwrap() == wal, "{what}");
+        assert!(!dir.file("copy").exists() && !dir.file("copy.partial").exists());
 
-        restore(&sound.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-        assert!(fs::read(folder.file("a.replaced-wal")).unwrap() == wal, "{what}");
-        assert_eq!(folder.file("a.replaced").exists(), what == "empty");
-        assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 3);
+        restore(&sound.file("backup"), &dir.file("a"), &dir.file("cluster"), None).unwrap();
+        assert!(fs::read(dir.file("a.replaced-wal")).unwrap() == wal, "{what}");
+        assert_eq!(dir.file("a.replaced").exists(), what == "empty");
+        assert_eq!(open_in(&dir, &directory(&dir)).unwrap().read().list("").count(), 3);
     }
 }
 
 #[test]
 fn loss_of_the_last_commit_is_detected() {
-    let (folder, _) = killed(3);
-    let wal = fs::OpenOptions::new().write(true).open(folder.file("a-wal")).unwrap();
+    let (dir, _) = killed(3);
+    let wal = fs::OpenOptions::new().write(true).open(dir.file("a-wal")).unwrap();
     wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
-    let error = open_in(&folder, &directory(&folder)).expect_err("a commit that was answered is gone");
+    let error = open_in(&dir, &directory(&dir)).expect_err("a commit that was answered is gone");
     assert!(matches!(error, LogError::Behind { found: 3, expected: 4, .. }), "{error}");
     // The rest can be recovered by a backup and a restore.
-    backup(&folder.file("a"), &folder.file("backup")).unwrap();
-    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-    let db = open_in(&folder, &directory(&folder)).unwrap();
+    backup(&dir.file("a"), &dir.file("backup")).unwrap();
+    restore(&dir.file("backup"), &dir.file("a"), &dir.file("cluster"), None).unwrap();
+    let db = open_in(&dir, &directory(&dir)).unwrap();
     assert_eq!(db.read().list("").count(), 2);
     assert!(RESTORE_REVISION_GAP < db.read().revision());
 }
 
 #[test]
 fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
-    let folder = Folder::new();
-    let had_cluster = DataDirectory { had_cluster: true, ..directory(&folder) };
-    let error = open_in(&folder, &had_cluster).expect_err("it had a cluster");
+    let dir = TestDir::new();
+    let had_cluster = DataDirectory { had_cluster: true, ..directory(&dir) };
+    let error = open_in(&dir, &had_cluster).expect_err("it had a cluster");
     assert!(matches!(error, LogError::Lost { .. }), "{error}");
     // As an earlier version created it.
-    let db = open(&folder.file("a"), 10).unwrap();
+    let db = open(&dir.file("a"), 10).unwrap();
     commit(&db, vec![put("k/1", String::new())]);
     db.close();
     let OpenedLog { log, is_adopted, .. } =
-        Sqlite::open_in_directory(&folder.file("a"), &had_cluster, None).unwrap();
+        Sqlite::open_in_directory(&dir.file("a"), &had_cluster, None).unwrap();
     let uid = log.cluster_uid().unwrap();
     assert!(is_adopted && uid.is_some());
     drop(log);
     let OpenedLog { log, is_adopted, .. } =
-        Sqlite::open_in_directory(&folder.file("a"), &had_cluster, None).unwrap();
+        Sqlite::open_in_directory(&dir.file("a"), &had_cluster, None).unwrap();
     assert!(!is_adopted && log.cluster_uid().unwrap() == uid);
 }
 
 #[test]
 fn only_a_restore_accepts_a_backup_of_another_cluster() {
-    let (folder, _) = killed(3);
+    let (dir, _) = killed(3);
     let (other, _) = killed(5);
-    backup(&other.file("a"), &folder.file("backup")).unwrap();
-    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
-    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap().log;
+    backup(&other.file("a"), &dir.file("backup")).unwrap();
+    restore(&dir.file("backup"), &dir.file("a"), &dir.file("cluster"), None).unwrap();
+    let log = Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), None).unwrap().log;
     let theirs = Sqlite::open_in_directory(&other.file("a"), &directory(&other), None).unwrap().log;
     assert_eq!(log.cluster_uid().unwrap(), theirs.cluster_uid().unwrap(), "the UID is in the backup");
     drop(log);
-    assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 5);
+    assert_eq!(open_in(&dir, &directory(&dir)).unwrap().read().list("").count(), 5);
     // An older copy of the same cluster is detected too.
-    fs::copy(folder.file("backup"), folder.file("a")).unwrap();
-    let error = open_in(&folder, &directory(&folder)).expect_err("it is behind");
+    fs::copy(dir.file("backup"), dir.file("a")).unwrap();
+    let error = open_in(&dir, &directory(&dir)).expect_err("it is behind");
     assert!(matches!(error, LogError::Behind { .. }), "{error}");
 }
 
 #[test]
 fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_writes() {
     for is_replaced in [false, true] {
-        let folder = Folder::new();
-        let log = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), None).unwrap().log;
+        let dir = TestDir::new();
+        let log = Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), None).unwrap().log;
         let guard = log.file_guard().unwrap();
         let window = HistoryWindow { events_max: 10, bytes_max: usize::MAX };
         let (said, failed) = mpsc::channel();
@@ -632,11 +621,11 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
         .unwrap();
         commit(&db, vec![put("k/1", String::new())]);
         assert_eq!(guard.check_files(), Ok(()));
-        fs::rename(folder.file("a"), folder.file("moved")).unwrap();
+        fs::rename(dir.file("a"), dir.file("moved")).unwrap();
         if is_replaced {
-            fs::copy(folder.file("moved"), folder.file("a")).unwrap();
+            fs::copy(dir.file("moved"), dir.file("a")).unwrap();
         }
-        let gone = LogError::Replaced { path: folder.file("a") };
+        let gone = LogError::Replaced { path: dir.file("a") };
         assert_eq!(guard.check_files(), Err(gone.clone()));
         let refused = commit(&db, vec![put("k/2", String::new())]).remove(0);
         assert!(matches!(refused, Err(CommitError::Failed { .. })), "{refused:?}");
@@ -645,8 +634,8 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
 }
 
 /// Creates a database with Secrets in various states, and returns its content.
-fn with_secrets(folder: &Folder, keys: Option<&EncryptionKeys>) -> Everything {
-    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys).unwrap().log;
+fn with_secrets(dir: &TestDir, keys: Option<&EncryptionKeys>) -> Everything {
+    let log = Sqlite::open_in_directory(&dir.file("a"), &directory(dir), keys).unwrap().log;
     let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     let options =
@@ -669,15 +658,15 @@ fn with_secrets(folder: &Folder, keys: Option<&EncryptionKeys>) -> Everything {
 }
 
 /// Whether any file of the directory, except the one named `but`, contains the text.
-fn is_found(folder: &Folder, text: &str, but: &str) -> bool {
-    fs::read_dir(&folder.0).unwrap().map(|it| it.unwrap().path()).any(|it| {
+fn is_found(dir: &TestDir, text: &str, but: &str) -> bool {
+    fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().path()).any(|it| {
         it.file_name() != Some(but.as_ref())
             && fs::read(&it).unwrap().windows(text.len()).any(|it| it == text.as_bytes())
     })
 }
 
-fn read_all(folder: &Folder, keys: Option<&EncryptionKeys>) -> Result<Everything, LogError> {
-    let log = Sqlite::open_in_directory(&folder.file("a"), &directory(folder), keys)?.log;
+fn read_all(dir: &TestDir, keys: Option<&EncryptionKeys>) -> Result<Everything, LogError> {
+    let log = Sqlite::open_in_directory(&dir.file("a"), &directory(dir), keys)?.log;
     let window = HistoryWindow { events_max: 1000, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
     let db = Db::open(
@@ -691,24 +680,24 @@ fn read_all(folder: &Folder, keys: Option<&EncryptionKeys>) -> Result<Everything
 
 #[test]
 fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
-    let folder = Folder::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
-    let told = with_secrets(&folder, Some(&keys));
-    assert!(!is_found(&folder, "hunter", ""), "no Secret is in clear text");
-    assert!(is_found(&folder, "in clear text", ""), "other objects are");
-    assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
+    let dir = TestDir::new();
+    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let told = with_secrets(&dir, Some(&keys));
+    assert!(!is_found(&dir, "hunter", ""), "no Secret is in clear text");
+    assert!(is_found(&dir, "in clear text", ""), "other objects are");
+    assert_eq!(read_all(&dir, Some(&keys)).unwrap(), told);
 
-    let refused = read_all(&folder, None).unwrap_err();
-    assert_eq!(refused, LogError::NoKey { path: folder.file("a"), id: keys.active_key_id().to_owned() });
-    let others = EncryptionKeys::add_key_to_file(None, &folder.file("others")).unwrap();
-    assert_eq!(read_all(&folder, Some(&others)).unwrap_err(), refused);
+    let refused = read_all(&dir, None).unwrap_err();
+    assert_eq!(refused, LogError::NoKey { path: dir.file("a"), id: keys.active_key_id().to_owned() });
+    let others = EncryptionKeys::add_key_to_file(None, &dir.file("others")).unwrap();
+    assert_eq!(read_all(&dir, Some(&others)).unwrap_err(), refused);
 
     // A backup needs no key; a restore does.
-    backup(&folder.file("a"), &folder.file("backup")).unwrap();
-    assert!(!is_found(&folder, "hunter", ""));
-    let elsewhere = Folder::new();
+    backup(&dir.file("a"), &dir.file("backup")).unwrap();
+    assert!(!is_found(&dir, "hunter", ""));
+    let elsewhere = TestDir::new();
     let restored =
-        |keys| restore(&folder.file("backup"), &elsewhere.file("a"), &elsewhere.file("cluster"), keys);
+        |keys| restore(&dir.file("backup"), &elsewhere.file("a"), &elsewhere.file("cluster"), keys);
     assert!(matches!(restored(None), Err(LogError::NoKey { .. })));
     assert!(matches!(restored(Some(&others)), Err(LogError::NoKey { .. })));
     restored(Some(&keys)).unwrap();
@@ -717,17 +706,17 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
 
 #[test]
 fn a_sealed_secret_cannot_replace_another() {
-    let folder = Folder::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
-    with_secrets(&folder, Some(&keys));
-    let file = Connection::open(folder.file("a")).unwrap();
+    let dir = TestDir::new();
+    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    with_secrets(&dir, Some(&keys));
+    let file = Connection::open(dir.file("a")).unwrap();
     let value = |at: i64| {
         file.query_row("SELECT value FROM version WHERE revision = ?1", [at], |it| it.get::<_, Vec<u8>>(0))
             .unwrap()
     };
     let theirs = value(2);
     let changed = {
-        let log = Sqlite::open_existing(folder.file("a")).unwrap();
+        let log = Sqlite::open_existing(dir.file("a")).unwrap();
         let mut select = log.connection.prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 4").unwrap();
         let mut rows = select.query([]).unwrap();
         let row = rows.next().unwrap().unwrap();
@@ -738,44 +727,44 @@ fn a_sealed_secret_cannot_replace_another() {
     file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 4", params![theirs, changed])
         .unwrap();
     drop(file);
-    let error = read_all(&folder, Some(&keys)).unwrap_err();
+    let error = read_all(&dir, Some(&keys)).unwrap_err();
     assert!(error.to_string().contains("the Secret at revision 4 is not the one"), "{error}");
 }
 
 #[test]
 fn a_database_is_encrypted_rotated_and_decrypted_again() {
-    let folder = Folder::new();
-    let told = with_secrets(&folder, None);
-    assert!(is_found(&folder, "hunter", ""));
-    let uid = |folder: &Folder| Sqlite::open_existing(folder.file("a")).unwrap().cluster_uid().unwrap();
-    let before = uid(&folder);
-    let first = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
+    let dir = TestDir::new();
+    let told = with_secrets(&dir, None);
+    assert!(is_found(&dir, "hunter", ""));
+    let uid = |dir: &TestDir| Sqlite::open_existing(dir.file("a")).unwrap().cluster_uid().unwrap();
+    let before = uid(&dir);
+    let first = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
     let change = |read: Option<&EncryptionKeys>, write: Option<&EncryptionKeys>| {
-        convert_secrets(&folder.file("a"), &directory(&folder), read, write).unwrap()
+        convert_secrets(&dir.file("a"), &directory(&dir), read, write).unwrap()
     };
     assert!(0 < change(None, Some(&first)));
-    assert!(!is_found(&folder, "hunter", ""), "no row, page or log has clear text");
-    assert_eq!(read_all(&folder, Some(&first)).unwrap(), told);
+    assert!(!is_found(&dir, "hunter", ""), "no row, page or log has clear text");
+    assert_eq!(read_all(&dir, Some(&first)).unwrap(), told);
 
-    let both = EncryptionKeys::add_key_to_file(Some(&first), &folder.file("keys")).unwrap();
+    let both = EncryptionKeys::add_key_to_file(Some(&first), &dir.file("keys")).unwrap();
     change(Some(&both), Some(&both));
-    assert_eq!(read_all(&folder, Some(&both)).unwrap(), told);
-    assert!(matches!(read_all(&folder, Some(&first)), Err(LogError::NoKey { .. })));
-    assert!(!is_found(&folder, first.active_key_id(), "keys"), "nothing is left that the old key opens");
+    assert_eq!(read_all(&dir, Some(&both)).unwrap(), told);
+    assert!(matches!(read_all(&dir, Some(&first)), Err(LogError::NoKey { .. })));
+    assert!(!is_found(&dir, first.active_key_id(), "keys"), "nothing is left that the old key opens");
 
     change(Some(&both), None);
-    assert_eq!(read_all(&folder, None).unwrap(), told);
-    assert_eq!(uid(&folder), before);
-    let log = Sqlite::open_existing(folder.file("a")).unwrap();
+    assert_eq!(read_all(&dir, None).unwrap(), told);
+    assert_eq!(uid(&dir), before);
+    let log = Sqlite::open_existing(dir.file("a")).unwrap();
     assert_eq!(log.pragma_number("user_version").unwrap(), FORMAT_VERSION, "older versions read it again");
 }
 
 #[test]
 fn with_keys_secrets_in_clear_text_are_read_and_counted() {
-    let folder = Folder::new();
-    let told = with_secrets(&folder, None);
-    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
-    let opened = Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap();
+    let dir = TestDir::new();
+    let told = with_secrets(&dir, None);
+    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    let opened = Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), Some(&keys)).unwrap();
     assert_eq!(opened.clear_secrets, 31, "30 writes, and the last value of a deleted Secret");
     assert_eq!(
         opened.log.pragma_number("user_version").unwrap(),
@@ -783,19 +772,18 @@ fn with_keys_secrets_in_clear_text_are_read_and_counted() {
         "older versions refuse it from now on"
     );
     drop(opened);
-    assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
+    assert_eq!(read_all(&dir, Some(&keys)).unwrap(), told);
 }
 
 #[test]
 fn a_secret_in_clear_text_is_counted_whatever_its_first_byte() {
-    let folder = Folder::new();
-    let keys = EncryptionKeys::add_key_to_file(None, &folder.file("keys")).unwrap();
-    with_secrets(&folder, Some(&keys));
-    let count = || {
-        Sqlite::open_in_directory(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap().clear_secrets
-    };
+    let dir = TestDir::new();
+    let keys = EncryptionKeys::add_key_to_file(None, &dir.file("keys")).unwrap();
+    with_secrets(&dir, Some(&keys));
+    let count =
+        || Sqlite::open_in_directory(&dir.file("a"), &directory(&dir), Some(&keys)).unwrap().clear_secrets;
     assert_eq!(count(), 0);
-    let file = Connection::open(folder.file("a")).unwrap();
+    let file = Connection::open(dir.file("a")).unwrap();
     for (at, value) in [(2, "{}"), (4, " {}"), (6, "\n{}")] {
         file.execute("UPDATE version SET value = ?1 WHERE revision = ?2", params![value.as_bytes(), at])
             .unwrap();

@@ -1,7 +1,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
@@ -14,35 +14,31 @@ what no runtime writes
 2026-01-02T03:04:09.000000000Z stdout F three
 ";
 
-/// A directory of logs that is removed at the end.
-struct Dir(PathBuf);
+/// The log directory of a node with one container.
+struct LogDir(tempfile::TempDir);
 
-impl Dir {
+impl LogDir {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("muster-logs-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(name);
-        fs::create_dir_all(dir.join("pod/c")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("pod/c")).unwrap();
         Self(dir)
     }
 
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     fn log(&self) -> PathBuf {
-        self.0.join("pod/c/0.log")
+        self.path().join("pod/c/0.log")
     }
 
     fn place(&self) -> LogFile {
-        log_file(&self.0, &self.0.join("pod"), "c", 0).unwrap()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        log_file(self.path(), &self.path().join("pod"), "c", 0).unwrap()
     }
 }
 
 async fn shown(log: &str, wanted: LogOptions) -> String {
-    let dir = Dir::new();
+    let dir = LogDir::new();
     fs::write(dir.log(), log).unwrap();
     let (to, mut from) = mpsc::channel(4);
     tokio::spawn(send_log(dir.place(), wanted, || async { false }, to));
@@ -106,7 +102,7 @@ async fn a_line_without_end_takes_no_memory() {
 
 #[tokio::test]
 async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
-    let dir = Dir::new();
+    let dir = LogDir::new();
     let say = |path: &Path, text: &str| {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
         writeln!(file, "2026-01-02T03:04:05.000000000Z stdout F {text}").unwrap();
@@ -137,27 +133,27 @@ async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
 
 #[test]
 fn no_link_leads_out_of_the_logs() {
-    let dir = Dir::new();
+    let dir = LogDir::new();
     let opened = || dir.place().open().map(drop).map_err(|it| it.raw_os_error());
     assert!(opened().is_err(), "it is not there");
-    let secret = dir.0.join("secret");
+    let secret = dir.path().join("secret");
     fs::write(&secret, "s").unwrap();
     symlink(&secret, dir.log()).unwrap();
     assert!(opened().is_err(), "the file is a link");
     fs::remove_file(dir.log()).unwrap();
-    fs::remove_dir(dir.0.join("pod/c")).unwrap();
-    fs::create_dir(dir.0.join("other")).unwrap();
-    fs::write(dir.0.join("other/0.log"), "s").unwrap();
-    symlink("../other", dir.0.join("pod/c")).unwrap();
+    fs::remove_dir(dir.path().join("pod/c")).unwrap();
+    fs::create_dir(dir.path().join("other")).unwrap();
+    fs::write(dir.path().join("other/0.log"), "s").unwrap();
+    symlink("../other", dir.path().join("pod/c")).unwrap();
     assert!(opened().is_err(), "a directory on the way is a link");
-    fs::remove_file(dir.0.join("pod/c")).unwrap();
+    fs::remove_file(dir.path().join("pod/c")).unwrap();
     fs::create_dir_all(dir.log()).unwrap();
     assert!(opened().is_err(), "a directory is no log");
 
     for name in ["..", ".", "", "a/b", "../../etc"] {
-        assert!(log_file(&dir.0, &dir.0.join("pod"), name, 0).is_none(), "{name}");
+        assert!(log_file(dir.path(), &dir.path().join("pod"), name, 0).is_none(), "{name}");
     }
-    assert!(log_file(&dir.0, Path::new("/etc"), "c", 0).is_none());
-    let above = LogFile { root: dir.0.join("pod"), path: "../secret".into() };
+    assert!(log_file(dir.path(), Path::new("/etc"), "c", 0).is_none());
+    let above = LogFile { root: dir.path().join("pod"), path: "../secret".into() };
     assert!(above.open().is_err());
 }

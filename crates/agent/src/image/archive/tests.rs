@@ -26,10 +26,10 @@ fn check(name: &str, files: &[(&str, &[u8])], expected: &Expect) {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&tar).unwrap();
     let said = [("tar", tar), ("tgz", gzip.finish().unwrap())].map(|(ending, content)| {
-        let path = std::env::temp_dir().join(format!("archive-{name}-{}.{ending}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("{name}.{ending}"));
         fs::write(&path, content).unwrap();
         let said = say(Archive::open(&path)).replace(path.to_str().unwrap(), "ARCHIVE");
-        fs::remove_file(&path).unwrap();
         said.replace(&format!("linux/{}", architecture()), "linux/OURS")
     });
     assert_eq!(said[0], said[1], "gzipped or not");
@@ -170,11 +170,10 @@ fn an_archive_that_is_cut_off() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::none());
     gzip.write_all(&tar).unwrap();
     let said = [tar, gzip.finish().unwrap()].map(|content| {
-        let path = std::env::temp_dir().join(format!("archive-cut-{}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cut");
         fs::write(&path, &content[..3000]).unwrap();
-        let said = say(Archive::open(&path)).replace(path.to_str().unwrap(), "ARCHIVE");
-        fs::remove_file(&path).unwrap();
-        said
+        say(Archive::open(&path)).replace(path.to_str().unwrap(), "ARCHIVE")
     });
     expect![[r#"
         ARCHIVE is not an image archive: the archive is truncated (unexpected EOF during skip): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not

@@ -172,42 +172,26 @@ mod tests {
 
     use super::*;
 
-    /// A directory that is gone at the end.
-    struct Dir(PathBuf);
-
-    impl Dir {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("muster-logs-{name}-{}", std::process::id()));
-            fs::create_dir_all(&dir).unwrap();
-            Self(dir)
-        }
-
-        fn listed(&self) -> String {
-            let mut all: Vec<String> = Vec::new();
-            let mut waiting = vec![self.0.clone()];
-            while let Some(dir) = waiting.pop() {
-                for entry in dir_entries(&dir).unwrap() {
-                    let path = entry.path();
-                    all.push(path.strip_prefix(&self.0).unwrap().display().to_string());
-                    if entry.file_type().unwrap().is_dir() {
-                        waiting.push(path);
-                    }
+    /// The paths of all files and directories in a directory.
+    fn listed(root: &Path) -> String {
+        let mut all: Vec<String> = Vec::new();
+        let mut waiting = vec![root.to_owned()];
+        while let Some(dir) = waiting.pop() {
+            for entry in dir_entries(&dir).unwrap() {
+                let path = entry.path();
+                all.push(path.strip_prefix(root).unwrap().display().to_string());
+                if entry.file_type().unwrap().is_dir() {
+                    waiting.push(path);
                 }
             }
-            all.sort();
-            all.join("\n")
         }
-    }
-
-    impl Drop for Dir {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+        all.sort();
+        all.join("\n")
     }
 
     #[test]
     fn old_logs_are_compressed_and_the_oldest_go() {
-        let dir = Dir::new("thin");
+        let dir = tempfile::tempdir().unwrap();
         for name in [
             "0.log",
             "0.log.20260101-000000.gz",
@@ -218,36 +202,36 @@ mod tests {
             "0.log.20260104-000000.tmp",
             "1.log",
         ] {
-            fs::write(dir.0.join(name), name).unwrap();
+            fs::write(dir.path().join(name), name).unwrap();
         }
-        remove_old_logs(&dir.0.join("0.log"), 3).unwrap();
+        remove_old_logs(&dir.path().join("0.log"), 3).unwrap();
         expect_test::expect![[r#"
             0.log
             0.log.20260102-000000.gz
             0.log.20260103-000000.gz
             0.log.20260104-000000.gz
             1.log"#]]
-        .assert_eq(&dir.listed());
-        let compressed = File::open(dir.0.join("0.log.20260104-000000.gz")).unwrap();
+        .assert_eq(&listed(dir.path()));
+        let compressed = File::open(dir.path().join("0.log.20260104-000000.gz")).unwrap();
         let mut text = String::new();
         flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
         assert_eq!(text, "0.log.20260104-000000");
-        let aside = rename_log(&dir.0.join("0.log")).unwrap();
-        assert!(!dir.0.join("0.log").exists() && aside.exists());
+        let aside = rename_log(&dir.path().join("0.log")).unwrap();
+        assert!(!dir.path().join("0.log").exists() && aside.exists());
     }
 
     #[test]
     fn large_logs_are_found_and_no_link_is_followed() {
-        let dir = Dir::new("large");
-        let log = |pod: &str| dir.0.join(pod).join("main/0.log");
+        let dir = tempfile::tempdir().unwrap();
+        let log = |pod: &str| dir.path().join(pod).join("main/0.log");
         for pod in ["default_a_uid-1", "default_b_uid-2"] {
             fs::create_dir_all(log(pod).parent().unwrap()).unwrap();
             fs::write(log(pod), "a line").unwrap();
         }
-        fs::write(dir.0.join("a file"), "not ours").unwrap();
-        symlink(log("default_a_uid-1"), dir.0.join("default_b_uid-2/main/1.log")).unwrap();
-        assert_eq!(find_large_logs(&dir.0, 10), []);
-        let mut large: Vec<_> = find_large_logs(&dir.0, 5).into_iter().map(|it| it.uid).collect();
+        fs::write(dir.path().join("a file"), "not ours").unwrap();
+        symlink(log("default_a_uid-1"), dir.path().join("default_b_uid-2/main/1.log")).unwrap();
+        assert_eq!(find_large_logs(dir.path(), 10), []);
+        let mut large: Vec<_> = find_large_logs(dir.path(), 5).into_iter().map(|it| it.uid).collect();
         large.sort();
         assert_eq!(large, ["uid-1", "uid-2"]);
     }

@@ -458,14 +458,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_runtime_that_hangs_is_down() {
-        let dir = std::env::temp_dir().join(format!("muster-hangs-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        // It takes what it is asked, and says nothing.
-        let silent = tokio::net::UnixListener::bind(dir.join("silent.sock")).unwrap();
-        let runtime = crate::runtime::Cri::connect(&dir.join("silent.sock"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("silent.sock");
+        // It accepts connections and does not respond.
+        let silent = tokio::net::UnixListener::bind(&path).unwrap();
+        let runtime = crate::runtime::Cri::connect(&path);
         let said = runtime_status(&runtime, Duration::from_millis(10)).await;
         drop(silent);
-        std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!(said, Err("no status within 0 s".to_owned()));
     }
 }

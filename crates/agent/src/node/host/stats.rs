@@ -605,8 +605,8 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn disk_usage_excludes_mounts() {
-        let root = std::env::temp_dir().join(format!("muster-stats-{}", std::process::id()));
-        let (pod, others) = (root.join("pod"), root.join("others"));
+        let root = tempfile::tempdir().unwrap();
+        let (pod, others) = (root.path().join("pod"), root.path().join("others"));
         let own = pod.join("volumes/kubernetes.io~empty-dir/own");
         let (part, within) = (pod.join("volume-subpaths/part"), own.join("within"));
         for dir in [&others, &part, &within] {
@@ -620,8 +620,7 @@ mod tests {
             mount_bind(from, to).unwrap();
         }
         let after = walk_disk_usage(&pod);
-        mount_table::unmount_below(&root.canonicalize().unwrap()).unwrap();
-        fs::remove_dir_all(&root).unwrap();
+        mount_table::unmount_below(&root.path().canonicalize().unwrap()).unwrap();
         assert!((64 << 10..1 << 20).contains(&before.0), "{before:?}");
         // Without the two directories that something is mounted over.
         assert_eq!(after.1, before.1 - 2, "{before:?} {after:?}");

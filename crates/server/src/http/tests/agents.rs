@@ -10,21 +10,20 @@ use tokio_rustls::server::TlsStream;
 use super::*;
 use crate::agents::AgentClient;
 use crate::pki::Pki;
-use crate::pki::tests::Dir;
 
 /// A server, and one agent that listens for real. What it says is for the test to say.
 pub(super) struct Bed {
     pub(super) server: Server,
     agent: TcpListener,
     tls: TlsAcceptor,
-    _dir: Dir,
+    _dir: tempfile::TempDir,
 }
 
 impl Bed {
     /// The agent's certificate is for this user.
     pub(super) async fn new(who: &str, group: &str) -> Self {
-        let dir = Dir::new();
-        let pki = Pki::open(&dir.0).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
         let tls = TlsAcceptor::from(Arc::new(crate::pki::tests::agent(&pki, who, group)));
         let agent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut server = Server::new().await;

@@ -185,8 +185,8 @@ async fn a_request_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_panic_is_answered_counted_and_audited() {
-    let dir = crate::pki::tests::Dir::new();
-    let path = dir.0.join("audit");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit");
     let mut api = Server::new().await.api;
     api.audit = Some(Arc::new(crate::audit::AuditLog::open(&path).unwrap()));
     api.explain_provider = Some(ExplainProvider::new(|_, _| async { panic!("expected by a test") }));

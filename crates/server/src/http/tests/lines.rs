@@ -12,7 +12,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 use crate::idle_timeout::IdleTimeout;
-use crate::pki::tests::Dir;
 use crate::pki::{Pki, ServingCertificate};
 
 /// What a socket holds.
@@ -57,8 +56,8 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
 
 /// What becomes of a client that connects and says nothing, and when.
 async fn silent(offers: Option<&[u8]>) -> String {
-    let dir = Dir::new();
-    let pki = Arc::new(Pki::open(&dir.0).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Arc::new(Pki::open(dir.path()).unwrap());
     let serving = Arc::new(
         ServingCertificate::new(pki.clone(), vec![[127, 0, 0, 1].into()], Timestamp::now()).unwrap(),
     );

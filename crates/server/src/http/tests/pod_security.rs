@@ -296,9 +296,9 @@ async fn defaults_and_exemptions_are_those_of_the_flags() {
 #[tokio::test]
 async fn the_audit_log_holds_the_policy_and_its_violations() {
     let mut server = Server::new().await;
-    let dir = std::env::temp_dir().join(format!("muster-pod-security-{}", std::process::id()));
-    std::fs::create_dir(&dir).unwrap();
-    server.api.audit = Some(Arc::new(AuditLog::open(&dir.join("audit.log")).unwrap()));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    server.api.audit = Some(Arc::new(AuditLog::open(&path).unwrap()));
     server.namespace("a", &[("enforce", "baseline"), ("audit", "restricted")]).await;
     let mut compliant = pod("ok", "");
     compliant["spec"]["securityContext"] =
@@ -310,8 +310,7 @@ async fn the_audit_log_holds_the_policy_and_its_violations() {
     server.ask("POST", &pods("a"), &privileged("root")).await;
     server.ask("POST", PODS, &privileged("root")).await;
     drop(server.api.audit.take());
-    let log = std::fs::read_to_string(dir.join("audit.log")).unwrap();
-    std::fs::remove_dir_all(&dir).unwrap();
+    let log = std::fs::read_to_string(&path).unwrap();
     let mut said = String::new();
     for line in log.lines() {
         let event: Value = serde_json::from_str(line).unwrap();

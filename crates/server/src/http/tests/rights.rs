@@ -202,8 +202,8 @@ fn no_header_gives_a_request_more_rights() {
 #[tokio::test]
 async fn a_name_with_letters_beyond_ascii_is_impersonated_and_audited() {
     let mut server = samples::server().await;
-    let dir = crate::pki::tests::Dir::new();
-    let log = dir.0.join("audit");
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit");
     server.api.audit = Some(Arc::new(AuditLog::open(&log).unwrap()));
     let administrator = someone("kubernetes-admin", &["system:masters"]);
     let ask = async |value: &[u8]| {
