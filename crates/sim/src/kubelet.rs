@@ -175,7 +175,8 @@ impl Kubelet {
             self.runtime.runtime_state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
         let start =
             Action::Start { container: name.clone(), position: 0, sandbox, attempt: 0, hash: "".into() };
-        let Some(ActionOutcome::Started { id }) = self.runtime.execute_action(&uid, &start, &image, clock) else {
+        let Some(ActionOutcome::Started { id }) = self.runtime.execute_action(&uid, &start, &image, clock)
+        else {
             return;
         };
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -250,9 +251,8 @@ impl Kubelet {
                 continue;
             };
             if let (Some(running), ActionOutcome::Started { id }) = (running, &outcome) {
-                iteration
-                    .checks
-                    .report_violation("S12", || { format!("{uid} on {} runs {id} beside {running}", iteration.node)
+                iteration.checks.report_violation("S12", || {
+                    format!("{uid} on {} runs {id} beside {running}", iteration.node)
                 });
             }
             if let Some(managed) = self.pods.get_mut(&uid).filter(|_| life == self.life) {
@@ -317,10 +317,10 @@ impl Kubelet {
                 }
             }
             while core::mem::take(&mut managed.needs_sync) {
-                managed
-                    .pod
-                    .update_runtime_state(self.runtime.runtime_state(&uid, managed.pod.change_count()),
-                    iteration.clock,);
+                managed.pod.update_runtime_state(
+                    self.runtime.runtime_state(&uid, managed.pod.change_count()),
+                    iteration.clock,
+                );
                 let sync = managed.pod.sync(iteration.clock);
                 managed.wake_at = sync.wake_at;
                 for action in sync.actions {
@@ -365,8 +365,10 @@ impl Kubelet {
             }
             Action::FindImage { .. } => ActionOutcome::Present,
             Action::Pull { .. } => ActionOutcome::Pulled { bytes: 1 },
-            action =>
-                self.runtime.execute_action(uid, action, &managed.image, iteration.clock).unwrap_or(ActionOutcome::Done),
+            action => self
+                .runtime
+                .execute_action(uid, action, &managed.image, iteration.clock)
+                .unwrap_or(ActionOutcome::Done),
         };
         managed.pod.done(&action, done, iteration.clock);
         managed.needs_sync = true;
@@ -417,7 +419,12 @@ impl Kubelet {
         })
     }
 
-    fn delete_pod(&self, uid: &Text, managed: &ManagedPod, iteration: &mut SyncIteration<'_>) -> ActionOutcome {
+    fn delete_pod(
+        &self,
+        uid: &Text,
+        managed: &ManagedPod,
+        iteration: &mut SyncIteration<'_>,
+    ) -> ActionOutcome {
         let key = managed.pod.key();
         if self.runtime.is_running(uid) {
             iteration.checks.report_violation("S13", || {

@@ -8,8 +8,6 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
 
-
-
 /// TLS of an agent on this machine, with a certificate for this user. It accepts clients with a certificate of
 /// the authority.
 pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
