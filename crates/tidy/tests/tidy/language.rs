@@ -22,7 +22,7 @@ const IN_CYCLES_MAX: &[(&str, usize)] = &[("engine", 3)];
 const ALLOWED_TWICE: [&str; 7] = ["Args", "Call", "Config", "Error", "Fact", "Node", "Pod"];
 
 /// Words for which Kubernetes or Rust has a better one; docs/glossary.md has it.
-const BANNED: [&str; 24] = [
+const BANNED: [&str; 28] = [
     "anew",
     "brought",
     "course",
@@ -36,16 +36,20 @@ const BANNED: [&str; 24] = [
     "inquiries",
     "inquiry",
     "knower",
+    "knows",
     "look",
     "looks",
+    "rival",
     "room",
     "rooms",
     "sieve",
+    "speaks",
     "taken",
     "tell",
     "tells",
     "told",
     "upkeep",
+    "whoever",
     "witness",
 ];
 
