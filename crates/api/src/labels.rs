@@ -1,5 +1,7 @@
-//! Labels and label requirements.
+//! Labels and label selectors.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -37,7 +39,37 @@ impl Labels {
     }
 }
 
-/// One requirement of a label selector. A missing label satisfies only `NotIn` and `DoesNotExist`.
+/// A label selector. Upstream: `labels.Selector`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Selector {
+    /// Matches nothing, as a selector that is null.
+    #[default]
+    Nothing,
+    /// Matches if all requirements hold; without any, everything matches.
+    AllOf(Vec<LabelRequirement>),
+}
+
+impl Selector {
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.matches_lookup(|key| labels.get(key).map(|it| &**it))
+    }
+
+    /// Matches labels that `lookup` returns by key.
+    pub fn matches_lookup<'a>(&self, lookup: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::AllOf(all) => all.iter().all(|it| it.matches_value(lookup(&it.key))),
+        }
+    }
+
+    /// Whether it has no requirement, so that everything matches. Upstream: `Selector.Empty`.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::AllOf(all) if all.is_empty())
+    }
+}
+
+/// One requirement of a label selector or of a node selector. A missing label satisfies only `NotIn` and
+/// `DoesNotExist`. Upstream: `labels.Requirement`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelRequirement {
     pub key: Text,
@@ -51,17 +83,68 @@ pub enum LabelOperator {
     NotIn(Vec<Text>),
     Exists,
     DoesNotExist,
+    /// The value is an integer above this one.
+    GreaterThan(i64),
+    /// The value is an integer below this one.
+    LessThan(i64),
 }
 
 impl LabelRequirement {
-    /// Rule: whether the labels satisfy the requirement. Upstream: `labels.Requirement.Matches`.
+    /// The requirement `key=value`.
+    pub fn equals(key: &str, value: &str) -> Self {
+        Self { key: key.into(), operator: LabelOperator::In([value.into()].into()) }
+    }
+
+    /// A requirement of a label selector (`matchExpressions`), or what is wrong with it.
+    pub fn parse(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
+        if key.is_empty() {
+            return Err("a requirement has no key".into());
+        }
+        let parsed = match (operator, values.is_empty()) {
+            ("In", false) => LabelOperator::In(values),
+            ("NotIn", false) => LabelOperator::NotIn(values),
+            ("Exists", true) => LabelOperator::Exists,
+            ("DoesNotExist", true) => LabelOperator::DoesNotExist,
+            ("In" | "NotIn", true) => return Err(format!("{key}: {operator} needs values")),
+            ("Exists" | "DoesNotExist", false) => return Err(format!("{key}: {operator} takes no values")),
+            _ => return Err(format!("{key}: {operator:?} is not an operator")),
+        };
+        Ok(Self { key: key.into(), operator: parsed })
+    }
+
+    /// A requirement of a node selector, which has `Gt` and `Lt` too, or what is wrong with it.
+    pub fn parse_for_node(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
+        if !matches!(operator, "Gt" | "Lt") {
+            return Self::parse(key, operator, values);
+        }
+        let [value] = values.as_slice() else {
+            return Err(format!("{key}: {operator} needs exactly one value"));
+        };
+        let bound =
+            value.parse().map_err(|_| format!("{key}: {operator} {value:?} is not a whole number"))?;
+        let parsed = match operator {
+            "Gt" => LabelOperator::GreaterThan(bound),
+            _ => LabelOperator::LessThan(bound),
+        };
+        Ok(Self { key: key.into(), operator: parsed })
+    }
+
     pub fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+        self.matches_value(labels.get(&self.key).map(|it| &**it))
+    }
+
+    /// Rule: whether the value of the label, if there is one, satisfies the requirement. Upstream:
+    /// `labels.Requirement.Matches`.
+    pub fn matches_value(&self, value: Option<&str>) -> bool {
+        let is_in = |values: &[Text]| value.is_some_and(|value| values.iter().any(|it| **it == *value));
+        let number = || value.and_then(|it| it.parse::<i64>().ok());
         match &self.operator {
-            LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
-            LabelOperator::NotIn(values) => value.is_none_or(|it| !values.contains(it)),
+            LabelOperator::In(values) => is_in(values),
+            LabelOperator::NotIn(values) => !is_in(values),
             LabelOperator::Exists => value.is_some(),
             LabelOperator::DoesNotExist => value.is_none(),
+            LabelOperator::GreaterThan(bound) => number().is_some_and(|it| *bound < it),
+            LabelOperator::LessThan(bound) => number().is_some_and(|it| it < *bound),
         }
     }
 }
@@ -75,6 +158,70 @@ impl fmt::Display for LabelRequirement {
             LabelOperator::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
             LabelOperator::Exists => write!(f, "a label {key}"),
             LabelOperator::DoesNotExist => write!(f, "no label {key}"),
+            LabelOperator::GreaterThan(bound) => write!(f, "{key} > {bound}"),
+            LabelOperator::LessThan(bound) => write!(f, "{key} < {bound}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `"Operator values"`.
+    fn parse(text: &str) -> Result<LabelRequirement, String> {
+        let mut words = text.split(' ');
+        let operator = words.next().unwrap_or_default();
+        LabelRequirement::parse_for_node("key", operator, words.map(Text::from).collect())
+    }
+
+    #[test]
+    fn a_requirement_matches_the_value_of_a_label() {
+        for (requirement, value, matches) in [
+            ("In a b", Some("b"), true),
+            ("In a b", Some("c"), false),
+            ("In a b", None, false),
+            ("NotIn a b", Some("b"), false),
+            ("NotIn a b", Some("c"), true),
+            ("NotIn a b", None, true),
+            ("Exists", Some(""), true),
+            ("Exists", None, false),
+            ("DoesNotExist", Some(""), false),
+            ("DoesNotExist", None, true),
+            ("Gt 4", Some("5"), true),
+            ("Gt 4", Some("4"), false),
+            ("Gt 4", Some("five"), false),
+            ("Gt 4", None, false),
+            ("Lt 4", Some("3"), true),
+            ("Lt 4", Some("4"), false),
+        ] {
+            let parsed = parse(requirement).unwrap();
+            assert_eq!(parsed.matches_value(value), matches, "{requirement} {value:?}");
+            let labels = Labels::new(value.map(|it| ("key".into(), it.into())).into_iter().collect());
+            assert_eq!(Selector::AllOf([parsed].into()).matches(&labels), matches, "{requirement} {value:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_requirement_says_what_is_wrong() {
+        for (requirement, problem) in [
+            ("In", "key: In needs values"),
+            ("NotIn", "key: NotIn needs values"),
+            ("Exists a", "key: Exists takes no values"),
+            ("DoesNotExist a", "key: DoesNotExist takes no values"),
+            ("Like a", "key: \"Like\" is not an operator"),
+            ("Gt", "key: Gt needs exactly one value"),
+            ("Lt 1 2", "key: Lt needs exactly one value"),
+            ("Gt four", "key: Gt \"four\" is not a whole number"),
+        ] {
+            assert_eq!(parse(requirement).unwrap_err(), problem);
+        }
+        // `Gt` and `Lt` are operators of node selectors only.
+        let gt = LabelRequirement::parse("key", "Gt", ["4".into()].into());
+        assert_eq!(gt.unwrap_err(), "key: \"Gt\" is not an operator");
+        assert_eq!(
+            LabelRequirement::parse("", "Exists", Vec::new()).unwrap_err(),
+            "a requirement has no key"
+        );
     }
 }

@@ -1,14 +1,24 @@
 #![no_std]
 //! The shared types of engine, server, control and agent. No IO, no clock, no decisions about the cluster.
 //!
-//! - [`text`], [`interner`]: shared strings; [`meta`]: object metadata;
-//! - [`labels`], [`taints`]: labels and requirements on them, taints and tolerations;
+//! - [`core_v1`], [`apps_v1`], [`coordination_v1`], [`discovery_v1`], [`policy_v1`], [`meta_v1`]: objects of each API
+//!   group as they are sent, with the fields that rules read, borrowed from the JSON text;
+//! - [`json`], [`text`], [`interner`]: borrowed strings, shared strings; [`meta`]: object keys;
+//! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, the formats of `/metrics`.
 
 extern crate alloc;
 
+pub mod apps_v1;
+pub mod coordination_v1;
+pub mod core_v1;
+pub mod discovery_v1;
+pub mod meta_v1;
+pub mod policy_v1;
+
 pub mod interner;
+pub mod json;
 pub mod text;
 
 pub mod labels;

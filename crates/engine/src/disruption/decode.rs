@@ -5,16 +5,19 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::core_v1::PodWithoutContainers;
 use muster_api::interner::Interner;
-use muster_api::labels::{LabelRequirement, Labels};
+use muster_api::json::{IntOrString, StrMap};
+use muster_api::labels::{Labels, Selector};
 use muster_api::meta::ObjectKey;
+use muster_api::meta_v1::LabelSelector;
+use muster_api::policy_v1::{self, PodDisruptionBudgetSpec};
 use muster_api::text::Text;
 use muster_api::time::Time;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::controller::{self, ObjectReference, Watch};
-use crate::daemonset::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
+use crate::daemonset::facts::decode::share;
 use crate::daemonset::facts::{Malformed, Share};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,8 +49,8 @@ pub struct PodDisruptionBudget {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// All must hold; `None` selects nothing.
-    pub selector: Option<Vec<LabelRequirement>>,
+
+    pub selector: Selector,
     pub target: AvailabilityTarget,
     pub status: BudgetStatus,
 }
@@ -81,7 +84,7 @@ pub struct BudgetStatus {
 
 impl PodDisruptionBudget {
     pub(super) fn selects(&self, pod: &Pod) -> bool {
-        self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.matches(&pod.labels)))
+        self.selector.matches(&pod.labels)
     }
 
     pub(super) fn reference(&self) -> ObjectReference {
@@ -147,163 +150,82 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
-        let raw: RawPod<'_> = serde_json::from_slice(object).map_err(malformed)?;
-        return Ok(Fact::Pod(Arc::new(raw.into_fact(shared))));
+        let pod: PodWithoutContainers<'_> = serde_json::from_slice(object).map_err(malformed)?;
+        return Ok(Fact::Pod(Arc::new(pod_fact(pod, shared))));
     }
-    let raw: RawBudget<'_> = serde_json::from_slice(object).map_err(malformed)?;
-    Ok(Fact::Budget(Arc::new(raw.into_fact(shared))))
+    let budget: policy_v1::PodDisruptionBudget<'_> = serde_json::from_slice(object).map_err(malformed)?;
+    Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
-#[derive(Deserialize)]
-struct RawBudget<'a> {
-    #[serde(borrow, default)]
-    metadata: Meta<'a>,
-    #[serde(borrow, default)]
-    spec: RawSpec<'a>,
-    #[serde(borrow, default)]
-    status: RawStatus<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSpec<'a> {
-    min_available: Option<Value>,
-    max_unavailable: Option<Value>,
-    #[serde(borrow)]
-    selector: Option<RawSelector<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawStatus<'a> {
-    observed_generation: i64,
-    disruptions_allowed: i64,
-    current_healthy: i64,
-    desired_healthy: i64,
-    expected_pods: i64,
-    #[serde(borrow)]
-    disrupted_pods: Option<Pairs<'a>>,
-    conditions: Option<Vec<Value>>,
-}
-
-impl RawBudget<'_> {
-    fn into_fact(self, shared: &mut Interner) -> PodDisruptionBudget {
-        let mut target = self.spec.target();
-        let selector = match self.spec.selector.map(requirements).transpose() {
-            Ok(selector) => selector,
-            Err(problem) => {
-                target = AvailabilityTarget::Malformed(problem.as_str().into());
-                None
-            }
-        };
-        let disrupted = self.status.disrupted_pods.into_iter().flatten();
-        let status = BudgetStatus {
-            observed_generation: self.status.observed_generation,
-            allowed: self.status.disruptions_allowed,
-            healthy: self.status.current_healthy,
-            desired: self.status.desired_healthy,
-            expected: self.status.expected_pods,
-            // A time that cannot be read is long past.
-            disrupted: disrupted
-                .map(|(name, at)| (name.as_ref().into(), Time::parse(&at).unwrap_or_default()))
-                .collect(),
-            conditions: self.status.conditions.unwrap_or_default(),
-        };
-        PodDisruptionBudget {
-            key: self.metadata.key(shared),
-            uid: self.metadata.uid(),
-            resource_version: self.metadata.resource_version(),
-            generation: self.metadata.generation.unwrap_or_default(),
-            selector,
-            target,
-            status,
-        }
+fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner) -> PodDisruptionBudget {
+    let meta = budget.metadata;
+    let spec = budget.spec.unwrap_or_default();
+    let status = budget.status.unwrap_or_default();
+    let (selector, target) = match LabelSelector::to_selector(spec.selector.as_ref()) {
+        Ok(selector) => (selector, availability_target(&spec)),
+        Err(problem) => (Selector::Nothing, AvailabilityTarget::Malformed(problem.into())),
+    };
+    let disrupted = status.disrupted_pods.iter().flat_map(StrMap::pairs);
+    // A time that cannot be read is long past.
+    let disrupted = disrupted.map(|(name, at)| (name.into(), Time::parse(at).unwrap_or_default())).collect();
+    PodDisruptionBudget {
+        key: meta.key(shared),
+        uid: meta.uid(),
+        resource_version: meta.resource_version(),
+        generation: meta.generation(),
+        selector,
+        target,
+        status: BudgetStatus {
+            observed_generation: status.observed_generation.unwrap_or_default(),
+            allowed: status.disruptions_allowed.unwrap_or_default(),
+            healthy: status.current_healthy.unwrap_or_default(),
+            desired: status.desired_healthy.unwrap_or_default(),
+            expected: status.expected_pods.unwrap_or_default(),
+            disrupted,
+            conditions: status.conditions.unwrap_or_default(),
+        },
     }
 }
 
-impl RawSpec<'_> {
-    fn target(&self) -> AvailabilityTarget {
-        let unreadable = |field: &str, value: &Value| {
-            AvailabilityTarget::Malformed(
-                format!("{field}: {value} is neither a number nor a percentage").as_str().into(),
-            )
-        };
-        match (&self.max_unavailable, &self.min_available) {
-            (Some(value), _) => share(value)
-                .map_or_else(|| unreadable("maxUnavailable", value), AvailabilityTarget::MaxUnavailable),
-            (None, Some(value)) => match share(value) {
-                Some(Share::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
-                Some(share) => AvailabilityTarget::MinAvailablePercent(share),
-                None => unreadable("minAvailable", value),
-            },
-            (None, None) => AvailabilityTarget::Unset,
-        }
+fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget {
+    let unreadable = |field: &str, value: &IntOrString<'_>| {
+        AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())
+    };
+    match (&spec.max_unavailable, &spec.min_available) {
+        (Some(value), _) => share(value)
+            .map_or_else(|| unreadable("maxUnavailable", value), AvailabilityTarget::MaxUnavailable),
+        (None, Some(value)) => match share(value) {
+            Some(Share::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
+            Some(share) => AvailabilityTarget::MinAvailablePercent(share),
+            None => unreadable("minAvailable", value),
+        },
+        (None, None) => AvailabilityTarget::Unset,
     }
 }
 
-fn share(value: &Value) -> Option<Share> {
-    match value {
-        Value::Number(number) => number.as_u64().and_then(|it| u32::try_from(it).ok()).map(Share::Count),
-        Value::String(text) => text.strip_suffix('%')?.parse().ok().map(Share::Percent),
-        _ => None,
-    }
-}
-
-#[derive(Deserialize)]
-struct RawPod<'a> {
-    #[serde(borrow, default)]
-    metadata: Meta<'a>,
-    #[serde(borrow, default)]
-    status: RawPodStatus<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawPodStatus<'a> {
-    #[serde(borrow)]
-    phase: Option<Str<'a>>,
-    #[serde(borrow)]
-    conditions: Option<Vec<RawCondition<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    #[serde(borrow)]
-    status: Str<'a>,
-    #[serde(borrow)]
-    reason: Option<Str<'a>>,
-    #[serde(borrow)]
-    last_transition_time: Option<Str<'a>>,
-}
-
-impl RawPod<'_> {
-    fn into_fact(self, shared: &mut Interner) -> Pod {
-        let condition = |kind: &str| {
-            let mut conditions = self.status.conditions.iter().flatten();
-            conditions.find(|it| it.kind == kind && it.status == "True")
-        };
-        let deleting = self.metadata.deletion_timestamp.is_some();
-        let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let disrupted = condition("DisruptionTarget")
-            .filter(|it| !deleting && !ended && it.reason.as_deref() != Some("TerminationByKubelet"));
-        let mut owners = self.metadata.owner_references.iter().flatten();
-        let controller = owners.find(|it| it.controller == Some(true)).map(|it| PodController {
-            api_version: shared.intern_text(it.api_version.as_deref().unwrap_or_default()),
-            kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
-        });
-        Pod {
-            key: self.metadata.key(shared),
-            uid: self.metadata.uid(),
-            resource_version: self.metadata.resource_version(),
-            labels: self.metadata.labels(shared),
-            controller,
-            deleting,
-            ready: condition("Ready").is_some(),
-            disrupted_since: disrupted
-                .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or_default()),
-        }
+fn pod_fact(pod: PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
+    let meta = pod.metadata;
+    let status = pod.status.unwrap_or_default();
+    let is_true = |kind: &str| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions.find(|it| it.type_.as_deref() == Some(kind) && it.is_true())
+    };
+    let is_live = !meta.is_deleting() && !status.is_terminal();
+    let disrupted = is_true("DisruptionTarget")
+        .filter(|it| is_live && it.reason.as_deref() != Some("TerminationByKubelet"));
+    let controller = meta.controller().map(|it| PodController {
+        api_version: shared.intern_text(it.api_version.as_deref().unwrap_or_default()),
+        kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
+    });
+    Pod {
+        key: meta.key(shared),
+        uid: meta.uid(),
+        resource_version: meta.resource_version(),
+        labels: meta.labels(shared),
+        controller,
+        deleting: meta.is_deleting(),
+        ready: is_true("Ready").is_some(),
+        disrupted_since: disrupted
+            .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or_default()),
     }
 }

@@ -5,11 +5,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use muster_api::discovery_v1::EndpointConditions;
 use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use serde::Deserialize;
 
 use crate::controller::{self, ObjectReference};
 
@@ -310,14 +310,6 @@ impl Endpoint {
             (target.and_then(|it| it.namespace.clone()), target.and_then(|it| it.name.clone()));
         (self.addresses.clone(), self.hostname.clone(), namespace, name)
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct EndpointConditions {
-    pub ready: Option<bool>,
-    pub serving: Option<bool>,
-    pub terminating: Option<bool>,
 }
 
 /// For which zones and nodes an endpoint is meant.

@@ -7,14 +7,12 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::discovery_v1::EndpointConditions;
 use muster_api::text::Text;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::decode::address;
-use super::facts::{
-    Address, Endpoint, EndpointConditions, EndpointPort, Endpoints, Family, Hints, Slice, SliceOwner,
-    reference,
-};
+use super::facts::{Address, Endpoint, EndpointPort, Endpoints, Family, Hints, Slice, SliceOwner, reference};
 use super::subsets::{flatten, repack};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 use crate::controller::EventRecord;

@@ -20,8 +20,8 @@ use serde::Deserialize;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
 pub use facts::{
-    Address, Endpoint, EndpointConditions, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service,
-    ServicePort, Slice, SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
+    Address, Endpoint, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service, ServicePort, Slice,
+    SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
 
 use self::slices::NodeZones;

@@ -5,14 +5,15 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::discovery_v1::EndpointConditions;
 use muster_api::labels::Labels;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::facts::{
-    Endpoint, EndpointConditions, EndpointIdentity, EndpointPort, Family, Hints, Pod, Service, Slice,
-    SliceOwner, TargetRef, TrafficDistribution,
+    Endpoint, EndpointIdentity, EndpointPort, Family, Hints, Pod, Service, Slice, SliceOwner, TargetRef,
+    TrafficDistribution,
 };
 use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 

@@ -8,7 +8,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Call, CallOutcome, GarbageCollector, GraphEvent, Raw, TrackedObject, request};
+use super::{Call, CallOutcome, GarbageCollector, GraphEvent, TrackedObject, decode, request};
 use crate::controller::{self, Controller, Fact, Reconcile, Request, Requeue, Watch};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
@@ -30,14 +30,13 @@ impl Controller for GarbageCollector {
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
-        let watch = |it: &Arc<_>| Watch { metadata_only: !Raw::is_read_whole(it), resource: it.clone() };
+        let watch = |it: &Arc<_>| Watch { metadata_only: !decode::is_read_whole(it), resource: it.clone() };
         self.watched.iter().map(watch).collect()
     }
 
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<TrackedObject, Malformed> {
-        let raw: Raw = serde_json::from_slice(object)
-            .map_err(|source| Malformed::new(&watch.resource.plural, source))?;
-        Ok(raw.object(&watch.resource, shared))
+        decode::object(&watch.resource, object, shared)
+            .map_err(|source| Malformed::new(&watch.resource.plural, source))
     }
 
     fn apply(&mut self, event: controller::Event<TrackedObject>, _: Time) -> Vec<Text> {
@@ -63,8 +62,8 @@ impl Controller for GarbageCollector {
         let outcome = match (outcome, call) {
             (controller::Outcome::Refused(refusal), _) => CallOutcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {
-                match serde_json::from_slice::<Raw>(&answer) {
-                    Ok(raw) => CallOutcome::Found(raw.object(&it.resource, &mut Interner::default())),
+                match decode::object(&it.resource, &answer, &mut Interner::default()) {
+                    Ok(object) => CallOutcome::Found(object),
                     Err(_) => CallOutcome::Refused(Refusal::NoAnswer),
                 }
             }

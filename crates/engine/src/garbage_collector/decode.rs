@@ -1,142 +1,87 @@
 //! Objects as the API server sends them, whole or their metadata alone. What no rule reads is skipped, not kept.
 
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
+use muster_api::core_v1::{self, PodWithoutContainers};
 use muster_api::interner::Interner;
-use muster_api::meta::ObjectKey;
-use muster_api::time::Time;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
+use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
 
-/// An object of any kind, read and not yet understood: which kind it is does not stand in it.
-#[derive(Deserialize, Clone, Debug)]
-pub struct Raw {
-    metadata: RawMeta,
-    #[serde(default)]
-    spec: RawSpec,
-    #[serde(default)]
-    status: RawStatus,
+/// Whether the rules read more of a kind than its metadata: pods and nodes.
+pub(super) fn is_read_whole(resource: &Resource) -> bool {
+    resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
 }
 
-/// Of pods and nodes, which are the only ones that come whole.
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(rename_all = "camelCase")]
-struct RawSpec {
-    node_name: Option<String>,
-    taints: Option<Vec<RawTaint>>,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-struct RawTaint {
-    #[serde(default)]
-    key: String,
-}
-
-#[derive(Deserialize, Clone, Debug, Default)]
-struct RawStatus {
-    phase: Option<String>,
-    reason: Option<String>,
-    conditions: Option<Vec<RawCondition>>,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-struct RawCondition {
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    status: String,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-#[serde(rename_all = "camelCase")]
-struct RawMeta {
-    #[serde(default)]
-    name: String,
-    namespace: Option<String>,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    resource_version: String,
-    creation_timestamp: Option<String>,
-    deletion_timestamp: Option<IgnoredAny>,
-    deletion_grace_period_seconds: Option<i64>,
-    finalizers: Option<Vec<String>>,
-    owner_references: Option<Vec<RawOwner>>,
-}
-
-#[derive(Deserialize, Clone, Debug)]
-#[serde(rename_all = "camelCase")]
-struct RawOwner {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    uid: String,
-    block_owner_deletion: Option<bool>,
-}
-
-impl Raw {
-    pub fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-
-    /// Whether the rules read more of a kind than its metadata.
-    pub fn is_read_whole(resource: &Resource) -> bool {
-        resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
-    }
-
-    pub fn object(self, resource: &Arc<Resource>, shared: &mut Interner) -> TrackedObject {
-        let is = |kind: &str| Self::is_read_whole(resource) && *resource.kind == *kind;
-        let pod = is("Pod").then(|| Arc::new(self.pod(shared)));
-        let out_of_service = is("Node").then(|| self.is_out_of_service());
-        let meta = self.metadata;
-        let owners = meta.owner_references.unwrap_or_default().into_iter().map(|it| OwnerReference {
-            api_version: shared.intern_text(&it.api_version),
-            kind: shared.intern_text(&it.kind),
-            name: shared.intern_text(&it.name),
-            uid: shared.intern_text(&it.uid),
-            block_owner_deletion: it.block_owner_deletion == Some(true),
-        });
-        let owners = owners.collect();
-        let finalizers = meta.finalizers.unwrap_or_default();
-        TrackedObject {
-            resource: resource.clone(),
-            key: ObjectKey {
-                namespace: shared.intern_text(meta.namespace.as_deref().unwrap_or_default()),
-                name: meta.name.as_str().into(),
-            },
-            uid: shared.intern_text(&meta.uid),
-            resource_version: meta.resource_version.parse().unwrap_or_default(),
-            owners,
-            deleting: meta.deletion_timestamp.is_some(),
-            finalizers: finalizers.iter().map(|it| shared.intern_text(it)).collect(),
-            pod,
-            out_of_service,
+pub(super) fn object(
+    resource: &Arc<Resource>,
+    json: &[u8],
+    shared: &mut Interner,
+) -> Result<TrackedObject, serde_json::Error> {
+    Ok(match &*resource.kind {
+        "Pod" if is_read_whole(resource) => {
+            let pod: PodWithoutContainers<'_> = serde_json::from_slice(json)?;
+            let fact = Arc::new(pod_fact(&pod, shared));
+            TrackedObject { pod: Some(fact), ..metadata_fact(resource, &pod.metadata, shared)? }
         }
-    }
-
-    fn pod(&self, shared: &mut Interner) -> Pod {
-        let (meta, status) = (&self.metadata, &self.status);
-        Pod {
-            node: shared.intern_text(self.spec.node_name.as_deref().unwrap_or_default()),
-            terminated: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
-            evicted: status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("Evicted"),
-            created: meta.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default(),
-            has_zero_grace_period: meta.deletion_grace_period_seconds == Some(0),
+        "Node" if is_read_whole(resource) => {
+            let node: core_v1::Node<'_> = serde_json::from_slice(json)?;
+            let out_of_service = Some(is_out_of_service(&node));
+            TrackedObject { out_of_service, ..metadata_fact(resource, &node.metadata, shared)? }
         }
-    }
+        _ => {
+            let object: PartialObjectMetadata<'_> = serde_json::from_slice(json)?;
+            metadata_fact(resource, &object.metadata, shared)?
+        }
+    })
+}
 
-    fn is_out_of_service(&self) -> bool {
-        let is_ready = |it: &RawCondition| it.kind == "Ready" && it.status == "True";
-        let is_marked = |it: &RawTaint| it.key == "node.kubernetes.io/out-of-service";
-        self.spec.taints.iter().flatten().any(is_marked)
-            && !self.status.conditions.iter().flatten().any(is_ready)
+/// An object without a UID is malformed: it would pass for another object than the one that a dependent names.
+fn metadata_fact(
+    resource: &Arc<Resource>,
+    meta: &ObjectMeta<'_>,
+    shared: &mut Interner,
+) -> Result<TrackedObject, serde_json::Error> {
+    let uid = meta.uid.as_deref().ok_or_else(|| serde_json::Error::missing_field("metadata.uid"))?;
+    let owners = meta.owner_references.iter().flatten().map(|it| OwnerReference {
+        api_version: shared.intern_text(it.api_version.as_deref().unwrap_or_default()),
+        kind: shared.intern_text(it.kind.as_deref().unwrap_or_default()),
+        name: shared.intern_text(it.name.as_deref().unwrap_or_default()),
+        uid: shared.intern_text(it.uid.as_deref().unwrap_or_default()),
+        block_owner_deletion: it.block_owner_deletion == Some(true),
+    });
+    let owners = owners.collect();
+    Ok(TrackedObject {
+        resource: resource.clone(),
+        key: meta.key(shared),
+        uid: shared.intern_text(uid),
+        resource_version: meta.resource_version(),
+        owners,
+        deleting: meta.is_deleting(),
+        finalizers: meta.finalizers.iter().flatten().map(|it| shared.intern_text(it)).collect(),
+        pod: None,
+        out_of_service: None,
+    })
+}
+
+fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
+    let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
+    let is_evicted = |it: &core_v1::PodStatus<'_, _>| {
+        it.phase.as_deref() == Some("Failed") && it.reason.as_deref() == Some("Evicted")
+    };
+    Pod {
+        node: shared.intern_text(spec.and_then(|it| it.node_name.as_deref()).unwrap_or_default()),
+        terminated: status.is_some_and(core_v1::PodStatus::is_terminal),
+        evicted: status.is_some_and(is_evicted),
+        created: pod.metadata.created(),
+        has_zero_grace_period: pod.metadata.deletion_grace_period_seconds == Some(0),
     }
+}
+
+fn is_out_of_service(node: &core_v1::Node<'_>) -> bool {
+    let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
+    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    taints.any(|it| it.key.as_deref() == Some("node.kubernetes.io/out-of-service"))
+        && !conditions.any(|it| it.type_.as_deref() == Some("Ready") && it.status.as_deref() == Some("True"))
 }

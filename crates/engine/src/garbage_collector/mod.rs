@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::{Call, Propagation, request};
-pub use decode::Raw;
+
 pub use pod_gc::Pod;
 
 use muster_api::meta::ObjectKey;

@@ -1,16 +1,15 @@
 //! Nodes, their leases and pods as the API server sends them. What no rule reads is skipped, not kept.
 
-use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use muster_api::coordination_v1;
+use muster_api::core_v1::{self, PodWithoutContainers};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
+use muster_api::meta_v1::ObjectMeta;
 use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::taints::NO_EXECUTE;
 use crate::controller;
@@ -168,138 +167,55 @@ impl controller::Fact for Fact {
     }
 }
 
-type Str<'a> = Cow<'a, str>;
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Str<'a>,
-    #[serde(borrow)]
-    namespace: Option<Str<'a>>,
-    #[serde(borrow)]
-    uid: Str<'a>,
-    #[serde(borrow)]
-    resource_version: Str<'a>,
-    generation: Option<i64>,
-    #[serde(borrow)]
-    creation_timestamp: Option<Str<'a>>,
-    deletion_timestamp: Option<IgnoredAny>,
-    #[serde(borrow)]
-    labels: Option<BTreeMap<Str<'a>, Str<'a>>>,
+/// The old name of a label counts before the new one. Upstream: `GetZoneKey`.
+fn zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
+    let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
+    [
+        of("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+        of("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ]
 }
 
-impl Meta<'_> {
-    fn version(&self) -> u64 {
-        self.resource_version.parse().unwrap_or_default()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.labels.as_ref()?.get(key).map(AsRef::as_ref)
-    }
-
-    /// The old name of a label counts before the new one. Upstream: `GetZoneKey`.
-    fn zone(&self) -> [&str; 2] {
-        let of = |old, new| self.label(old).or_else(|| self.label(new)).unwrap_or_default();
-        [
-            of("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
-            of("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
-        ]
-    }
-
-    /// Labels that old selectors still ask for. Upstream: `reconcileNodeLabels`.
-    fn labels_to_copy(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        const COPIES: [(&str, &str); 2] = [
-            ("kubernetes.io/os", "beta.kubernetes.io/os"),
-            ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
-        ];
-        let wanted = COPIES.into_iter().filter_map(|(of, copy)| Some((copy, self.label(of)?)));
-        wanted.filter(|(copy, value)| self.label(copy) != Some(*value))
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    #[serde(borrow)]
-    status: Str<'a>,
-    #[serde(borrow)]
-    reason: Option<Str<'a>>,
-    #[serde(borrow)]
-    last_heartbeat_time: Option<Str<'a>>,
-    #[serde(borrow)]
-    last_transition_time: Option<Str<'a>>,
+/// Labels that old selectors still ask for. Upstream: `reconcileNodeLabels`.
+fn labels_to_copy<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
+    const COPIES: [(&str, &str); 2] =
+        [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+    let wanted = COPIES.into_iter().filter_map(|(of, copy)| Some((copy, meta.label(of)?)));
+    wanted.filter(|(copy, value)| meta.label(copy) != Some(*value))
 }
 
 pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Raw<'a> {
-        #[serde(borrow)]
-        metadata: Meta<'a>,
-        #[serde(borrow)]
-        spec: Spec<'a>,
-        #[serde(borrow)]
-        status: Status<'a>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Spec<'a> {
-        unschedulable: Option<bool>,
-        #[serde(borrow)]
-        taints: Option<Vec<RawTaint<'a>>>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct RawTaint<'a> {
-        #[serde(borrow)]
-        key: Str<'a>,
-        #[serde(borrow)]
-        value: Option<Str<'a>>,
-        #[serde(borrow)]
-        effect: Str<'a>,
-        #[serde(borrow)]
-        time_added: Option<Str<'a>>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Status<'a> {
-        #[serde(borrow)]
-        conditions: Option<Vec<RawCondition<'a>>>,
-    }
-
-    let Raw { metadata, spec, status } =
+    let core_v1::Node { metadata, spec, status } =
         serde_json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
+    let spec = spec.unwrap_or_default();
     let mut conditions = Conditions::default();
     let mut heartbeat = None;
-    for raw in status.conditions.iter().flatten() {
-        let condition = ConditionType::ALL.into_iter().find(|it| it.as_str() == raw.kind);
+    for found in status.iter().flat_map(|it| it.conditions.iter().flatten()) {
+        let condition = ConditionType::ALL.into_iter().find(|it| Some(it.as_str()) == found.type_.as_deref());
         if let Some(condition) = condition.filter(|it| conditions.get(*it).is_none()) {
-            conditions.set(condition, Truth::parse(&raw.status));
+            conditions.set(condition, Truth::parse(found.status.as_deref().unwrap_or_default()));
             if condition == ConditionType::Ready {
-                heartbeat = raw.last_heartbeat_time.as_deref().map(Text::from);
+                heartbeat = found.last_heartbeat_time.as_deref().map(Text::from);
             }
         }
     }
     let taints = spec.taints.iter().flatten().map(|it| Taint {
-        key: shared.intern_text(&it.key),
+        key: shared.intern_text(it.key.as_deref().unwrap_or_default()),
         value: shared.intern_text(it.value.as_deref().unwrap_or_default()),
-        effect: shared.intern_text(&it.effect),
+        effect: shared.intern_text(it.effect.as_deref().unwrap_or_default()),
         added: it.time_added.as_deref().map(Text::from),
     });
     let taints = taints.collect();
-    let zone = match metadata.zone() {
+    let zone = match zone(&metadata) {
         ["", ""] => shared.intern_text(""),
         [region, zone] => shared.intern_text(&[region, zone].join("/")),
     };
     let alias_labels =
-        metadata.labels_to_copy().map(|(copy, value)| (copy, shared.intern_text(value))).collect();
+        labels_to_copy(&metadata).map(|(copy, value)| (copy, shared.intern_text(value))).collect();
     Ok(Node {
-        name: shared.intern_text(&metadata.name),
-        uid: metadata.uid.as_ref().into(),
-        resource_version: metadata.version(),
+        name: shared.intern_text(metadata.name()),
+        uid: metadata.uid(),
+        resource_version: metadata.resource_version(),
         created: metadata.creation_timestamp.as_deref().unwrap_or_default().into(),
         zone,
         excluded: metadata.label("node.kubernetes.io/exclude-disruption").is_some(),
@@ -312,103 +228,39 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
 }
 
 pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Raw<'a> {
-        #[serde(borrow)]
-        metadata: Meta<'a>,
-        #[serde(borrow)]
-        spec: Spec<'a>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Spec<'a> {
-        #[serde(borrow)]
-        renew_time: Option<Str<'a>>,
-    }
-
-    let Raw { metadata, spec } = serde_json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
+    let coordination_v1::Lease { metadata, spec } =
+        serde_json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
     Ok(Lease {
         key: ObjectKey {
-            namespace: shared.intern_text(metadata.namespace.as_deref().unwrap_or_default()),
-            name: shared.intern_text(&metadata.name),
+            namespace: shared.intern_text(metadata.namespace()),
+            name: shared.intern_text(metadata.name()),
         },
-        resource_version: metadata.version(),
-        renewed: spec.renew_time.as_deref().map(Text::from),
+        resource_version: metadata.resource_version(),
+        renewed: spec.and_then(|it| it.renew_time).as_deref().map(Text::from),
     })
 }
 
 pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Raw<'a> {
-        #[serde(borrow)]
-        metadata: Meta<'a>,
-        #[serde(borrow)]
-        spec: Spec<'a>,
-        #[serde(borrow)]
-        status: Status<'a>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Spec<'a> {
-        #[serde(borrow)]
-        node_name: Option<Str<'a>>,
-        #[serde(borrow)]
-        tolerations: Option<Vec<RawToleration<'a>>>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(rename_all = "camelCase", default)]
-    struct RawToleration<'a> {
-        #[serde(borrow)]
-        key: Option<Str<'a>>,
-        #[serde(borrow)]
-        operator: Option<Str<'a>>,
-        #[serde(borrow)]
-        value: Option<Str<'a>>,
-        #[serde(borrow)]
-        effect: Option<Str<'a>>,
-        toleration_seconds: Option<i64>,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Status<'a> {
-        #[serde(borrow)]
-        conditions: Option<Vec<RawCondition<'a>>>,
-    }
-
-    let Raw { metadata, spec, status } =
+    let PodWithoutContainers { metadata, spec, status } =
         serde_json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;
-    let mut tolerations = Vec::new();
-    for raw in spec.tolerations.iter().flatten() {
-        let effect = raw.effect.as_deref().unwrap_or_default();
-        if !matches!(effect, "" | NO_EXECUTE) {
-            continue;
-        }
-        let key = shared.intern_text(raw.key.as_deref().unwrap_or_default());
-        let value = || shared.intern_text(raw.value.as_deref().unwrap_or_default());
-        let what = Toleration::new(key, raw.operator.as_deref().unwrap_or_default(), value, effect);
-        tolerations.push(TimedToleration { toleration: what, seconds: raw.toleration_seconds });
-    }
-    let says = |kind: &str| {
-        let mut conditions = status.conditions.iter().flatten();
-        conditions.find(|it| it.kind == kind).filter(|it| it.status == "True")
-    };
-    let time = |text: Option<&str>| text.and_then(Time::parse).unwrap_or_default();
-    let scheduled = says("PodScheduled").and_then(|it| it.last_transition_time.as_deref());
+    let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+    let tolerations = spec.tolerations.iter().flatten();
+    let may_tolerate = tolerations.filter(|it| matches!(it.effect.as_deref(), None | Some("" | NO_EXECUTE)));
+    let tolerations = may_tolerate
+        .map(|it| TimedToleration { toleration: it.intern(shared), seconds: it.toleration_seconds });
+    let tolerations = tolerations.collect();
+    let is_true = |condition: &str| status.condition(condition).filter(|it| it.is_true());
+    let scheduled = is_true("PodScheduled").and_then(|it| it.last_transition_time.as_deref());
     Ok(Pod {
-        key: ObjectKey {
-            namespace: shared.intern_text(metadata.namespace.as_deref().unwrap_or_default()),
-            name: metadata.name.as_ref().into(),
-        },
-        uid: metadata.uid.as_ref().into(),
-        resource_version: metadata.version(),
-        generation: metadata.generation.unwrap_or_default(),
+        key: metadata.key(shared),
+        uid: metadata.uid(),
+        resource_version: metadata.resource_version(),
+        generation: metadata.generation(),
         node: shared.intern_text(spec.node_name.as_deref().unwrap_or_default()),
-        bound_at: time(metadata.creation_timestamp.as_deref()).max(time(scheduled)),
-        deleting: metadata.deletion_timestamp.is_some(),
-        ready: says("Ready").is_some(),
-        is_disruption_target: says("DisruptionTarget")
+        bound_at: metadata.created().max(scheduled.and_then(Time::parse).unwrap_or_default()),
+        deleting: metadata.is_deleting(),
+        ready: is_true("Ready").is_some(),
+        is_disruption_target: is_true("DisruptionTarget")
             .is_some_and(|it| it.reason.as_deref() == Some(super::call::DELETION_BY_TAINT_MANAGER)),
         tolerations,
     })

@@ -1,25 +1,27 @@
 //! The facts that the scheduler keeps about pods, nodes, namespaces and PodDisruptionBudgets.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::core_v1::{self, Container, quantities};
 use muster_api::interner::Interner;
-use muster_api::labels::{LabelOperator, LabelRequirement, Labels};
+use muster_api::json::StrMap;
+use muster_api::labels::{LabelRequirement, Labels, Selector};
 use muster_api::meta::ObjectKey;
+use muster_api::meta_v1::{LabelSelector, PartialObjectMetadata};
+use muster_api::policy_v1::PodDisruptionBudget;
 use muster_api::quantity::Quantity;
 use muster_api::resources;
 use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::controller;
-use crate::daemonset::facts::decode::{
-    Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term,
-};
+use crate::daemonset::facts::decode::{node_affinity, node_fact, term};
 use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 
 /// Reason of the condition `DisruptionTarget` of a preempted pod.
@@ -70,8 +72,8 @@ pub struct Namespace {
 pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// `None` and an empty list match no pod.
-    pub selector: Option<Vec<LabelRequirement>>,
+    /// An empty one matches no pod here.
+    pub selector: Selector,
     pub allowed: i64,
     /// Pods whose eviction is already counted (`status.disruptedPods`).
     pub disrupted: BTreeSet<Text>,
@@ -151,8 +153,7 @@ pub struct TopologySpreadConstraint {
     /// How many more matching pods a domain may have than the domain with the fewest.
     pub max_skew: i64,
     pub topology_key: Text,
-    /// `None` matches no pod, an empty list every pod.
-    pub selector: Option<Vec<LabelRequirement>>,
+    pub selector: Selector,
     /// With fewer domains than this, the global minimum is zero.
     pub min_domains: usize,
     /// `nodeAffinityPolicy`: only nodes that match the pod's node affinity count.
@@ -185,10 +186,9 @@ impl HostPort {
 /// A term of pod affinity or anti-affinity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodAffinityTerm {
-    /// `None` matches no pod, an empty list every one.
-    pub selector: Option<Vec<LabelRequirement>>,
+    pub selector: Selector,
     pub namespaces: Vec<Text>,
-    pub namespace_selector: Option<Vec<LabelRequirement>>,
+    pub namespace_selector: Selector,
     pub topology_key: Text,
 }
 
@@ -202,23 +202,30 @@ pub struct Node {
 }
 
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
-    Ok(pod_of(serde_json::from_slice(json)?, shared))
+    Ok(pod_fact(&serde_json::from_slice(json)?, shared))
 }
 
 /// From an object that is parsed already.
 pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
-    Ok(pod_of(RawPod::deserialize(object)?, shared))
+    Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
 }
 
-fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
-    let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
-    let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
-    let condition = |kind: &str| status.conditions.iter().flatten().find(|it| it.kind == kind);
-    let unschedulable_condition = condition("PodScheduled").filter(|it| it.status == "False");
-    let unschedulable_condition = unschedulable_condition
-        .map(|it| (text(&it.reason).unwrap_or_default(), text(&it.message).unwrap_or_default()));
-    let preempted = condition("DisruptionTarget")
-        .is_some_and(|it| it.status == "True" && it.reason.as_deref() == Some(PREEMPTED));
+/// A pod as the scheduler reads it: container statuses are skipped.
+type ScheduledPod<'a> = core_v1::Pod<'a, Container<'a>, IgnoredAny>;
+
+fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
+    let meta = &pod.metadata;
+    let (no_spec, no_status) = (core_v1::PodSpec::default(), core_v1::PodStatus::default());
+    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
+    let status = pod.status.as_ref().unwrap_or(&no_status);
+    let text = |it: Option<&str>| it.filter(|it| !it.is_empty()).map(Text::from);
+    let unschedulable = status.condition("PodScheduled").filter(|it| it.is_false());
+    let unschedulable_condition = unschedulable.map(|it| {
+        (text(it.reason.as_deref()).unwrap_or_default(), text(it.message.as_deref()).unwrap_or_default())
+    });
+    let preempted = status
+        .condition("DisruptionTarget")
+        .is_some_and(|it| it.is_true() && it.reason.as_deref() == Some(PREEMPTED));
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
     let key = meta.key(shared);
     let labels = meta.labels(shared);
@@ -226,10 +233,10 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
         node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
-        nominated: text(&status.nominated_node_name),
+        nominated: text(status.nominated_node_name.as_deref()),
         created: meta.created(),
-        deleting: meta.deletion_timestamp.is_some(),
-        finished: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        deleting: meta.is_deleting(),
+        finished: status.is_terminal(),
         is_responsible: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
         priority: spec.priority.unwrap_or_default(),
         may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
@@ -244,381 +251,147 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
 }
 
 pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
-    let raw: RawNode<'_> = serde_json::from_slice(json)?;
-    let allocatable = raw.status.allocatable.iter().flatten();
-    let allocatable = allocatable.map(|(name, amount)| {
-        let amount = in_units(name, Quantity::from_json(amount));
-        (shared.intern_text(name), amount)
-    });
+    let node: core_v1::Node<'_> = serde_json::from_slice(json)?;
+    let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
+    let allocatable =
+        allocatable.map(|(name, amount)| (shared.intern_text(name), in_units(name, amount.quantity())));
     let allocatable = allocatable.collect();
-    let fact = facts::node(json, shared).map_err(serde::de::Error::custom)?;
-    Ok(Node { fact, unschedulable: raw.spec.unschedulable.unwrap_or(false), allocatable })
+    Ok(Node {
+        fact: node_fact(&node, shared),
+        unschedulable: node.spec.and_then(|it| it.unschedulable).unwrap_or(false),
+        allocatable,
+    })
 }
 
 pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
-    let Named { metadata } = serde_json::from_slice(json)?;
+    let PartialObjectMetadata { metadata } = serde_json::from_slice(json)?;
     Ok(Namespace {
-        name: metadata.key(shared).name,
+        name: metadata.name().into(),
         resource_version: metadata.resource_version(),
         labels: metadata.labels(shared),
     })
 }
 
 pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
-    let RawBudget { metadata, spec, status } = serde_json::from_slice(json)?;
+    let PodDisruptionBudget { metadata, spec, status } = serde_json::from_slice(json)?;
+    let status = status.unwrap_or_default();
     Ok(Budget {
         key: metadata.key(shared),
         resource_version: metadata.resource_version(),
-        selector: spec.selector.and_then(|it| requirements(it).ok()),
-        allowed: status.disruptions_allowed,
-        disrupted: status
-            .disrupted_pods
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.as_ref().into())
-            .collect(),
+        selector: selector_or_nothing(spec.unwrap_or_default().selector.as_ref()),
+        allowed: status.disruptions_allowed.unwrap_or_default(),
+        disrupted: status.disrupted_pods.iter().flat_map(StrMap::iter).map(|(name, _)| name.into()).collect(),
     })
 }
 
+/// An invalid selector matches nothing.
+fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
+    LabelSelector::to_selector(selector).unwrap_or_default()
+}
+
 fn scheduling_requirements(
-    spec: RawSpec<'_>,
+    spec: &core_v1::PodSpec<'_>,
     namespace: &Text,
     labels: &Labels,
     shared: &mut Interner,
 ) -> Requirements {
-    let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
+    let requests = |resources: &Option<core_v1::ResourceRequirements<'_>>| {
+        quantities(resources.as_ref().and_then(|it| it.requests.as_ref()))
+    };
     let mut amounts = resources::pod_total(
-        spec.containers.iter().flatten().map(amounts_of),
-        spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), amounts_of(it))),
+        spec.containers.iter().flatten().map(|it| requests(&it.resources)),
+        spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), requests(&it.resources))),
     );
     // Pod-level requests replace those of the containers.
-    amounts.extend(read_amounts(spec.resources.requests.as_ref()));
-    resources::add_quantities(&mut amounts, &read_amounts(spec.overhead.as_ref()));
+    amounts.extend(requests(&spec.resources));
+    resources::add_quantities(&mut amounts, &quantities(spec.overhead.as_ref()));
     let amounts = amounts.iter().map(|(name, amount)| (shared.intern_text(name), in_units(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();
 
-    let restarted = spec.init_containers.iter().flatten().filter(|it| it.is_sidecar());
-    let ports = spec.containers.iter().flatten().chain(restarted).flat_map(|it| it.ports.iter().flatten());
-    let ports = ports.filter(|it| it.host_port != 0).map(|it| HostPort {
-        protocol: shared.intern_text(it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP")),
-        ip: shared.intern_text(it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0")),
-        number: it.host_port,
+    let ports = spec.long_running_containers().flat_map(|it| it.ports.iter().flatten());
+    let ports = ports.filter_map(|it| {
+        let number = it.host_port.filter(|it| *it != 0)?;
+        let protocol = it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP");
+        let ip = it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0");
+        Some(HostPort { protocol: shared.intern_text(protocol), ip: shared.intern_text(ip), number })
     });
     let ports = ports.collect();
 
-    let tolerations = spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
-    let pairs = spec.node_selector.unwrap_or_default();
-    let affinity = spec.affinity;
-    let preferred = affinity.node.preferred.into_iter().flatten();
+    let tolerations = spec.tolerations.iter().flatten().map(|it| it.intern(shared)).collect();
+    let (no_affinity, no_term) = (core_v1::Affinity::default(), core_v1::PodAffinityTerm::default());
+    let core_v1::Affinity { node_affinity: to_node, pod_affinity: to_pods, pod_anti_affinity: anti } =
+        spec.affinity.as_ref().unwrap_or(&no_affinity);
+    let preferred = to_node.iter().flat_map(|it| it.preferred.iter().flatten());
+    let preferred = preferred.map(|it| {
+        let preference = it.preference.as_ref().map_or_else(|| Term::AllOf(Vec::new()), term);
+        (it.weight.unwrap_or_default(), preference)
+    });
+    let preferred_node_affinity = preferred.collect();
     let mut preferred_pod_affinity = Vec::new();
-    for (sign, wishes) in [(1, affinity.pod.preferred), (-1, affinity.anti.preferred)] {
-        preferred_pod_affinity.extend(
-            wishes
-                .into_iter()
-                .flatten()
-                .map(|it| (sign * it.weight, pod_term(it.pod_affinity_term, namespace, shared))),
-        );
+    for (sign, affinity) in [(1, to_pods), (-1, anti)] {
+        for it in affinity.iter().flat_map(|it| it.preferred.iter().flatten()) {
+            let term = it.pod_affinity_term.as_ref().unwrap_or(&no_term);
+            let weight = sign * it.weight.unwrap_or_default();
+            preferred_pod_affinity.push((weight, pod_term(term, namespace, shared)));
+        }
     }
-    let mut terms = |list: Option<Vec<RawPodTerm<'_>>>| {
-        list.into_iter().flatten().map(|it| pod_term(it, namespace, shared)).collect()
+    let mut required = |affinity: &Option<core_v1::PodAffinity<'_>>| {
+        let terms = affinity.iter().flat_map(|it| it.required.iter().flatten());
+        terms.map(|it| pod_term(it, namespace, shared)).collect()
     };
-    let spread = spec.topology_spread_constraints.into_iter().flatten();
-    let spread = spread.map(|it| spread_of(it, labels)).collect();
+    let spread = spec.topology_spread_constraints.iter().flatten();
     Requirements {
-        pod_affinity: terms(affinity.pod.required),
-        pod_anti_affinity: terms(affinity.anti.required),
+        pod_affinity: required(to_pods),
+        pod_anti_affinity: required(anti),
         preferred_pod_affinity,
-        node_selector: shared.intern_labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
-        node_affinity: match affinity.node.required {
-            None => Affinity::Anywhere,
-            Some(it) => Affinity::AnyOf(it.terms.into_iter().flatten().map(term).collect()),
-        },
-        preferred_node_affinity: preferred.map(|it| (it.weight, term(it.preference))).collect(),
+        node_selector: shared.intern_labels(spec.node_selector.iter().flat_map(StrMap::pairs)),
+        node_affinity: node_affinity(to_node.as_ref()),
+        preferred_node_affinity,
         tolerations: shared.intern_tolerations(tolerations),
         requests: amounts,
         ports,
-        spread_constraints: spread,
+        spread_constraints: spread.map(|it| spread_constraint(it, labels)).collect(),
     }
 }
 
-fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> TopologySpreadConstraint {
-    let mut selector = raw.label_selector.and_then(|it| requirements(it).ok());
-    let keys = raw.match_label_keys.into_iter().flatten();
-    let same = keys.filter_map(|key| {
-        let value = labels.get(&key)?;
-        Some(LabelRequirement {
-            key: key.as_ref().into(),
-            operator: LabelOperator::In([value.clone()].into()),
-        })
-    });
-    if let Some(all) = &mut selector {
+fn spread_constraint(
+    constraint: &core_v1::TopologySpreadConstraint<'_>,
+    labels: &Labels,
+) -> TopologySpreadConstraint {
+    let mut selector = selector_or_nothing(constraint.label_selector.as_ref());
+    let keys = constraint.match_label_keys.iter().flatten();
+    let same = keys.filter_map(|key| Some(LabelRequirement::equals(key, labels.get(key)?)));
+    if let Selector::AllOf(all) = &mut selector {
         all.extend(same);
     }
     TopologySpreadConstraint {
-        max_skew: raw.max_skew,
-        topology_key: raw.topology_key.as_ref().into(),
+        max_skew: constraint.max_skew.unwrap_or_default(),
+        topology_key: constraint.topology_key.as_deref().unwrap_or_default().into(),
         selector,
-        min_domains: raw.min_domains.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
-        honors_node_affinity: raw.node_affinity_policy.as_deref() != Some("Ignore"),
-        honors_node_taints: raw.node_taints_policy.as_deref() == Some("Honor"),
-        do_not_schedule: raw.when_unsatisfiable.as_deref() != Some("ScheduleAnyway"),
+        min_domains: constraint.min_domains.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
+        honors_node_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+        honors_node_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+        do_not_schedule: constraint.when_unsatisfiable.as_deref() != Some("ScheduleAnyway"),
     }
 }
 
-fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
-    // A malformed selector matches nothing.
-    let read = |it: Option<RawSelector<'_>>| it.and_then(|it| requirements(it).ok());
+fn pod_term(term: &core_v1::PodAffinityTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
     let mut namespaces: Vec<Text> =
-        raw.namespaces.into_iter().flatten().map(|it| shared.intern_text(&it)).collect();
-    let namespace_selector = read(raw.namespace_selector);
-    if namespaces.is_empty() && namespace_selector.is_none() {
+        term.namespaces.iter().flatten().map(|it| shared.intern_text(it)).collect();
+    let namespace_selector = selector_or_nothing(term.namespace_selector.as_ref());
+    if namespaces.is_empty() && namespace_selector == Selector::Nothing {
         namespaces.push(namespace.clone());
     }
     PodAffinityTerm {
-        selector: read(raw.label_selector),
+        selector: selector_or_nothing(term.label_selector.as_ref()),
         namespaces,
         namespace_selector,
-        topology_key: shared.intern_text(raw.topology_key.as_deref().unwrap_or_default()),
+        topology_key: shared.intern_text(term.topology_key.as_deref().unwrap_or_default()),
     }
-}
-
-fn read_amounts(raw: Option<&BTreeMap<String, Value>>) -> resources::ResourceQuantities {
-    raw.into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
 }
 
 /// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.
 fn in_units(name: &str, amount: Quantity) -> i64 {
     let units = if name == "cpu" { amount.millis() } else { amount.units() };
     i64::try_from(units).unwrap_or(i64::MAX)
-}
-
-#[derive(Deserialize)]
-struct RawPod<'a> {
-    #[serde(borrow, default)]
-    metadata: Meta<'a>,
-    #[serde(borrow, default)]
-    spec: RawSpec<'a>,
-    #[serde(borrow, default)]
-    status: RawStatus<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSpec<'a> {
-    #[serde(borrow)]
-    node_name: Option<Str<'a>>,
-    #[serde(borrow)]
-    scheduler_name: Option<Str<'a>>,
-    scheduling_gates: Option<Vec<Value>>,
-    priority: Option<i32>,
-    #[serde(borrow)]
-    preemption_policy: Option<Str<'a>>,
-    #[serde(borrow)]
-    node_selector: Option<Pairs<'a>>,
-    #[serde(borrow)]
-    affinity: RawAffinities<'a>,
-    #[serde(borrow)]
-    tolerations: Option<Vec<RawToleration<'a>>>,
-    #[serde(borrow)]
-    containers: Option<Vec<RawContainer<'a>>>,
-    #[serde(borrow)]
-    init_containers: Option<Vec<RawContainer<'a>>>,
-    resources: RawResources,
-    overhead: Option<BTreeMap<String, Value>>,
-    #[serde(borrow)]
-    topology_spread_constraints: Option<Vec<RawSpread<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSpread<'a> {
-    max_skew: i64,
-    #[serde(borrow)]
-    topology_key: Str<'a>,
-    #[serde(borrow)]
-    when_unsatisfiable: Option<Str<'a>>,
-    #[serde(borrow)]
-    label_selector: Option<RawSelector<'a>>,
-    min_domains: Option<i64>,
-    #[serde(borrow)]
-    node_affinity_policy: Option<Str<'a>>,
-    #[serde(borrow)]
-    node_taints_policy: Option<Str<'a>>,
-    #[serde(borrow)]
-    match_label_keys: Option<Vec<Str<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawAffinities<'a> {
-    #[serde(borrow, rename = "nodeAffinity")]
-    node: RawNodeAffinity<'a>,
-    #[serde(borrow, rename = "podAffinity")]
-    pod: RawPodAffinity<'a>,
-    #[serde(borrow, rename = "podAntiAffinity")]
-    anti: RawPodAffinity<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNodeAffinity<'a> {
-    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<RawRequired<'a>>,
-    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    preferred: Option<Vec<RawPreferred<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawRequired<'a> {
-    #[serde(borrow, rename = "nodeSelectorTerms")]
-    terms: Option<Vec<RawTerm<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawPreferred<'a> {
-    weight: i64,
-    #[serde(borrow)]
-    preference: RawTerm<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawPodAffinity<'a> {
-    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<Vec<RawPodTerm<'a>>>,
-    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    preferred: Option<Vec<RawPodWish<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPodWish<'a> {
-    weight: i64,
-    #[serde(borrow)]
-    pod_affinity_term: RawPodTerm<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPodTerm<'a> {
-    #[serde(borrow)]
-    label_selector: Option<RawSelector<'a>>,
-    #[serde(borrow)]
-    namespaces: Option<Vec<Str<'a>>>,
-    #[serde(borrow)]
-    namespace_selector: Option<RawSelector<'a>>,
-    #[serde(borrow)]
-    topology_key: Option<Str<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawContainer<'a> {
-    resources: RawResources,
-    #[serde(borrow)]
-    ports: Option<Vec<RawPort<'a>>>,
-    #[serde(borrow)]
-    restart_policy: Option<Str<'a>>,
-}
-
-impl RawContainer<'_> {
-    fn is_sidecar(&self) -> bool {
-        self.restart_policy.as_deref() == Some("Always")
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawResources {
-    requests: Option<BTreeMap<String, Value>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPort<'a> {
-    host_port: i64,
-    #[serde(borrow, rename = "hostIP")]
-    host_ip: Option<Str<'a>>,
-    #[serde(borrow)]
-    protocol: Option<Str<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawStatus<'a> {
-    #[serde(borrow)]
-    phase: Option<Str<'a>>,
-    #[serde(borrow)]
-    nominated_node_name: Option<Str<'a>>,
-    #[serde(borrow)]
-    start_time: Option<Str<'a>>,
-    #[serde(borrow)]
-    conditions: Option<Vec<RawTold<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawTold<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Str<'a>,
-    #[serde(borrow)]
-    status: Str<'a>,
-    #[serde(borrow)]
-    reason: Option<Str<'a>>,
-    #[serde(borrow)]
-    message: Option<Str<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Named<'a> {
-    #[serde(borrow, default)]
-    metadata: Meta<'a>,
-}
-
-#[derive(Deserialize)]
-struct RawBudget<'a> {
-    #[serde(borrow, default)]
-    metadata: Meta<'a>,
-    #[serde(borrow, default)]
-    spec: RawBudgetSpec<'a>,
-    #[serde(borrow, default)]
-    status: RawBudgetStatus<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawBudgetSpec<'a> {
-    #[serde(borrow)]
-    selector: Option<RawSelector<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawBudgetStatus<'a> {
-    disruptions_allowed: i64,
-    #[serde(borrow)]
-    disrupted_pods: Option<Pairs<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNode<'a> {
-    spec: RawNodeSpec,
-    #[serde(borrow)]
-    status: RawNodeStatus<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNodeSpec {
-    unschedulable: Option<bool>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNodeStatus<'a> {
-    #[serde(borrow)]
-    allocatable: Option<BTreeMap<Str<'a>, Value>>,
 }

@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use muster_api::labels::{LabelRequirement, Labels};
+use muster_api::labels::Labels;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
@@ -105,7 +105,7 @@ impl InterPodAffinity {
             let here = counts.get(domain).map(|it| it.saturating_sub(left));
             let others = counts.iter().filter(|it| it.0 != domain).map(|it| *it.1);
             let fewest = others.chain(here).min().filter(|_| spread.min_domains <= counts.len()).unwrap_or(0);
-            let with_it = here.unwrap_or(0) + usize::from(spread.selects(&pod.labels));
+            let with_it = here.unwrap_or(0) + usize::from(spread.selector.matches(&pod.labels));
             if spread.max_skew < with_it as i64 - fewest as i64 {
                 return Err(Unfit::TopologySpread);
             }
@@ -221,29 +221,20 @@ impl TopologySpreadConstraint {
     /// Rule: pods of the same namespace that match and are not being deleted count; an empty selector counts none, as
     /// upstream.
     pub(super) fn counts(&self, pod: &Pod, other: &Pod) -> bool {
-        self.selector.as_ref().is_some_and(|it| !it.is_empty())
+        !self.selector.is_empty()
             && !other.deleting
             && other.key.namespace == pod.key.namespace
-            && self.selects(&other.labels)
-    }
-
-    fn selects(&self, labels: &Labels) -> bool {
-        self.selector.as_deref().is_some_and(|it| all_match(it, labels))
+            && self.selector.matches(&other.labels)
     }
 }
 
 impl PodAffinityTerm {
     pub(super) fn matches(&self, pod: &Pod, namespaces: &BTreeMap<Text, Labels>) -> bool {
         let is_in_namespace = || {
-            let Some(selector) = self.namespace_selector.as_deref() else { return false };
             let labels = namespaces.get(&pod.key.namespace).cloned().unwrap_or_default();
-            all_match(selector, &labels)
+            self.namespace_selector.matches(&labels)
         };
         (self.namespaces.contains(&pod.key.namespace) || is_in_namespace())
-            && self.selector.as_deref().is_some_and(|it| all_match(it, &pod.labels))
+            && self.selector.matches(&pod.labels)
     }
-}
-
-fn all_match(all: &[LabelRequirement], labels: &Labels) -> bool {
-    all.iter().all(|it| it.matches(labels))
 }

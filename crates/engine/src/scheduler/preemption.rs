@@ -156,13 +156,10 @@ fn victims(
 impl Budget {
     /// Whether deleting the pod counts against the budget.
     fn covers(&self, pod: &Pod) -> bool {
-        let selects = |it: &Vec<_>| -> bool {
-            !it.is_empty()
-                && it.iter().all(|it: &muster_api::labels::LabelRequirement| it.matches(&pod.labels))
-        };
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()
             && !self.disrupted.contains(&pod.key.name)
-            && self.selector.as_ref().is_some_and(selects)
+            && !self.selector.is_empty()
+            && self.selector.matches(&pod.labels)
     }
 }

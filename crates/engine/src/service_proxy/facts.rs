@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 
+use muster_api::core_v1::{self, NodeAddress};
+use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
@@ -163,37 +165,52 @@ impl core::fmt::Display for Range {
 impl Service {
     /// From the object without its metadata.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
-        let raw = RawService::deserialize(object).map_err(|it| Malformed::new("services", it))?;
-        let spec = raw.spec;
-        let kind = match (spec.kind.as_deref(), spec.cluster_ip.as_deref()) {
+        let core_v1::Service { spec, status, .. } =
+            Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
+        let spec = spec.unwrap_or_default();
+        let kind = match (spec.type_.as_deref(), spec.cluster_ip.as_deref()) {
             (Some("ExternalName"), _) => {
                 ServiceType::External(spec.external_name.as_deref().unwrap_or("").into())
             }
             (_, Some("None")) => ServiceType::Headless,
             (_, one) => {
-                let all = spec.cluster_ips.iter().map(String::as_str);
-                let one = one.filter(|_| spec.cluster_ips.is_empty());
-                ServiceType::Cluster(all.chain(one).filter_map(|it| it.parse().ok()).collect())
+                let all = spec.cluster_ips.as_deref().unwrap_or_default();
+                let one = one.filter(|_| all.is_empty());
+                ServiceType::Cluster(
+                    all.iter().map(|it| &**it).chain(one).filter_map(|it| it.parse().ok()).collect(),
+                )
             }
         };
-        let ingress = raw.status.load_balancer.ingress.iter().filter(|it| {
-            // With `Proxy` the balancer wants to see all traffic itself.
-            it.ip_mode.as_deref() != Some("Proxy")
-        });
-        let local = |it: Option<String>| match it.as_deref() {
+        let balancer = status.and_then(|it| it.load_balancer);
+        let ingress = balancer.iter().flat_map(|it| it.ingress.iter().flatten());
+        // With `Proxy` the balancer wants to see all traffic itself.
+        let ingress = ingress.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
+        let policy = |it: Option<&str>| match it {
             Some("Local") => TrafficPolicy::Local,
             _ => TrafficPolicy::Anywhere,
         };
-        let timeout_s = spec.session_affinity_config.client_ip.timeout_seconds.unwrap_or(10_800);
+        let timeout_s = || spec.session_affinity_config.as_ref()?.client_ip.as_ref()?.timeout_seconds;
         Ok(Self {
             kind,
-            external_ips: spec.external_ips.iter().filter_map(|it| it.parse().ok()).collect(),
+            external_ips: spec.external_ips.iter().flatten().filter_map(|it| it.parse().ok()).collect(),
             ingress: ingress.filter_map(|it| it.ip.as_ref()?.parse().ok()).collect(),
             affinity: (spec.session_affinity.as_deref() == Some("ClientIP"))
-                .then(|| Duration::from_secs(timeout_s)),
-            internal_traffic_policy: local(spec.internal_traffic_policy),
-            external_traffic_policy: local(spec.external_traffic_policy),
-            ports: spec.ports.iter().filter_map(RawPort::read).collect(),
+                .then(|| Duration::from_secs(timeout_s().unwrap_or(10_800))),
+            internal_traffic_policy: policy(spec.internal_traffic_policy.as_deref()),
+            external_traffic_policy: policy(spec.external_traffic_policy.as_deref()),
+            ports: spec.ports.iter().flatten().filter_map(Port::read).collect(),
+        })
+    }
+}
+
+impl Port {
+    /// `None` if the protocol is unknown or the number is no port.
+    fn read(port: &core_v1::ServicePort<'_>) -> Option<Self> {
+        Some(Self {
+            name: port.name.as_deref().unwrap_or("").into(),
+            protocol: Protocol::read(port.protocol.as_deref())?,
+            number: u16::try_from(port.port.unwrap_or_default()).ok()?,
+            node_port: port.node_port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0),
         })
     }
 }
@@ -204,215 +221,64 @@ impl Slice {
         let Some(service) = labels.get("kubernetes.io/service-name").filter(|it| !it.is_empty()) else {
             return Ok(None);
         };
-        let raw = RawSlice::deserialize(object).map_err(|it| Malformed::new("endpointslices", it))?;
-        if raw.address_type.as_deref() == Some("FQDN") {
+        let slice = EndpointSlice::deserialize(object).map_err(|it| Malformed::new("endpointslices", it))?;
+        if slice.address_type.as_deref() == Some("FQDN") {
             return Ok(None);
         }
-        let port = |it: &RawSlicePort| {
+        let port = |it: &core_v1::EndpointPort<'_>| {
             Some(SlicePort {
                 name: it.name.as_deref().unwrap_or("").into(),
                 protocol: Protocol::read(it.protocol.as_deref())?,
-                number: it.port?,
+                number: u16::try_from(it.port?).ok()?,
             })
         };
         Ok(Some(Self {
             service: service.as_str().into(),
-            ports: raw.ports.unwrap_or_default().iter().filter_map(port).collect(),
-            endpoints: raw
-                .endpoints
-                .unwrap_or_default()
-                .into_iter()
-                .filter_map(RawEndpoint::into_fact)
-                .collect(),
+            ports: slice.ports.iter().flatten().filter_map(port).collect(),
+            endpoints: slice.endpoints.into_iter().flatten().filter_map(Endpoint::read).collect(),
         }))
+    }
+}
+
+impl Endpoint {
+    /// `None` if it has no IP address.
+    fn read(endpoint: discovery_v1::Endpoint<'_>) -> Option<Self> {
+        let names = |hints: Option<Vec<TopologyHint<'_>>>| {
+            hints.iter().flatten().map(|it| it.name.as_deref().unwrap_or_default().into()).collect()
+        };
+        let hints = endpoint.hints.unwrap_or_default();
+        let conditions = endpoint.conditions.unwrap_or_default();
+        let ready = conditions.ready.unwrap_or(true);
+        let hostname = endpoint.hostname.as_deref().filter(|it| !it.is_empty());
+        Some(Self {
+            // All of an endpoint's addresses are the same one's, and clients use the first.
+            address: endpoint.addresses?.first()?.parse::<IpAddr>().ok()?.to_canonical(),
+            ready,
+            serving: conditions.serving.unwrap_or(ready),
+            terminating: conditions.terminating.unwrap_or(false),
+            node: endpoint.node_name.as_deref().map(Text::from),
+            hostname: hostname.map(|it| it.to_ascii_lowercase().into()),
+            for_nodes: names(hints.for_nodes),
+            for_zones: names(hints.for_zones),
+        })
     }
 }
 
 impl Node {
     /// From the object without its metadata, and its labels.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
-        let raw = RawNode::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;
-        let inside = raw.status.addresses.iter().filter(|it| it.kind == "InternalIP");
-        let ranges = raw.spec.pod_cidrs.iter().chain(&raw.spec.pod_cidr);
+        let core_v1::Node { spec, status, .. } =
+            Deserialize::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        let addresses = || status.addresses.iter().flatten();
+        let address = |it: &NodeAddress<'_>| it.address.as_deref()?.parse().ok();
+        let inside = addresses().filter(|it| it.type_.as_deref() == Some("InternalIP"));
+        let ranges = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
         Ok(Self {
-            address: inside.filter_map(|it| it.address.parse().ok()).next(),
-            addresses: raw.status.addresses.iter().filter_map(|it| it.address.parse().ok()).collect(),
+            address: inside.filter_map(address).next(),
+            addresses: addresses().filter_map(address).collect(),
             range: ranges.filter_map(|it| Range::parse(it)).next(),
             zone: labels.get("topology.kubernetes.io/zone").map(|it| it.as_str().into()),
         })
     }
-}
-
-#[derive(Deserialize)]
-struct RawService {
-    #[serde(default)]
-    spec: RawServiceSpec,
-    #[serde(default)]
-    status: RawServiceStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawServiceSpec {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(rename = "clusterIP")]
-    cluster_ip: Option<String>,
-    #[serde(rename = "clusterIPs")]
-    cluster_ips: Vec<String>,
-    external_name: Option<String>,
-    #[serde(rename = "externalIPs")]
-    external_ips: Vec<String>,
-    ports: Vec<RawPort>,
-    session_affinity: Option<String>,
-    session_affinity_config: RawAffinity,
-    internal_traffic_policy: Option<String>,
-    external_traffic_policy: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawAffinity {
-    #[serde(rename = "clientIP")]
-    client_ip: RawClientIp,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawClientIp {
-    timeout_seconds: Option<u64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPort {
-    name: Option<String>,
-    protocol: Option<String>,
-    port: u16,
-    node_port: Option<u16>,
-}
-
-impl RawPort {
-    fn read(&self) -> Option<Port> {
-        Some(Port {
-            name: self.name.as_deref().unwrap_or("").into(),
-            protocol: Protocol::read(self.protocol.as_deref())?,
-            number: self.port,
-            node_port: self.node_port.filter(|it| *it != 0),
-        })
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawServiceStatus {
-    load_balancer: RawBalancer,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawBalancer {
-    ingress: Vec<RawIngress>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawIngress {
-    ip: Option<String>,
-    ip_mode: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSlice {
-    address_type: Option<String>,
-    ports: Option<Vec<RawSlicePort>>,
-    endpoints: Option<Vec<RawEndpoint>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawSlicePort {
-    name: Option<String>,
-    protocol: Option<String>,
-    port: Option<u16>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawEndpoint {
-    addresses: Vec<String>,
-    conditions: RawConditions,
-    hostname: Option<String>,
-    node_name: Option<String>,
-    hints: RawHints,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawConditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawHints {
-    for_zones: Vec<RawHint>,
-    for_nodes: Vec<RawHint>,
-}
-
-#[derive(Deserialize)]
-struct RawHint {
-    name: String,
-}
-
-impl RawEndpoint {
-    fn into_fact(self) -> Option<Endpoint> {
-        let names = |hints: Vec<RawHint>| hints.iter().map(|it| it.name.as_str().into()).collect();
-        let ready = self.conditions.ready.unwrap_or(true);
-        Some(Endpoint {
-            // All of an endpoint's addresses are the same one's, and clients use the first.
-            address: self.addresses.first()?.parse::<IpAddr>().ok()?.to_canonical(),
-            ready,
-            serving: self.conditions.serving.unwrap_or(ready),
-            terminating: self.conditions.terminating.unwrap_or(false),
-            node: self.node_name.map(Text::from),
-            hostname: self.hostname.filter(|it| !it.is_empty()).map(|it| it.to_ascii_lowercase().into()),
-            for_nodes: names(self.hints.for_nodes),
-            for_zones: names(self.hints.for_zones),
-        })
-    }
-}
-
-#[derive(Deserialize)]
-struct RawNode {
-    #[serde(default)]
-    spec: RawNodeSpec,
-    #[serde(default)]
-    status: RawNodeStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNodeSpec {
-    #[serde(rename = "podCIDR")]
-    pod_cidr: Option<String>,
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: Vec<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawNodeStatus {
-    addresses: Vec<RawAddress>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RawAddress {
-    #[serde(rename = "type")]
-    kind: String,
-    address: String,
 }

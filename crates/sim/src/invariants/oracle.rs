@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_api::labels::LabelOperator;
+use muster_api::labels::{LabelOperator, LabelRequirement, Labels};
 use muster_api::meta::ObjectKey;
 use muster_api::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
@@ -301,19 +301,8 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
 }
 
 fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
-    let number = |key: &str| node.labels.get(key).and_then(|it| it.parse::<i64>().ok());
     match requirement {
-        NodeRequirement::Label(it) => {
-            let value = node.labels.get(&it.key);
-            match &it.operator {
-                LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
-                LabelOperator::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
-                LabelOperator::Exists => value.is_some(),
-                LabelOperator::DoesNotExist => value.is_none(),
-            }
-        }
-        NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| *than < it),
-        NodeRequirement::Less { key, than } => number(key).is_some_and(|it| it < *than),
+        NodeRequirement::Label(it) => satisfies(it, &node.labels),
         NodeRequirement::NameIs(name) => *name == node.name,
         NodeRequirement::NameIsNot(name) => *name != node.name,
     }
@@ -328,17 +317,22 @@ pub fn is_eligible(set: &Set, node: &Node) -> bool {
     may_keep_pod(set, node) && untolerated_taints(set, node).is_empty()
 }
 
-pub fn selector_matches(set: &Set, labels: &muster_api::labels::Labels) -> bool {
+pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     match &set.selector {
-        Selector::AllOf(all) => all.iter().all(|it| {
-            let value = labels.get(&it.key);
-            match &it.operator {
-                LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
-                LabelOperator::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
-                LabelOperator::Exists => value.is_some(),
-                LabelOperator::DoesNotExist => value.is_none(),
-            }
-        }),
+        Selector::AllOf(all) => all.iter().all(|it| satisfies(it, labels)),
         Selector::Everything | Selector::Unreadable(_) => false,
+    }
+}
+
+fn satisfies(requirement: &LabelRequirement, labels: &Labels) -> bool {
+    let value = labels.get(&requirement.key);
+    let number = || value.and_then(|it| it.parse::<i64>().ok());
+    match &requirement.operator {
+        LabelOperator::In(values) => value.is_some_and(|it| values.contains(it)),
+        LabelOperator::NotIn(values) => !value.is_some_and(|it| values.contains(it)),
+        LabelOperator::Exists => value.is_some(),
+        LabelOperator::DoesNotExist => value.is_none(),
+        LabelOperator::GreaterThan(bound) => number().is_some_and(|it| *bound < it),
+        LabelOperator::LessThan(bound) => number().is_some_and(|it| it < *bound),
     }
 }

@@ -117,15 +117,6 @@ pub enum Term {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeRequirement {
     Label(LabelRequirement),
-    /// `Gt` and `Lt`: the label's value, read as a whole number.
-    Greater {
-        key: Text,
-        than: i64,
-    },
-    Less {
-        key: Text,
-        than: i64,
-    },
     NameIs(Text),
     NameIsNot(Text),
 }

@@ -264,6 +264,8 @@ pub fn label_selector(set: &Set) -> Option<String> {
             LabelOperator::NotIn(values) => format!("{key} notin ({})", of(values)),
             LabelOperator::Exists => key.to_string(),
             LabelOperator::DoesNotExist => format!("!{key}"),
+            LabelOperator::GreaterThan(bound) => format!("{key}>{bound}"),
+            LabelOperator::LessThan(bound) => format!("{key}<{bound}"),
         }
     };
     let parts: Vec<String> = requirements.iter().map(one).collect();

@@ -25,13 +25,10 @@ pub(crate) fn holds(term: &Term, node: &Node) -> bool {
     }
 }
 
-/// Rule: `Gt` and `Lt` compare whole numbers; a label that is missing or no number satisfies neither.
+/// Rule: a requirement is about a label of the node, or about its name.
 pub(super) fn required(requirement: &NodeRequirement, node: &Node) -> bool {
-    let number = |key: &str| node.labels.get(key).and_then(|value| value.parse::<i64>().ok());
     match requirement {
         NodeRequirement::Label(label) => label.matches(&node.labels),
-        NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| it > *than),
-        NodeRequirement::Less { key, than } => number(key).is_some_and(|it| it < *than),
         NodeRequirement::NameIs(name) => *name == node.name,
         NodeRequirement::NameIsNot(name) => *name != node.name,
     }

@@ -76,7 +76,6 @@ fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
 fn key_of(requirement: &NodeRequirement) -> Option<&str> {
     match requirement {
         NodeRequirement::Label(it) => Some(&it.key),
-        NodeRequirement::Greater { key, .. } | NodeRequirement::Less { key, .. } => Some(key),
         NodeRequirement::NameIs(_) | NodeRequirement::NameIsNot(_) => None,
     }
 }
@@ -92,8 +91,6 @@ impl fmt::Display for NodeRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label(it) => write!(f, "{it}"),
-            Self::Greater { key, than } => write!(f, "{key} > {than}"),
-            Self::Less { key, than } => write!(f, "{key} < {than}"),
             Self::NameIs(name) => write!(f, "the name {name}"),
             Self::NameIsNot(name) => write!(f, "another name than {name}"),
         }

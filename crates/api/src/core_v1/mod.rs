@@ -1,0 +1,132 @@
+//! `v1`, the core group: pods, nodes, Services and Endpoints.
+//!
+//! The structs have the fields that rules read; all others are skipped. As in Go, `null` is the same as an absent
+//! field.
+
+mod affinity;
+mod node;
+mod pod;
+mod service;
+
+pub use affinity::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity,
+    PodAffinityTerm, PreferredSchedulingTerm, TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
+pub use node::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint};
+pub use pod::{
+    Container, ContainerPort, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodIp, PodSpec, PodStatus, PodTemplateSpec,
+    PodWithoutContainers, ResourceList, ResourceRequirements, Toleration, quantities,
+};
+pub use service::{
+    ClientIpConfig, EndpointAddress, EndpointPort, EndpointSubset, Endpoints, LoadBalancerIngress,
+    LoadBalancerStatus, ObjectReference, Service, ServicePort, ServiceSpec, ServiceStatus,
+    SessionAffinityConfig,
+};
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString as _;
+
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::discovery_v1::EndpointSlice;
+
+    fn decodes<'a, T: Deserialize<'a>>(json: &'a str) -> bool {
+        serde_json::from_str::<T>(json).is_ok()
+    }
+
+    /// The fields of a pod, each with a value of its type.
+    fn pod() -> Value {
+        json!({
+            "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"a": "b"}, "generation": 1,
+                "ownerReferences": [{"kind": "DaemonSet", "uid": "u", "controller": true}]},
+            "spec": {
+                "nodeName": "n", "nodeSelector": {"a": "b"}, "hostNetwork": true, "priority": 5, "hostname": "h",
+                "affinity": {"nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]},
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]},
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a"}]}},
+                "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "a", "minDomains": 1}],
+                "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}, "schedulingGates": [{}],
+                "containers": [{"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always",
+                    "ports": [{"name": "http", "containerPort": 80, "hostPort": 80, "protocol": "TCP"}]}],
+            },
+            "status": {
+                "phase": "Running", "reason": "r", "startTime": "t", "podIPs": [{"ip": "10.0.0.1"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": "r", "lastTransitionTime": "t"}],
+                "containerStatuses": [{"name": "c", "ready": true, "restartCount": 1,
+                    "state": {"waiting": {"reason": "r"}, "running": {}}, "lastState": {"terminated": {"exitCode": 1}}}],
+            },
+        })
+    }
+
+    /// Calls `check` with the pod in which one field after the other is replaced.
+    fn replace_each_field(of: &Value, by: &Value, check: &mut dyn FnMut(Value, &str)) {
+        let Value::Object(fields) = of else { return };
+        for (name, field) in fields {
+            let mut with = |value: Value, path: &str| {
+                let mut changed = of.clone();
+                changed[name] = value;
+                check(changed, &format!("{name}.{path}"));
+            };
+            with(by.clone(), "");
+            match field {
+                Value::Array(items) => {
+                    replace_each_field(&items[0], by, &mut |it, path| with(json!([it]), path));
+                }
+                field => replace_each_field(field, by, &mut with),
+            }
+        }
+    }
+
+    /// As in Go, but for metadata, and for the entries of maps, which are no fields.
+    #[test]
+    fn null_is_an_absent_field() {
+        assert!(decodes::<Pod<'_>>(&pod().to_string()));
+        replace_each_field(&pod(), &Value::Null, &mut |pod, path| {
+            let is_refused = path == "metadata."
+                || ["labels.a", "annotations.a", "nodeSelector.a"].iter().any(|it| path.contains(it));
+            assert_eq!(decodes::<Pod<'_>>(&pod.to_string()), !is_refused, "{path}");
+        });
+        assert!(decodes::<Node<'_>>(r#"{"metadata": {}, "spec": null, "status": null}"#));
+        assert!(decodes::<Node<'_>>(
+            r#"{"spec": {"taints": null}, "status": {"conditions": [{"type": null}]}}"#
+        ));
+        let service =
+            r#"{"spec": {"ports": null, "clusterIPs": null, "sessionAffinityConfig": {"clientIP": null}}}"#;
+        assert!(decodes::<Service<'_>>(service));
+    }
+
+    /// As in Go, where one field of the wrong type makes the whole object malformed.
+    #[test]
+    fn a_field_of_another_type_is_malformed() {
+        replace_each_field(&pod(), &json!(1.5), &mut |pod, path| {
+            // A quantity may be a number.
+            assert_eq!(decodes::<Pod<'_>>(&pod.to_string()), path.contains("cpu"), "{path}");
+        });
+        assert!(!decodes::<Node<'_>>(r#"{"metadata": {"deletionTimestamp": 5}}"#));
+        // Ports are 32 bits wide, also where they are no ports.
+        assert!(decodes::<Service<'_>>(r#"{"spec": {"ports": [{"port": 70000, "nodePort": -1}]}}"#));
+        assert!(!decodes::<Service<'_>>(r#"{"spec": {"ports": [{"port": 5000000000}]}}"#));
+        assert!(decodes::<EndpointSlice<'_>>(r#"{"ports": [{"port": 70000}]}"#));
+    }
+
+    #[test]
+    fn a_hint_without_a_name_is_one_for_no_zone() {
+        let slice = r#"{"endpoints": [{"hints": {"forZones": [{}], "forNodes": [{"name": null}]}}]}"#;
+        assert!(decodes::<EndpointSlice<'_>>(slice));
+    }
+
+    #[test]
+    fn containers_are_skipped_where_they_are_not_read() {
+        let pod = r#"{"spec": {"containers": [{"ports": 5}]}, "status": {"containerStatuses": [5]}}"#;
+        assert!(decodes::<PodWithoutContainers<'_>>(pod));
+        assert!(!decodes::<Pod<'_>>(pod));
+    }
+}

@@ -1,0 +1,267 @@
+//! Pods and pod templates.
+
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{Affinity, TopologySpreadConstraint};
+use crate::interner::Interner;
+use crate::json::{QuantityText, Str, StrMap};
+use crate::meta_v1::ObjectMeta;
+use crate::resources::ResourceQuantities;
+use crate::taints;
+
+/// Upstream: `v1.Pod`. The types of its containers and of their statuses are parameters: they are most of a pod, and
+/// [`IgnoredAny`] skips them.
+#[derive(Deserialize, Clone, Debug)]
+pub struct Pod<'a, C = Container<'a>, S = ContainerStatus<'a>> {
+    #[serde(borrow, default)]
+    pub metadata: ObjectMeta<'a>,
+    #[serde(borrow)]
+    pub spec: Option<PodSpec<'a, C>>,
+    #[serde(borrow)]
+    pub status: Option<PodStatus<'a, S>>,
+}
+
+/// A pod whose containers and container statuses are skipped.
+pub type PodWithoutContainers<'a> = Pod<'a, IgnoredAny, IgnoredAny>;
+
+/// Upstream: `v1.PodTemplateSpec`.
+#[derive(Deserialize, Clone, Debug, Default)]
+pub struct PodTemplateSpec<'a, C = Container<'a>> {
+    #[serde(borrow)]
+    pub metadata: Option<ObjectMeta<'a>>,
+    #[serde(borrow)]
+    pub spec: Option<PodSpec<'a, C>>,
+}
+
+/// Upstream: `v1.PodSpec`.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpec<'a, C = Container<'a>> {
+    #[serde(borrow)]
+    pub node_name: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub node_selector: Option<StrMap<'a>>,
+    #[serde(borrow)]
+    pub affinity: Option<Affinity<'a>>,
+    #[serde(borrow)]
+    pub tolerations: Option<Vec<Toleration<'a>>>,
+    #[serde(borrow)]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint<'a>>>,
+    #[serde(borrow)]
+    pub scheduler_name: Option<Str<'a>>,
+    pub scheduling_gates: Option<Vec<IgnoredAny>>,
+    pub priority: Option<i32>,
+    #[serde(borrow)]
+    pub preemption_policy: Option<Str<'a>>,
+    pub host_network: Option<bool>,
+    #[serde(borrow)]
+    pub hostname: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub subdomain: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub resources: Option<ResourceRequirements<'a>>,
+    #[serde(borrow)]
+    pub overhead: Option<ResourceList<'a>>,
+    pub init_containers: Option<Vec<C>>,
+    pub containers: Option<Vec<C>>,
+}
+
+impl<'a> PodSpec<'a> {
+    /// The containers that run until the pod ends: the regular ones and the sidecars.
+    pub fn long_running_containers(&self) -> impl Iterator<Item = &Container<'a>> {
+        let sidecars = self.init_containers.iter().flatten().filter(|it| it.is_sidecar());
+        self.containers.iter().flatten().chain(sidecars)
+    }
+}
+
+/// Upstream: `v1.Toleration`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct Toleration<'a> {
+    #[serde(borrow)]
+    pub key: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub operator: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub value: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub effect: Option<Str<'a>>,
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration<'_> {
+    pub fn intern(&self, interner: &mut Interner) -> taints::Toleration {
+        let key = interner.intern_text(self.key.as_deref().unwrap_or_default());
+        let value = || interner.intern_text(self.value.as_deref().unwrap_or_default());
+        let operator = self.operator.as_deref().unwrap_or_default();
+        taints::Toleration::new(key, operator, value, self.effect.as_deref().unwrap_or_default())
+    }
+}
+
+/// Upstream: `v1.Container`.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct Container<'a> {
+    #[serde(borrow)]
+    pub restart_policy: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub resources: Option<ResourceRequirements<'a>>,
+    #[serde(borrow)]
+    pub ports: Option<Vec<ContainerPort<'a>>>,
+}
+
+impl Container<'_> {
+    /// Of an init container: whether it keeps running beside the regular containers. Upstream:
+    /// `IsRestartableInitContainer`.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+}
+
+/// Quantities by resource name. Upstream: `v1.ResourceList`.
+pub type ResourceList<'a> = StrMap<'a, QuantityText<'a>>;
+
+/// Upstream: `v1.ResourceRequirements`.
+#[derive(Deserialize, Clone, Debug, Default)]
+pub struct ResourceRequirements<'a> {
+    #[serde(borrow)]
+    pub requests: Option<ResourceList<'a>>,
+}
+
+/// Parses the quantities of a resource list; an invalid quantity is zero.
+pub fn quantities(list: Option<&ResourceList<'_>>) -> ResourceQuantities {
+    let entries = list.into_iter().flat_map(StrMap::iter);
+    entries.map(|(name, amount)| (name.into(), amount.quantity())).collect()
+}
+
+/// Upstream: `v1.ContainerPort`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerPort<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub protocol: Option<Str<'a>>,
+    pub container_port: Option<i64>,
+    pub host_port: Option<i64>,
+    #[serde(borrow, rename = "hostIP")]
+    pub host_ip: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.PodStatus`.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus<'a, S = ContainerStatus<'a>> {
+    #[serde(borrow)]
+    pub phase: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub reason: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub message: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub start_time: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub nominated_node_name: Option<Str<'a>>,
+    #[serde(borrow, rename = "podIPs")]
+    pub pod_ips: Option<Vec<PodIp<'a>>>,
+    #[serde(borrow)]
+    pub conditions: Option<Vec<PodCondition<'a>>>,
+    pub init_container_statuses: Option<Vec<S>>,
+    pub container_statuses: Option<Vec<S>>,
+}
+
+impl<'a, S> PodStatus<'a, S> {
+    pub fn condition(&self, type_: &str) -> Option<&PodCondition<'a>> {
+        self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
+    }
+
+    /// Whether the pod succeeded or failed. Upstream: `IsPodTerminal`.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+}
+
+/// Upstream: `v1.PodIP`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct PodIp<'a> {
+    #[serde(borrow)]
+    pub ip: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.PodCondition`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct PodCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    pub type_: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub status: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub reason: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub message: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub last_transition_time: Option<Str<'a>>,
+}
+
+impl PodCondition<'_> {
+    pub fn is_true(&self) -> bool {
+        self.status.as_deref() == Some("True")
+    }
+
+    pub fn is_false(&self) -> bool {
+        self.status.as_deref() == Some("False")
+    }
+}
+
+/// Upstream: `v1.ContainerStatus`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStatus<'a> {
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    pub ready: Option<bool>,
+    pub started: Option<bool>,
+    pub restart_count: Option<i64>,
+    #[serde(borrow)]
+    pub state: Option<ContainerState<'a>>,
+    #[serde(borrow)]
+    pub last_state: Option<ContainerState<'a>>,
+}
+
+/// Upstream: `v1.ContainerState`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct ContainerState<'a> {
+    #[serde(borrow)]
+    pub waiting: Option<ContainerStateWaiting<'a>>,
+    pub running: Option<ContainerStateRunning>,
+    #[serde(borrow)]
+    pub terminated: Option<ContainerStateTerminated<'a>>,
+}
+
+/// Upstream: `v1.ContainerStateWaiting`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct ContainerStateWaiting<'a> {
+    #[serde(borrow)]
+    pub reason: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub message: Option<Str<'a>>,
+}
+
+/// Upstream: `v1.ContainerStateRunning`.
+#[derive(Deserialize, Clone, Debug)]
+pub struct ContainerStateRunning {}
+
+/// Upstream: `v1.ContainerStateTerminated`.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStateTerminated<'a> {
+    pub exit_code: Option<i64>,
+    #[serde(borrow)]
+    pub reason: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub message: Option<Str<'a>>,
+}
