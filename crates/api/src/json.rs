@@ -12,6 +12,15 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::quantity::Quantity;
 
+/// Decodes an object. The text is checked for UTF-8 once, which is cheaper than a check of each string in it.
+pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
+    match core::str::from_utf8(json) {
+        Ok(text) => serde_json::from_str(text),
+        // Invalid text in fields that are skipped does not matter.
+        Err(_) => serde_json::from_slice(json),
+    }
+}
+
 /// A string, borrowed from the input unless it contains escapes. An `Option<Cow<str>>` or a `Cow<str>` in a list would
 /// always be copied: serde borrows only where a field itself is a `Cow`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -309,6 +318,21 @@ mod tests {
         let list = Vec::<Str<'_>>::deserialize(&value).unwrap();
         assert!(matches!(list[0], Str(Cow::Borrowed("plain"))));
         assert!(serde_json::from_str::<Str<'_>>("5").is_err());
+    }
+
+    #[test]
+    fn invalid_utf_8_matters_only_in_fields_that_are_read() {
+        #[derive(serde::Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            name: Option<Str<'a>>,
+        }
+        let name = |json: &[u8]| {
+            from_slice::<Named<'_>>(json).ok().map(|it| it.name.unwrap_or_default().to_string())
+        };
+        assert_eq!(name("{\"name\": \"\u{e9}\"}".as_bytes()).as_deref(), Some("\u{e9}"));
+        assert_eq!(name(b"{\"name\": \"a\", \"other\": \"\xff\"}").as_deref(), Some("a"));
+        assert_eq!(name(b"{\"name\": \"\xff\"}"), None);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! - [`core_v1`], [`apps_v1`], [`coordination_v1`], [`discovery_v1`], [`policy_v1`], [`meta_v1`]: objects of each API
 //!   group as they are sent, with the fields that rules read, borrowed from the JSON text;
 //! - [`json`], [`text`], [`interner`]: borrowed strings, shared strings; [`meta`]: object keys;
-//! - [`labels`], [`taints`]: labels and selectors, taints and tolerations;
+//! - [`labels`], [`taints`]: labels and selectors, taints and tolerations; [`well_known`]: their well-known names, and
+//!   those of annotations and conditions;
 //! - [`quantity`], [`resources`], [`qos`]: quantities, the resources of a pod, and its QoS class;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: timestamps, JSON as Go writes it, the formats of `/metrics`.
 
@@ -24,6 +25,7 @@ pub mod text;
 pub mod labels;
 pub mod meta;
 pub mod taints;
+pub mod well_known;
 
 pub mod qos;
 pub mod quantity;

@@ -34,6 +34,27 @@ pub fn pod_total(
     running
 }
 
+/// Rule: CPU, memory and huge pages that the pod as a whole requests or limits override the total of its containers.
+/// Upstream: `PodRequests`, `PodLimits`.
+pub fn override_with_pod_level(total: &mut ResourceQuantities, pod_level: ResourceQuantities) {
+    total.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
+}
+
+/// Whether a pod as a whole can request or limit the resource. Upstream: `IsSupportedPodLevelResource`.
+pub fn is_pod_level_resource(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || is_huge_pages(name)
+}
+
+pub fn is_huge_pages(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// The quantities in a JSON map; an invalid one is zero, as in [`Quantity::from_json`].
+pub fn quantities_from_json(map: &serde_json::Value) -> ResourceQuantities {
+    let entries = map.as_object().into_iter().flatten();
+    entries.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
+}
+
 /// Adds quantities to sums.
 pub fn add_quantities(sums: &mut ResourceQuantities, amounts: &ResourceQuantities) {
     for (name, amount) in amounts {
@@ -47,5 +68,36 @@ fn raise_to_maximum(sums: &mut ResourceQuantities, others: ResourceQuantities) {
     for (name, amount) in others {
         let sum = sums.entry(name).or_insert(amount);
         *sum = amount.max(*sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_needs_what_runs_at_the_same_time() {
+        let cpu = |text: &str| quantities_from_json(&json!({"cpu": text}));
+        let total = |containers: &[&str], init: &[(bool, &str)]| {
+            let init = init.iter().map(|(is_sidecar, it)| (*is_sidecar, cpu(it)));
+            pod_total(containers.iter().map(|it| cpu(it)), init)["cpu"].to_string()
+        };
+        assert_eq!(total(&["1", "500m"], &[]), "1500m");
+        assert_eq!(total(&["1"], &[(false, "3"), (false, "2")]), "3");
+        assert_eq!(total(&["1"], &[(true, "500m"), (false, "2")]), "2500m");
+        assert_eq!(total(&["3"], &[(true, "500m"), (false, "2")]), "3500m");
+    }
+
+    #[test]
+    fn resources_of_the_pod_override_the_total() {
+        let mut total = quantities_from_json(&json!({"cpu": "1", "memory": "1Gi", "example.com/gpu": 1}));
+        let pod_level = json!({"cpu": "2", "hugepages-2Mi": "4Mi", "example.com/gpu": 2});
+        override_with_pod_level(&mut total, quantities_from_json(&pod_level));
+        let expected = json!({"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": 1});
+        assert_eq!(total, quantities_from_json(&expected));
     }
 }

@@ -9,6 +9,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use muster_engine::controller::{Controller, Event, Outcome, Request, Resource, Watch, WorkQueue};
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
@@ -115,7 +116,7 @@ impl WatchSource {
 fn node_lease_json((node, renewed): (&Text, &Time)) -> Value {
     json!({
         "metadata": {
-            "namespace": "kube-node-lease",
+            "namespace": NAMESPACE_NODE_LEASE,
             "name": node,
             "resourceVersion": renewed.as_micros().to_string(),
         },

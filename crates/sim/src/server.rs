@@ -11,6 +11,9 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{
+    NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
+};
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Watched};
 use muster_engine::scenario;
@@ -417,10 +420,10 @@ fn set_pod_defaults(pod: &mut Value) {
 /// the taint.
 fn set_conditions_for_taints(node: &mut Value) {
     const CONDITION_TAINTS: [(&str, &str); 4] = [
-        ("network-unavailable", "NetworkUnavailable"),
-        ("memory-pressure", "MemoryPressure"),
-        ("disk-pressure", "DiskPressure"),
-        ("pid-pressure", "PIDPressure"),
+        ("network-unavailable", NODE_NETWORK_UNAVAILABLE),
+        ("memory-pressure", NODE_MEMORY_PRESSURE),
+        ("disk-pressure", NODE_DISK_PRESSURE),
+        ("pid-pressure", NODE_PID_PRESSURE),
     ];
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| taints.iter().any(|it| it["key"] == format!("node.kubernetes.io/{name}"));

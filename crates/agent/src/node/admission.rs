@@ -10,6 +10,7 @@ use kube::Api;
 use muster_api::qos::QosClass;
 use muster_api::taints::{Taint, TaintEffect, Toleration};
 use muster_api::text::Text;
+use muster_api::well_known::TAINT_NODE_MEMORY_PRESSURE;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::PodTermination;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};
@@ -96,7 +97,7 @@ async fn runtime_classes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet
 /// Whether the pod tolerates the memory-pressure taint.
 fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
     let taint = Taint {
-        key: "node.kubernetes.io/memory-pressure".into(),
+        key: TAINT_NODE_MEMORY_PRESSURE.into(),
         value: Text::default(),
         effect: TaintEffect::NoSchedule,
     };

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use muster_api::well_known::{LABEL_TOPOLOGY_ZONE, NAMESPACE_NODE_LEASE};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -115,9 +116,8 @@ impl Fleet {
 
 impl FleetOptions {
     fn new_node(&self, name: String, number: u16) -> NewNode {
-        let zone = (self.zones != 0).then(|| {
-            ("topology.kubernetes.io/zone".to_owned(), format!("zone-{}", (number - 1) % self.zones + 1))
-        });
+        let zone = (self.zones != 0)
+            .then(|| (LABEL_TOPOLOGY_ZONE.to_owned(), format!("zone-{}", (number - 1) % self.zones + 1)));
         NewNode {
             name,
             number,
@@ -802,7 +802,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "metadata": {"name": name, "namespace": NAMESPACE_NODE_LEASE, "ownerReferences": [owner]},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
     });
     let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);

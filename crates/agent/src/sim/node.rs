@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
+use muster_api::well_known::{
+    LABEL_ARCH, LABEL_BETA_ARCH, LABEL_BETA_OS, LABEL_HOSTNAME, LABEL_OS, NODE_DISK_PRESSURE,
+    NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
+};
 use serde_json::{Value, json};
 
 use super::behaviour::{FLEET_LABEL, NodeBehaviour, NodeFault};
@@ -30,11 +34,11 @@ impl NewNode {
     /// The Node object to create, with its status.
     pub(super) fn to_object(&self, now: Timestamp) -> Value {
         let mut labels = json!({
-            "kubernetes.io/hostname": self.name,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": architecture(),
-            "beta.kubernetes.io/os": "linux",
-            "beta.kubernetes.io/arch": architecture(),
+            (LABEL_HOSTNAME): self.name,
+            (LABEL_OS): "linux",
+            (LABEL_ARCH): architecture(),
+            (LABEL_BETA_OS): "linux",
+            (LABEL_BETA_ARCH): architecture(),
             FLEET_LABEL: self.fleet,
         });
         for (key, value) in &self.labels {
@@ -187,19 +191,19 @@ fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) 
     let mut all = vec![
         pressure(
             NodeFault::MemoryPressure,
-            "MemoryPressure",
+            NODE_MEMORY_PRESSURE,
             ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
             ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
         ),
         pressure(
             NodeFault::DiskPressure,
-            "DiskPressure",
+            NODE_DISK_PRESSURE,
             ["KubeletHasDiskPressure", "kubelet has disk pressure"],
             ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
         ),
         pressure(
             NodeFault::PidPressure,
-            "PIDPressure",
+            NODE_PID_PRESSURE,
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
         ),
@@ -212,13 +216,13 @@ fn current_conditions(behaviour: &NodeBehaviour, shown: &[wire::WireCondition]) 
     // The kubelet does not set this condition, so it is reported only if it is, or was, True.
     if behaviour.has_fault(NodeFault::NetworkUnavailable) {
         all.push(condition(
-            "NetworkUnavailable",
+            NODE_NETWORK_UNAVAILABLE,
             true,
             "NoRouteCreated",
             "no network agent has set the node up",
         ));
-    } else if shown.iter().any(|it| *it.r#type == *"NetworkUnavailable") {
-        all.push(condition("NetworkUnavailable", false, "RouteCreated", "the node's network is set up"));
+    } else if shown.iter().any(|it| *it.r#type == *NODE_NETWORK_UNAVAILABLE) {
+        all.push(condition(NODE_NETWORK_UNAVAILABLE, false, "RouteCreated", "the node's network is set up"));
     }
     all
 }

@@ -4,6 +4,7 @@
 //! field.
 
 mod affinity;
+mod enums;
 mod node;
 mod pod;
 mod service;
@@ -12,6 +13,7 @@ pub use affinity::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity,
     PodAffinityTerm, PreferredSchedulingTerm, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
+pub use enums::{ConditionStatus, PodPhase};
 pub use node::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, Taint};
 pub use pod::{
     Container, ContainerPort, ContainerState, ContainerStateRunning, ContainerStateTerminated,

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::Deserialize;
 
-use super::ResourceList;
+use super::{ConditionStatus, ResourceList};
 use crate::interner::Interner;
 use crate::json::Str;
 use crate::meta_v1::ObjectMeta;
@@ -68,6 +68,12 @@ pub struct NodeStatus<'a> {
     pub allocatable: Option<ResourceList<'a>>,
 }
 
+impl<'a> NodeStatus<'a> {
+    pub fn condition(&self, type_: &str) -> Option<&NodeCondition<'a>> {
+        self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
+    }
+}
+
 /// Upstream: `v1.NodeCondition`.
 #[derive(Deserialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
@@ -80,6 +86,12 @@ pub struct NodeCondition<'a> {
     pub last_heartbeat_time: Option<Str<'a>>,
     #[serde(borrow)]
     pub last_transition_time: Option<Str<'a>>,
+}
+
+impl NodeCondition<'_> {
+    pub fn status(&self) -> ConditionStatus {
+        ConditionStatus::parse(self.status.as_deref().unwrap_or_default())
+    }
 }
 
 /// Upstream: `v1.NodeAddress`.

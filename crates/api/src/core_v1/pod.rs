@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Affinity, TopologySpreadConstraint};
+use super::{Affinity, ConditionStatus, PodPhase, TopologySpreadConstraint};
 use crate::interner::Interner;
 use crate::json::{QuantityText, Str, StrMap};
 use crate::meta_v1::ObjectMeta;
@@ -178,9 +178,13 @@ impl<'a, S> PodStatus<'a, S> {
         self.conditions.iter().flatten().find(|it| it.type_.as_deref() == Some(type_))
     }
 
+    pub fn phase(&self) -> PodPhase {
+        PodPhase::parse(self.phase.as_deref().unwrap_or_default())
+    }
+
     /// Whether the pod succeeded or failed. Upstream: `IsPodTerminal`.
     pub fn is_terminal(&self) -> bool {
-        matches!(self.phase.as_deref(), Some("Succeeded" | "Failed"))
+        self.phase().is_terminal()
     }
 }
 
@@ -209,11 +213,15 @@ pub struct PodCondition<'a> {
 
 impl PodCondition<'_> {
     pub fn is_true(&self) -> bool {
-        self.status.as_deref() == Some("True")
+        self.status() == ConditionStatus::True
     }
 
     pub fn is_false(&self) -> bool {
-        self.status.as_deref() == Some("False")
+        self.status() == ConditionStatus::False
+    }
+
+    fn status(&self) -> ConditionStatus {
+        ConditionStatus::parse(self.status.as_deref().unwrap_or_default())
     }
 }
 

@@ -9,14 +9,19 @@ use alloc::{
 };
 
 use muster_api::go_json;
+use muster_api::well_known::{
+    LABEL_CONTROLLER_REVISION_HASH, LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE,
+    TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY,
+    TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
+};
 use serde_json::{Map, Value, json};
 
 pub use call::{Patch, Stencil, Target, Verb, body, label_selector, status_body, target, verb};
 
 /// The label that says of which revision a pod, or a ControllerRevision, is.
-pub const HASH_LABEL: &str = "controller-revision-hash";
+pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
 /// The label of the time before revisions; kept for sets that still carry the annotation.
-pub const GENERATION_LABEL: &str = "pod-template-generation";
+pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
 /// Who binds a pod that never passes a scheduler.
 pub const DIRECT_SCHEDULER: &str = "kubernetes.io/daemonset-controller";
 
@@ -88,17 +93,17 @@ pub struct Automatic {
 
 /// Trouble of a node that must not send its daemons away, nor keep them from coming. Upstream's order.
 pub const AUTOMATIC: [Automatic; 6] = [
-    Automatic { key: "node.kubernetes.io/not-ready", effect: "NoExecute" },
-    Automatic { key: "node.kubernetes.io/unreachable", effect: "NoExecute" },
-    Automatic { key: "node.kubernetes.io/disk-pressure", effect: "NoSchedule" },
-    Automatic { key: "node.kubernetes.io/memory-pressure", effect: "NoSchedule" },
-    Automatic { key: "node.kubernetes.io/pid-pressure", effect: "NoSchedule" },
-    Automatic { key: "node.kubernetes.io/unschedulable", effect: "NoSchedule" },
+    Automatic { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
+    Automatic { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
+    Automatic { key: TAINT_NODE_DISK_PRESSURE, effect: "NoSchedule" },
+    Automatic { key: TAINT_NODE_MEMORY_PRESSURE, effect: "NoSchedule" },
+    Automatic { key: TAINT_NODE_PID_PRESSURE, effect: "NoSchedule" },
+    Automatic { key: TAINT_NODE_UNSCHEDULABLE, effect: "NoSchedule" },
 ];
 
 /// Only for pods on the host's network: they are often what brings the node's network up.
 pub const AUTOMATIC_ON_HOST_NETWORK: Automatic =
-    Automatic { key: "node.kubernetes.io/network-unavailable", effect: "NoSchedule" };
+    Automatic { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
 /// Rule: what a daemon pod tolerates without asking. Placement decides by this list and pods are made with
 /// it: two lists would let one side evict for ever what the other side recreates.

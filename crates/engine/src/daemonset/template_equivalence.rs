@@ -7,6 +7,7 @@ use alloc::{
 };
 
 use muster_api::go_json;
+use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
 /// Two templates with the same meaning make the same pods.
@@ -61,7 +62,7 @@ const ABSENT: &[(&str, Absent)] = &[
 
     ("spec.restartPolicy", Text("Always")),
     ("spec.dnsPolicy", Text("ClusterFirst")),
-    ("spec.schedulerName", Text("default-scheduler")),
+    ("spec.schedulerName", Text(DEFAULT_SCHEDULER_NAME)),
     ("spec.terminationGracePeriodSeconds", Number(30)),
     ("spec.enableServiceLinks", Yes),
     ("spec.securityContext", Empty),

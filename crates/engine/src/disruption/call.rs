@@ -8,6 +8,7 @@ use core::fmt;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Map, Value, json};
 
 use super::Subject;
@@ -80,7 +81,7 @@ pub(super) fn request(call: &Call) -> Request {
             let body = json!({
                 "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()},
                 "status": {"conditions": [{
-                    "type": "DisruptionTarget",
+                    "type": DISRUPTION_TARGET,
                     "status": "False",
                     "reason": null,
                     "message": null,

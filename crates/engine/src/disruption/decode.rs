@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 
 use muster_api::core_v1::PodWithoutContainers;
 use muster_api::interner::Interner;
-use muster_api::json::{IntOrString, StrMap};
+use muster_api::json::{self, IntOrString, StrMap};
 use muster_api::labels::{Labels, Selector};
 use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::LabelSelector;
 use muster_api::policy_v1::{self, PodDisruptionBudgetSpec};
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{DISRUPTION_TARGET, POD_READY};
 use serde_json::Value;
 
 use crate::controller::{self, ObjectReference, Watch};
@@ -150,10 +151,10 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
-        let pod: PodWithoutContainers<'_> = serde_json::from_slice(object).map_err(malformed)?;
+        let pod: PodWithoutContainers<'_> = json::from_slice(object).map_err(malformed)?;
         return Ok(Fact::Pod(Arc::new(pod_fact(pod, shared))));
     }
-    let budget: policy_v1::PodDisruptionBudget<'_> = serde_json::from_slice(object).map_err(malformed)?;
+    let budget: policy_v1:: PodDisruptionBudget<'_> = json::from_slice(object).map_err(malformed)?;
     Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
 }
 
@@ -211,7 +212,7 @@ fn pod_fact(pod: PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
         conditions.find(|it| it.type_.as_deref() == Some(kind) && it.is_true())
     };
     let is_live = !meta.is_deleting() && !status.is_terminal();
-    let disrupted = is_true("DisruptionTarget")
+    let disrupted = is_true(DISRUPTION_TARGET)
         .filter(|it| is_live && it.reason.as_deref() != Some("TerminationByKubelet"));
     let controller = meta.controller().map(|it| PodController {
         api_version: shared.intern_text(it.api_version.as_deref().unwrap_or_default()),
@@ -224,7 +225,7 @@ fn pod_fact(pod: PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
         labels: meta.labels(shared),
         controller,
         deleting: meta.is_deleting(),
-        ready: is_true("Ready").is_some(),
+        ready: is_true(POD_READY).is_some(),
         disrupted_since: disrupted
             .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or_default()),
     }

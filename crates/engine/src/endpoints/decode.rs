@@ -8,10 +8,11 @@ use core::net::{IpAddr, Ipv4Addr};
 use muster_api::core_v1::{self, EndpointAddress};
 use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::interner::Interner;
-use muster_api::json::{IntOrString, StrMap};
+use muster_api::json::{self, IntOrString, StrMap};
 use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{ANNOTATION_LAST_APPLIED, LABEL_TOPOLOGY_ZONE, POD_READY};
 use serde::de::IgnoredAny;
 
 use super::facts::{
@@ -21,21 +22,16 @@ use super::facts::{
 use crate::controller::Watch;
 use crate::daemonset::facts::Malformed;
 
-/// What `kubectl apply` leaves may be as large as the object, and is nobody's business here.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;
     let read = match plural {
-        "services" => {
-            serde_json::from_slice(object).map(|it| Fact::Service(Arc::new(service_fact(it, shared))))
-        }
-        "pods" => serde_json::from_slice(object).map(|it| Fact::Pod(Arc::new(pod_fact(it, shared)))),
-        "nodes" => serde_json::from_slice(object).map(|it| Fact::Node(node_fact(&it, shared))),
+        "services" => json::from_slice(object).map(|it| Fact::Service(Arc::new(service_fact(it, shared)))),
+        "pods" => json::from_slice(object).map(|it| Fact::Pod(Arc::new(pod_fact(it, shared)))),
+        "nodes" => json::from_slice(object).map(|it| Fact::Node(node_fact(&it, shared))),
         "endpoints" => {
-            serde_json::from_slice(object).map(|it| Fact::Endpoints(Arc::new(endpoints_fact(it, shared))))
+            json::from_slice(object).map(|it| Fact::Endpoints(Arc::new(endpoints_fact(it, shared))))
         }
-        _ => serde_json::from_slice(object).map(|it| Fact::Slice(Arc::new(slice_fact(it, shared)))),
+        _ => json::from_slice(object).map(|it| Fact::Slice(Arc::new(slice_fact(it, shared)))),
     };
     read.map_err(|source| Malformed::new(plural, source))
 }
@@ -58,7 +54,9 @@ fn said(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
 }
 
 fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
-    let all = meta.annotations.iter().flat_map(StrMap::pairs).filter(|(key, _)| *key != LAST_APPLIED);
+    // What `kubectl apply` leaves may be as large as the object.
+    let all =
+        meta.annotations.iter().flat_map(StrMap::pairs).filter(|(key, _)| *key != ANNOTATION_LAST_APPLIED);
     all.map(|(key, value)| (shared.intern_text(key), shared.intern_text(value))).collect()
 }
 
@@ -68,7 +66,7 @@ fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
         // Pods name it too.
         name: shared.intern_text(meta.name()),
         resource_version: meta.resource_version(),
-        zone: said(meta.label("topology.kubernetes.io/zone"), shared),
+        zone: said(meta.label(LABEL_TOPOLOGY_ZONE), shared),
     }
 }
 
@@ -132,7 +130,7 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
         Some((shared.intern_text(name), shared.intern_text(protocol), it.container_port.unwrap_or_default()))
     });
     let named_ports = named_ports.collect();
-    let ready = status.condition("Ready");
+    let ready = status.condition(POD_READY);
     let addresses = status.pod_ips.iter().flatten();
     Pod {
         key: meta.key(shared),

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use muster_api::discovery_v1::EndpointConditions;
 use muster_api::text::Text;
+use muster_api::well_known::LABEL_SKIP_MIRROR;
 
 use super::call::{EndpointsWrite, SliceDraft};
 use super::decode::address;
@@ -24,13 +25,12 @@ pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 /// Addresses of a subset that are mirrored. Upstream: `mirroring-max-endpoints-per-subset`.
 const ENDPOINTS_MAX: usize = 1000;
 
-const SKIP_MIRROR_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// Rule: Endpoints of a Service without a selector are mirrored, unless they have the label `skip-mirror`, or are only a
 /// leader election record. Upstream: `shouldMirror`.
 pub(super) fn is_mirrored(endpoints: &Endpoints) -> bool {
-    let skips = endpoints.labels.get(SKIP_MIRROR_LABEL).is_some_and(|it| **it == *"true");
+    let skips = endpoints.labels.get(LABEL_SKIP_MIRROR).is_some_and(|it| **it == *"true");
     !skips && !is_leader_election_record(endpoints)
 }
 

@@ -16,6 +16,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::LABEL_SERVICE_NAME;
 use serde::Deserialize;
 
 pub use call::{Call, EndpointsDraft, EndpointsWrite, SliceDraft};
@@ -47,7 +48,7 @@ const BATCH_PERIOD: Duration = Duration::from_secs(1);
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const SERVICE_NAME: &str = LABEL_SERVICE_NAME;
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";

@@ -8,6 +8,7 @@ use core::fmt;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
 use super::{ObjectIdentity, TrackedObject};
@@ -107,7 +108,7 @@ pub fn request(call: &Call) -> Request {
             let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
             if *why == Why::NodeIsGone {
                 body["status"]["conditions"] = json!([{
-                    "type": "DisruptionTarget",
+                    "type": DISRUPTION_TARGET,
                     "status": "True",
                     "reason": "DeletionByPodGC",
                     "message": "PodGC: node no longer exists",

@@ -4,7 +4,9 @@ use alloc::sync::Arc;
 
 use muster_api::core_v1::{self, PodWithoutContainers};
 use muster_api::interner::Interner;
+use muster_api::json;
 use muster_api::meta_v1::{ObjectMeta, PartialObjectMetadata};
+use muster_api::well_known::{NODE_READY, TAINT_NODE_OUT_OF_SERVICE};
 use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
@@ -21,17 +23,17 @@ pub(super) fn object(
 ) -> Result<TrackedObject, serde_json::Error> {
     Ok(match &*resource.kind {
         "Pod" if is_read_whole(resource) => {
-            let pod: PodWithoutContainers<'_> = serde_json::from_slice(json)?;
+            let pod: PodWithoutContainers<'_> = json::from_slice(json)?;
             let fact = Arc::new(pod_fact(&pod, shared));
             TrackedObject { pod: Some(fact), ..metadata_fact(resource, &pod.metadata, shared)? }
         }
         "Node" if is_read_whole(resource) => {
-            let node: core_v1::Node<'_> = serde_json::from_slice(json)?;
+            let node: core_v1::Node<'_> = json::from_slice(json)?;
             let out_of_service = Some(is_out_of_service(&node));
             TrackedObject { out_of_service, ..metadata_fact(resource, &node.metadata, shared)? }
         }
         _ => {
-            let object: PartialObjectMetadata<'_> = serde_json::from_slice(json)?;
+            let object: PartialObjectMetadata<'_> = json::from_slice(json)?;
             metadata_fact(resource, &object.metadata, shared)?
         }
     })
@@ -82,6 +84,31 @@ fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
 fn is_out_of_service(node: &core_v1::Node<'_>) -> bool {
     let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    taints.any(|it| it.key.as_deref() == Some("node.kubernetes.io/out-of-service"))
-        && !conditions.any(|it| it.type_.as_deref() == Some("Ready") && it.status.as_deref() == Some("True"))
+    taints.any(|it| it.key.as_deref() == Some(TAINT_NODE_OUT_OF_SERVICE))
+        && !conditions
+            .any(|it| it.type_.as_deref() == Some(NODE_READY) && it.status.as_deref() == Some("True"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_without_a_uid_is_malformed() {
+        let resource = |kind: &str, plural: &str| {
+            Arc::new(Resource {
+                group: "".into(),
+                version: "v1".into(),
+                kind: kind.into(),
+                plural: plural.into(),
+                namespaced: true,
+            })
+        };
+        for resource in [resource("Pod", "pods"), resource("Node", "nodes"), resource("Secret", "secrets")] {
+            let read = |json: &str| object(&resource, json.as_bytes(), &mut Interner::default());
+            assert!(read(r#"{"metadata": {"name": "a", "uid": "u"}}"#).is_ok());
+            assert!(read(r#"{"metadata": {"name": "a"}}"#).is_err());
+            assert!(read("{}").is_err());
+        }
+    }
 }

@@ -17,6 +17,7 @@ use core::time::Duration;
 use muster_api::quantity::Quantity;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE};
 
 pub use self::storage_limits::{PodStorage, StorageLimit, StorageUsage, exceeded_limit};
 use crate::kubelet::node_status::Pressures;
@@ -425,9 +426,9 @@ pub fn admit(
         return Ok(());
     }
     let named = [
-        (pressures.memory, "MemoryPressure"),
-        (pressures.disk, "DiskPressure"),
-        (pressures.pids, "PIDPressure"),
+        (pressures.memory, NODE_MEMORY_PRESSURE),
+        (pressures.disk, NODE_DISK_PRESSURE),
+        (pressures.pids, NODE_PID_PRESSURE),
     ];
     let named: Vec<&str> = named.iter().filter(|(holds, _)| *holds).map(|(_, name)| *name).collect();
     Err(format!("The node had condition: [{}]. ", named.join(" ")))

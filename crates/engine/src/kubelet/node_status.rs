@@ -12,6 +12,10 @@ use muster_api::quantity::Quantity;
 use muster_api::resources::ResourceQuantities;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{
+    KUBELET_LABELS, LABEL_ARCH, LABEL_BETA_ARCH, LABEL_BETA_OS, LABEL_HOSTNAME, LABEL_OS,
+    NAMESPACE_NODE_LEASE, NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_PID_PRESSURE,
+};
 use serde_json::{Map, Value, json};
 
 use crate::daemonset::plan::Event;
@@ -30,19 +34,7 @@ const IMAGE_NAMES_MAX: usize = 5;
 
 /// Labels that a node sets again when it registers again; all others belong to users.
 /// Upstream: `updateDefaultLabels`.
-const OWN_LABELS: [&str; 11] = [
-    "kubernetes.io/hostname",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
+const OWN_LABELS: [&str; 11] = KUBELET_LABELS;
 
 /// The node as measured by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -108,11 +100,11 @@ pub fn initial_node(
     now: Time,
 ) -> (Value, Vec<Event>) {
     let mut all = json!({
-        "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": node.arch,
-        "beta.kubernetes.io/os": "linux",
-        "beta.kubernetes.io/arch": node.arch,
+        (LABEL_HOSTNAME): node.name,
+        (LABEL_OS): "linux",
+        (LABEL_ARCH): node.arch,
+        (LABEL_BETA_OS): "linux",
+        (LABEL_BETA_ARCH): node.arch,
     });
     for (key, value) in labels {
         all[key] = value.as_str().into();
@@ -271,7 +263,7 @@ fn conditions(node: &Node) -> [NodeCondition; 4] {
     };
     [
         pressure(
-            "MemoryPressure",
+            NODE_MEMORY_PRESSURE,
             node.pressures.memory,
             [
                 "KubeletHasInsufficientMemory",
@@ -285,13 +277,13 @@ fn conditions(node: &Node) -> [NodeCondition; 4] {
             ],
         ),
         pressure(
-            "DiskPressure",
+            NODE_DISK_PRESSURE,
             node.pressures.disk,
             ["KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"],
             ["KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"],
         ),
         pressure(
-            "PIDPressure",
+            NODE_PID_PRESSURE,
             node.pressures.pids,
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"],
@@ -356,7 +348,7 @@ pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
     let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": node, "namespace": "kube-node-lease"},
+        "metadata": {"name": node, "namespace": NAMESPACE_NODE_LEASE},
         "spec": {
             "holderIdentity": node,
             "leaseDurationSeconds": LEASE_DURATION_S,

@@ -6,14 +6,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, ANNOTATION_CONFIG_SOURCE, DEFAULT_SCHEDULER_NAME};
 use serde_json::{Map, Value, json};
 
 /// Annotation of a pod on the node: its source. Absent or `api` for a pod from the API server.
-pub const SOURCE: &str = "kubernetes.io/config.source";
+pub const SOURCE: &str = ANNOTATION_CONFIG_SOURCE;
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 /// Annotation of a mirror pod, with the hash of its static pod.
-pub const MIRROR: &str = "kubernetes.io/config.mirror";
+pub const MIRROR: &str = ANNOTATION_CONFIG_MIRROR;
 
 /// Longest name of a pod, and of a namespace or container.
 const NAME_MAX: usize = 253;
@@ -146,7 +147,7 @@ fn set_defaults(spec: &mut Value) {
     fill(spec, "restartPolicy", "Always".into());
     fill(spec, "terminationGracePeriodSeconds", 30.into());
     fill(spec, "dnsPolicy", "ClusterFirst".into());
-    fill(spec, "schedulerName", "default-scheduler".into());
+    fill(spec, "schedulerName", DEFAULT_SCHEDULER_NAME.into());
     fill(spec, "securityContext", json!({}));
     fill(spec, "enableServiceLinks", true.into());
     for key in ["initContainers", "containers"] {

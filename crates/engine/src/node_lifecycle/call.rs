@@ -9,6 +9,7 @@ use core::fmt;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Map, Value, json};
 
 use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
@@ -93,7 +94,7 @@ pub(super) fn request(call: &Call) -> Request {
         }
         Call::MarkDisruptionTarget { pod, at } => {
             let mut condition = json!({
-                "type": "DisruptionTarget",
+                "type": DISRUPTION_TARGET,
                 "status": "True",
                 "reason": DELETION_BY_TAINT_MANAGER,
                 "message": "Taint manager: deleting due to NoExecute taint",

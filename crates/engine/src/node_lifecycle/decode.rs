@@ -3,20 +3,27 @@
 use alloc::vec::Vec;
 
 use muster_api::coordination_v1;
-use muster_api::core_v1::{self, PodWithoutContainers};
+use muster_api::core_v1::{self, ConditionStatus, PodWithoutContainers};
 use muster_api::interner::Interner;
+use muster_api::json;
 use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::ObjectMeta;
 use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{
+    DISRUPTION_TARGET, LABEL_ARCH, LABEL_BETA_ARCH, LABEL_BETA_OS, LABEL_FAILURE_DOMAIN_BETA_REGION,
+    LABEL_FAILURE_DOMAIN_BETA_ZONE, LABEL_NODE_EXCLUDE_DISRUPTION, LABEL_OS, LABEL_TOPOLOGY_REGION,
+    LABEL_TOPOLOGY_ZONE, NAMESPACE_NODE_LEASE, NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE,
+    NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE, NODE_READY, POD_READY, POD_SCHEDULED,
+};
 
 use super::taints::NO_EXECUTE;
 use crate::controller;
-use crate::daemonset::facts::{Malformed, Truth};
+use crate::daemonset::facts::Malformed;
 
 /// Where nodes keep their leases.
-pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
+pub(super) const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
 /// What a watch brings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +53,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn ready(&self) -> Option<Truth> {
+    pub fn ready(&self) -> Option<ConditionStatus> {
         self.conditions.get(ConditionType::Ready)
     }
 
@@ -92,25 +99,25 @@ impl ConditionType {
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Ready => "Ready",
-            Self::MemoryPressure => "MemoryPressure",
-            Self::DiskPressure => "DiskPressure",
-            Self::PidPressure => "PIDPressure",
-            Self::NetworkUnavailable => "NetworkUnavailable",
+            Self::Ready => NODE_READY,
+            Self::MemoryPressure => NODE_MEMORY_PRESSURE,
+            Self::DiskPressure => NODE_DISK_PRESSURE,
+            Self::PidPressure => NODE_PID_PRESSURE,
+            Self::NetworkUnavailable => NODE_NETWORK_UNAVAILABLE,
         }
     }
 }
 
 /// What each condition says; `None` where nobody has said anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Conditions([Option<Truth>; 5]);
+pub struct Conditions([Option<ConditionStatus>; 5]);
 
 impl Conditions {
-    pub(super) fn get(self, condition: ConditionType) -> Option<Truth> {
+    pub(super) fn get(self, condition: ConditionType) -> Option<ConditionStatus> {
         self.0[condition as usize]
     }
 
-    pub(super) fn set(&mut self, condition: ConditionType, says: Truth) {
+    pub(super) fn set(&mut self, condition: ConditionType, says: ConditionStatus) {
         self.0[condition as usize] = Some(says);
     }
 }
@@ -171,29 +178,28 @@ impl controller::Fact for Fact {
 fn zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
     [
-        of("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
-        of("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+        of(LABEL_FAILURE_DOMAIN_BETA_REGION, LABEL_TOPOLOGY_REGION),
+        of(LABEL_FAILURE_DOMAIN_BETA_ZONE, LABEL_TOPOLOGY_ZONE),
     ]
 }
 
 /// Labels that old selectors still ask for. Upstream: `reconcileNodeLabels`.
 fn labels_to_copy<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
-    const COPIES: [(&str, &str); 2] =
-        [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+    const COPIES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
     let wanted = COPIES.into_iter().filter_map(|(of, copy)| Some((copy, meta.label(of)?)));
     wanted.filter(|(copy, value)| meta.label(copy) != Some(*value))
 }
 
 pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     let core_v1::Node { metadata, spec, status } =
-        serde_json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
+        json::from_slice(object).map_err(|it| Malformed::new("nodes", it))?;
     let spec = spec.unwrap_or_default();
     let mut conditions = Conditions::default();
     let mut heartbeat = None;
     for found in status.iter().flat_map(|it| it.conditions.iter().flatten()) {
         let condition = ConditionType::ALL.into_iter().find(|it| Some(it.as_str()) == found.type_.as_deref());
         if let Some(condition) = condition.filter(|it| conditions.get(*it).is_none()) {
-            conditions.set(condition, Truth::parse(found.status.as_deref().unwrap_or_default()));
+            conditions.set(condition,found.status());
             if condition == ConditionType::Ready {
                 heartbeat = found.last_heartbeat_time.as_deref().map(Text::from);
             }
@@ -218,7 +224,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         resource_version: metadata.resource_version(),
         created: metadata.creation_timestamp.as_deref().unwrap_or_default().into(),
         zone,
-        excluded: metadata.label("node.kubernetes.io/exclude-disruption").is_some(),
+        excluded: metadata.label(LABEL_NODE_EXCLUDE_DISRUPTION).is_some(),
         unschedulable: spec.unschedulable == Some(true),
         taints,
         conditions,
@@ -229,7 +235,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
 
 pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
     let coordination_v1::Lease { metadata, spec } =
-        serde_json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
+        json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
     Ok(Lease {
         key: ObjectKey {
             namespace: shared.intern_text(metadata.namespace()),
@@ -242,7 +248,7 @@ pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malfo
 
 pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
     let PodWithoutContainers { metadata, spec, status } =
-        serde_json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;
+        json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;
     let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
     let tolerations = spec.tolerations.iter().flatten();
     let may_tolerate = tolerations.filter(|it| matches!(it.effect.as_deref(), None | Some("" | NO_EXECUTE)));
@@ -250,7 +256,7 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         .map(|it| TimedToleration { toleration: it.intern(shared), seconds: it.toleration_seconds });
     let tolerations = tolerations.collect();
     let is_true = |condition: &str| status.condition(condition).filter(|it| it.is_true());
-    let scheduled = is_true("PodScheduled").and_then(|it| it.last_transition_time.as_deref());
+    let scheduled = is_true(POD_SCHEDULED).and_then(|it| it.last_transition_time.as_deref());
     Ok(Pod {
         key: metadata.key(shared),
         uid: metadata.uid(),
@@ -259,8 +265,8 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         node: shared.intern_text(spec.node_name.as_deref().unwrap_or_default()),
         bound_at: metadata.created().max(scheduled.and_then(Time::parse).unwrap_or_default()),
         deleting: metadata.is_deleting(),
-        ready: is_true("Ready").is_some(),
-        is_disruption_target: is_true("DisruptionTarget")
+        ready: is_true(POD_READY).is_some(),
+        is_disruption_target: is_true(DISRUPTION_TARGET)
             .is_some_and(|it| it.reason.as_deref() == Some(super::call::DELETION_BY_TAINT_MANAGER)),
         tolerations,
     })

@@ -26,6 +26,7 @@ use core::time::Duration;
 pub use call::Call;
 pub use decode::{ConditionType, Conditions, Fact, Lease, Node, Pod, Taint, TimedToleration};
 
+use muster_api::core_v1::ConditionStatus;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::taints::TaintEffect;
@@ -41,7 +42,7 @@ use crate::controller::{
     Controller, Event, EventRecord, ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
 };
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Malformed, Truth};
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -227,7 +228,7 @@ impl Controller for NodeLifecycle {
                     return Requeue::default();
                 };
                 state.attempt.wrote(node.resource_version, &outcome, now);
-                let is_news = matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(Truth::True);
+                let is_news = matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
                 let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
                 Requeue { keys: [Key::Node(node.name.clone())].into(), events: event.into_iter().collect() }
             }
@@ -368,15 +369,14 @@ impl NodeLifecycle {
             let names = node.no_execute_taints().map(|it| (it.key.clone(), it.value.clone()));
             let first_seen = |it: &(Text, Text)| before_taints.get(it).copied().unwrap_or(now);
             state.no_execute_since = names.map(|it| (it.clone(), first_seen(&it))).collect();
-            if node.ready() != Some(Truth::Unknown) {
+            if node.ready() != Some(ConditionStatus::Unknown) {
                 state.marked_not_ready.clear();
             }
             self.zones.update_node(Some(&before), Some(&node), now);
         }
         // Ready=Unknown was written by this controller, not by the node.
-        let is_written_by_node = node.ready() != Some(Truth::Unknown);
-        if is_written_by_node
-            && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
+        let is_written_by_node = node.ready() != Some(ConditionStatus::Unknown);
+        if is_written_by_node && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
         {
             self.heartbeat(&name, now);
         }
@@ -394,8 +394,8 @@ impl NodeLifecycle {
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
             self.remove_pod(&key);
         }
-        let may_evict = |it: &NodeState| {
-            it.node.ready() == Some(Truth::Unknown) || it.node.no_execute_taints().next().is_some()
+        let may_evict =
+            |it: &NodeState| { it.node.ready() == Some(ConditionStatus::Unknown) || it.node.no_execute_taints().next().is_some()
         };
         let pod = Arc::new(pod);
         let state = self.pods.entry(key.clone()).or_insert_with(|| PodState {
@@ -535,8 +535,8 @@ impl NodeLifecycle {
             NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
         }
-        let is_unready = |it: &NodeState| {
-            it.node.ready() == Some(Truth::Unknown) && !it.marked_not_ready.contains(&pod.uid)
+        let is_unready =
+            |it: &NodeState| { it.node.ready() == Some(ConditionStatus::Unknown) && !it.marked_not_ready.contains(&pod.uid)
         };
         let call = if eviction_time.is_some() && !eviction_scheduled {
             if !core::mem::replace(&mut state.eviction_started, true) {
@@ -600,7 +600,7 @@ const NOT_READY: &str = "NodeNotReady";
 /// reports it. Upstream: `tryUpdateNodeHealth`.
 fn conditions_to_mark_unknown(node: &Node) -> Vec<ConditionType> {
     let by_kubelet = ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
-    by_kubelet.filter(|it| node.conditions.get(*it) != Some(Truth::Unknown)).collect()
+    by_kubelet.filter(|it| node.conditions.get(*it) != Some(ConditionStatus::Unknown)).collect()
 }
 
 fn grace(node: &Node, config: &Config) -> Duration {

@@ -2,27 +2,29 @@
 
 use alloc::vec::Vec;
 
+use muster_api::core_v1::ConditionStatus;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{
+    TAINT_NODE_DISK_PRESSURE, TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE,
+    TAINT_NODE_NOT_READY, TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
+};
 
 use super::decode::{ConditionType, Node, Taint};
-use crate::daemonset::facts::Truth;
 
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
 
 /// Conditions, and the taint that each status of them adds. Upstream: `nodeConditionToTaintKeyStatusMap`.
-const BY_CONDITION: [(ConditionType, Truth, &str); 6] = [
-    (ConditionType::Ready, Truth::False, NOT_READY),
-    (ConditionType::Ready, Truth::Unknown, UNREACHABLE),
-    (ConditionType::MemoryPressure, Truth::True, "node.kubernetes.io/memory-pressure"),
-    (ConditionType::DiskPressure, Truth::True, "node.kubernetes.io/disk-pressure"),
-    (ConditionType::PidPressure, Truth::True, "node.kubernetes.io/pid-pressure"),
-    (ConditionType::NetworkUnavailable, Truth::True, "node.kubernetes.io/network-unavailable"),
+const BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
+    (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
+    (ConditionType::Ready, ConditionStatus::Unknown, TAINT_NODE_UNREACHABLE),
+    (ConditionType::MemoryPressure, ConditionStatus::True, TAINT_NODE_MEMORY_PRESSURE),
+    (ConditionType::DiskPressure, ConditionStatus::True, TAINT_NODE_DISK_PRESSURE),
+    (ConditionType::PidPressure, ConditionStatus::True, TAINT_NODE_PID_PRESSURE),
+    (ConditionType::NetworkUnavailable, ConditionStatus::True, TAINT_NODE_NETWORK_UNAVAILABLE),
 ];
 
 /// Whether an unhealthy node may be tainted `NoExecute`.
@@ -77,7 +79,7 @@ pub(super) fn waits_for_eviction(node: &Node) -> bool {
 
 /// Whether the condition `Ready` causes the taint.
 pub(super) fn is_health_taint(key: &str) -> bool {
-    matches!(key, NOT_READY | UNREACHABLE)
+    matches!(key, TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
 
 fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
@@ -93,23 +95,21 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     }
 }
 
-/// The keys of the `NoSchedule` taints that follow from conditions and cordon.
-fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
+/// The keys of the `NoSchedule` taints that follow from conditions and cordon.fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
     let matching = BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
-    matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(UNSCHEDULABLE))
+    matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(TAINT_NODE_UNSCHEDULABLE))
 }
 
-/// Whether this controller adds and removes the taint.
-fn is_managed(key: &str) -> bool {
-    key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
+/// Whether this controller adds and removes the taint.fn is_managed(key: &str) -> bool {
+    key == TAINT_NODE_UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 
 /// The key of the `NoExecute` taint that follows from the condition `Ready`.
 fn health_taint_key(node: &Node) -> Option<&'static str> {
     match node.ready()? {
-        Truth::True => None,
-        Truth::False => Some(NOT_READY),
-        Truth::Unknown => Some(UNREACHABLE),
+        ConditionStatus::True => None,
+        ConditionStatus::False => Some(TAINT_NODE_NOT_READY),
+        ConditionStatus::Unknown => Some(TAINT_NODE_UNREACHABLE),
     }
 }
 

@@ -266,7 +266,7 @@ impl TestCluster {
                     return Outcome::Refused(Refusal::Conflict);
                 }
                 if let Call::MarkUnknown { conditions, .. } = call {
-                    conditions.iter().for_each(|it| node.conditions.set(*it, Truth::Unknown));
+                    conditions.iter().for_each(|it| node.conditions.set(*it, ConditionStatus::Unknown));
                 }
                 if let Call::PatchNode { taints, .. } = call {
                     node.alias_labels.clear();
@@ -299,7 +299,7 @@ impl TestCluster {
         let mut report = String::new();
         for node in self.nodes.values() {
             let taints: Vec<String> = node.taints.iter().map(ToString::to_string).collect();
-            let ready = node.ready().map_or("-", Truth::as_str);
+            let ready = node.ready().map_or("-", ConditionStatus::as_str);
             report += &format!("node {} {ready} [{}]\n", node.name, taints.join(" "));
         }
         for pod in self.pods.values() {
@@ -343,23 +343,25 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
         match *word {
             "ready" | "not-ready" | "unknown" => {
                 let says = match *word {
-                    "ready" => Truth::True,
-                    "not-ready" => Truth::False,
-                    _ => Truth::Unknown,
+                    "ready" => ConditionStatus::True,
+                    "not-ready" => ConditionStatus::False,
+                    _ => ConditionStatus::Unknown,
                 };
                 let said =
                     ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
-                let other = if says == Truth::Unknown { Truth::Unknown } else { Truth::False };
+                let other = if says == ConditionStatus::Unknown {
+                    ConditionStatus::Unknown } else {
+                    ConditionStatus::False };
                 said.for_each(|it| node.conditions.set(it, other));
                 node.conditions.set(ConditionType::Ready, says);
                 node.heartbeat = Some(now.to_rfc3339().into());
             }
             "status-heartbeat" => node.heartbeat = Some(now.to_rfc3339().into()),
-            "memory" => node.conditions.set(ConditionType::MemoryPressure, Truth::True),
-            "disk" => node.conditions.set(ConditionType::DiskPressure, Truth::True),
-            "pid" => node.conditions.set(ConditionType::PidPressure, Truth::True),
-            "network" => node.conditions.set(ConditionType::NetworkUnavailable, Truth::True),
-            "network-up" => node.conditions.set(ConditionType::NetworkUnavailable, Truth::False),
+            "memory" => node.conditions.set(ConditionType::MemoryPressure, ConditionStatus::True),
+            "disk" => node.conditions.set(ConditionType::DiskPressure, ConditionStatus::True),
+            "pid" => node.conditions.set(ConditionType::PidPressure, ConditionStatus::True),
+            "network" => node.conditions.set(ConditionType::NetworkUnavailable, ConditionStatus::True),
+            "network-up" => node.conditions.set(ConditionType::NetworkUnavailable, ConditionStatus::False),
             "cordoned" => node.unschedulable = true,
             "uncordoned" => node.unschedulable = false,
             "excluded" => node.excluded = true,

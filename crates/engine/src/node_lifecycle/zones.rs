@@ -4,13 +4,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use muster_api::core_v1::ConditionStatus;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::Config;
 use super::decode::Node;
 use super::taints::{self, EvictionTurn};
-use crate::daemonset::facts::Truth;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Zones {
@@ -71,9 +71,8 @@ impl Zones {
         }
         let zone = self.zones.entry(node.zone.clone()).or_default();
         let had_ready_nodes = usize::from(0 < zone.ready);
-        add(if node.ready() == Some(Truth::True) { &mut zone.ready } else { &mut zone.not_ready });
-        self.zones_with_ready_nodes =
-            self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
+        add(if node.ready() == Some(ConditionStatus::True) { &mut zone.ready } else { &mut zone.not_ready });
+        self.zones_with_ready_nodes = self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are

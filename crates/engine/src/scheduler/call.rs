@@ -8,6 +8,7 @@ use core::fmt;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Value, json};
 
 use super::facts::PREEMPTED;
@@ -63,7 +64,7 @@ pub(super) fn request(call: &Call) -> Request {
         }
         Call::WriteUnschedulable { pod, message, nominated_node, at } => {
             let mut condition = json!({
-                "type": "PodScheduled",
+                "type": POD_SCHEDULED,
                 "status": "False",
                 "reason": "Unschedulable",
                 "message": message,
@@ -82,7 +83,7 @@ pub(super) fn request(call: &Call) -> Request {
         Call::ClearNomination { pod } => patch_status(pod, json!({"nominatedNodeName": null})),
         Call::MarkVictim { victim, at, .. } => {
             let condition = json!({
-                "type": "DisruptionTarget",
+                "type": DISRUPTION_TARGET,
                 "status": "True",
                 "reason": PREEMPTED,
                 "message": format!("{SCHEDULER_NAME}: preempting to accommodate a higher priority pod"),

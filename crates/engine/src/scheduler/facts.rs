@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use muster_api::core_v1::{self, Container, quantities};
 use muster_api::interner::Interner;
-use muster_api::json::StrMap;
+use muster_api::json::{self, StrMap};
 use muster_api::labels::{LabelRequirement, Labels, Selector};
 use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::{LabelSelector, PartialObjectMetadata};
@@ -16,6 +16,7 @@ use muster_api::resources;
 use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{DEFAULT_SCHEDULER_NAME, DISRUPTION_TARGET, POD_SCHEDULED};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -28,7 +29,7 @@ use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
 
 /// The `schedulerName` of pods that this scheduler binds.
-pub const SCHEDULER_NAME: &str = "default-scheduler";
+pub const SCHEDULER_NAME: &str = DEFAULT_SCHEDULER_NAME;
 
 /// An object of one of the kinds that the scheduler watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,7 +203,7 @@ pub struct Node {
 }
 
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
-    Ok(pod_fact(&serde_json::from_slice(json)?, shared))
+    Ok(pod_fact(&json::from_slice(json)?, shared))
 }
 
 /// From an object that is parsed already.
@@ -219,12 +220,12 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let status = pod.status.as_ref().unwrap_or(&no_status);
     let text = |it: Option<&str>| it.filter(|it| !it.is_empty()).map(Text::from);
-    let unschedulable = status.condition("PodScheduled").filter(|it| it.is_false());
+    let unschedulable = status.condition(POD_SCHEDULED).filter(|it| it.is_false());
     let unschedulable_condition = unschedulable.map(|it| {
         (text(it.reason.as_deref()).unwrap_or_default(), text(it.message.as_deref()).unwrap_or_default())
     });
     let preempted = status
-        .condition("DisruptionTarget")
+        .condition(DISRUPTION_TARGET)
         .is_some_and(|it| it.is_true() && it.reason.as_deref() == Some(PREEMPTED));
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
     let key = meta.key(shared);
@@ -251,7 +252,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
 }
 
 pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
-    let node: core_v1::Node<'_> = serde_json::from_slice(json)?;
+    let node: core_v1::Node<'_> = json::from_slice(json)?;
     let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
     let allocatable =
         allocatable.map(|(name, amount)| (shared.intern_text(name), in_units(name, amount.quantity())));
@@ -264,7 +265,7 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Erro
 }
 
 pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
-    let PartialObjectMetadata { metadata } = serde_json::from_slice(json)?;
+    let PartialObjectMetadata { metadata } = json::from_slice(json)?;
     Ok(Namespace {
         name: metadata.name().into(),
         resource_version: metadata.resource_version(),
@@ -273,7 +274,7 @@ pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_
 }
 
 pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
-    let PodDisruptionBudget { metadata, spec, status } = serde_json::from_slice(json)?;
+    let PodDisruptionBudget { metadata, spec, status } = json::from_slice(json)?;
     let status = status.unwrap_or_default();
     Ok(Budget {
         key: metadata.key(shared),
@@ -302,8 +303,7 @@ fn scheduling_requirements(
         spec.containers.iter().flatten().map(|it| requests(&it.resources)),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), requests(&it.resources))),
     );
-    // Pod-level requests replace those of the containers.
-    amounts.extend(requests(&spec.resources));
+    resources::override_with_pod_level(&mut amounts, requests(&spec.resources));
     resources::add_quantities(&mut amounts, &quantities(spec.overhead.as_ref()));
     let amounts = amounts.iter().map(|(name, amount)| (shared.intern_text(name), in_units(name, *amount)));
     let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use muster_api::meta::ObjectKey;
 use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
+use muster_api::well_known::TAINT_NODE_UNSCHEDULABLE;
 
 use super::inter_pod_affinity::InterPodAffinity;
 use super::node_info::NodeInfo;
@@ -132,11 +133,8 @@ pub(super) fn check_node(
 /// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node
 /// unless it tolerates the taint `unschedulable`.
 fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
-    let cordon = || Taint {
-        key: "node.kubernetes.io/unschedulable".into(),
-        value: "".into(),
-        effect: TaintEffect::NoSchedule,
-    };
+    let cordon =
+        || Taint { key: TAINT_NODE_UNSCHEDULABLE.into(), value: "".into(), effect: TaintEffect::NoSchedule };
     if info.node.unschedulable && !any_tolerates(&pod.requirements.tolerations, &cordon()) {
         return Err(Unfit::Unschedulable);
     }

@@ -9,6 +9,7 @@ use core::time::Duration;
 use muster_api::core_v1::{self, NodeAddress};
 use muster_api::discovery_v1::{self, EndpointSlice, TopologyHint};
 use muster_api::text::Text;
+use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_TOPOLOGY_ZONE};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -218,7 +219,7 @@ impl Port {
 impl Slice {
     /// From the object without its metadata, and its labels. `None`: it is of no Service, or leads to names.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
-        let Some(service) = labels.get("kubernetes.io/service-name").filter(|it| !it.is_empty()) else {
+        let Some(service) = labels.get(LABEL_SERVICE_NAME).filter(|it| !it.is_empty()) else {
             return Ok(None);
         };
         let slice = EndpointSlice::deserialize(object).map_err(|it| Malformed::new("endpointslices", it))?;
@@ -278,7 +279,7 @@ impl Node {
             address: inside.filter_map(address).next(),
             addresses: addresses().filter_map(address).collect(),
             range: ranges.filter_map(|it| Range::parse(it)).next(),
-            zone: labels.get("topology.kubernetes.io/zone").map(|it| it.as_str().into()),
+            zone: labels.get(LABEL_TOPOLOGY_ZONE).map(|it| it.as_str().into()),
         })
     }
 }

@@ -9,6 +9,11 @@ use muster_api::meta::ObjectKey;
 use muster_api::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{
+    LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE, TAINT_NODE_MEMORY_PRESSURE,
+    TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY, TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE,
+    TAINT_NODE_UNSCHEDULABLE,
+};
 use muster_engine::daemonset::facts::{
     Affinity, Counts, Kind, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Term, Truth,
     Watched,
@@ -115,7 +120,7 @@ impl ClusterView {
         let generation = generation.map(|it| it.to_string());
         pod.hash().is_some_and(|it| hashes.contains(it))
             || generation.is_some_and(|it| {
-                pod.labels.get("pod-template-generation").map(|it| it.as_ref()) == Some(it.as_str())
+                pod.labels.get(LABEL_POD_TEMPLATE_GENERATION).map(|it| it.as_ref()) == Some(it.as_str())
             })
     }
 
@@ -255,8 +260,7 @@ pub fn is_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
 }
 
 fn is_node_condition_taint(taint: &Taint) -> bool {
-    taint.key.as_ref() == "node.kubernetes.io/not-ready"
-        || taint.key.as_ref() == "node.kubernetes.io/unreachable"
+    taint.key.as_ref() == TAINT_NODE_NOT_READY || taint.key.as_ref() == TAINT_NODE_UNREACHABLE
 }
 
 /// Whether pods of the set tolerate a taint, by the template's tolerations or the automatic ones.
@@ -264,15 +268,15 @@ fn set_tolerates(set: &Set, taint: &Taint) -> bool {
     let raw: serde_json::Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let on_host = raw["spec"]["hostNetwork"] == true;
     let automatic = match (taint.key.as_ref(), taint.effect) {
-        ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", TaintEffect::NoExecute) => true,
+        (TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE, TaintEffect::NoExecute) => true,
         (
-            "node.kubernetes.io/disk-pressure"
-            | "node.kubernetes.io/memory-pressure"
-            | "node.kubernetes.io/pid-pressure"
-            | "node.kubernetes.io/unschedulable",
+            TAINT_NODE_DISK_PRESSURE
+            | TAINT_NODE_MEMORY_PRESSURE
+            | TAINT_NODE_PID_PRESSURE
+            | TAINT_NODE_UNSCHEDULABLE,
             TaintEffect::NoSchedule,
         ) => true,
-        ("node.kubernetes.io/network-unavailable", TaintEffect::NoSchedule) => on_host,
+        (TAINT_NODE_NETWORK_UNAVAILABLE, TaintEffect::NoSchedule) => on_host,
         _ => false,
     };
     automatic || is_tolerated(&set.template.tolerations, taint)

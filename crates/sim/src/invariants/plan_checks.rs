@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::time::Time;
+use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::daemonset::why::Why;
@@ -398,7 +399,7 @@ fn stays_despite_taint(view: &ClusterView, set: &Set, pod: &Pod, _clock: Time) -
     }
     node.taints.iter().any(|it| {
         it.effect == muster_api::taints::TaintEffect::NoSchedule
-            && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+            && !matches!(it.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
             && !oracle::is_tolerated(&pod.tolerations, it)
             && !oracle::is_tolerated(&set.template.tolerations, it)
     })

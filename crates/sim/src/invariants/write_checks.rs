@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use muster_api::time::Time;
+use muster_api::well_known::{
+    LABEL_CONTROLLER_REVISION_HASH, LABEL_POD_TEMPLATE_GENERATION, TAINT_NODE_DISK_PRESSURE,
+    TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY,
+    TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
+};
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::manifest;
@@ -252,9 +257,9 @@ impl Checks {
         let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
         let meta = &body["metadata"];
         let mut labels = template["metadata"]["labels"].clone();
-        labels["controller-revision-hash"] = meta["labels"]["controller-revision-hash"].clone();
+        labels[LABEL_CONTROLLER_REVISION_HASH] = meta["labels"][LABEL_CONTROLLER_REVISION_HASH].clone();
         if let Some(generation) = set.template_generation {
-            labels["pod-template-generation"] = generation.to_string().into();
+            labels[LABEL_POD_TEMPLATE_GENERATION] = generation.to_string().into();
         }
         let owner = json!([{
             "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.key.name.as_ref(), "uid": set.uid.as_ref(),
@@ -270,16 +275,16 @@ impl Checks {
                 .any(|it| it["key"] == key && it["effect"] == effect && it["operator"] == "Exists")
         };
         let automatic = [
-            ("node.kubernetes.io/not-ready", "NoExecute"),
-            ("node.kubernetes.io/unreachable", "NoExecute"),
-            ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-            ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-            ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-            ("node.kubernetes.io/unschedulable", "NoSchedule"),
+            (TAINT_NODE_NOT_READY, "NoExecute"),
+            (TAINT_NODE_UNREACHABLE, "NoExecute"),
+            (TAINT_NODE_DISK_PRESSURE, "NoSchedule"),
+            (TAINT_NODE_MEMORY_PRESSURE, "NoSchedule"),
+            (TAINT_NODE_PID_PRESSURE, "NoSchedule"),
+            (TAINT_NODE_UNSCHEDULABLE, "NoSchedule"),
         ];
         let missing = automatic.iter().find(|(key, effect)| !tolerates(key, effect));
         let on_host = template["spec"]["hostNetwork"] == true;
-        let network_is_right = !on_host || tolerates("node.kubernetes.io/network-unavailable", "NoSchedule");
+        let network_is_right = !on_host || tolerates(TAINT_NODE_NETWORK_UNAVAILABLE, "NoSchedule");
         let preferred = |spec: &Value| {
             let mut affinity = spec["affinity"].clone();
             if let Some(it) = affinity["nodeAffinity"].as_object_mut() {
@@ -323,7 +328,7 @@ impl Checks {
 
     /// S5: the hash of a new pod is that of a revision with the pod's template.
     fn check_new_pod_hash(&mut self, server: &SimServer, decided: &PlanBasis, set: &Set, body: &Value) {
-        let hash = body["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
+        let hash = body["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
         let view = ClusterView::at_revisions(server, &decided.snapshot);
         let found = view.revisions_of(set).any(|it| {
             it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::is_equivalent_revision(set, it)

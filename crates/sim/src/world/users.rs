@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
+use muster_api::well_known::LABEL_CONTROLLER_REVISION_HASH;
 use muster_engine::daemonset::facts::{Kind, Rollout};
 use muster_engine::scenario;
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ impl World {
             UserAction::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
             UserAction::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
             UserAction::RehashPod { pod, hash } => {
-                self.edit_pod(pod, |it| it["metadata"]["labels"]["controller-revision-hash"] = hash.as_str().into());
+                self.edit_pod(pod, |it| it["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH] = hash.as_str().into());
             }
             UserAction::Impostor { set, node } => self.create_lookalike_pod(set, node),
             UserAction::DuplicateRevision { set } => self.duplicate_revision(set),
@@ -367,8 +368,8 @@ impl World {
             "labels": object["metadata"]["labels"], "ownerReferences": object["metadata"]["ownerReferences"],
         });
         // The copy gets its own hash: with a shared hash, the template of a pod would be ambiguous.
-        let hash = object["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
-        copy["metadata"]["labels"]["controller-revision-hash"] = format!("{hash}-copy").into();
+        let hash = object["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH].as_str().unwrap_or_default();
+        copy["metadata"]["labels"][LABEL_CONTROLLER_REVISION_HASH] = format!("{hash}-copy").into();
         copy["revision"] = (object["revision"].as_i64().unwrap_or(0) + 1).into();
         let _ = self.server.create(Kind::Revisions, copy, Actor::User);
     }

@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use muster_api::interner::Interner;
 use muster_api::resources::ResourceQuantities;
+use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use muster_engine::controller::EventRecord;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::node_status::{
@@ -115,7 +116,7 @@ impl NodeState {
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let manager = NodeStatusManager {
         nodes: Api::all(node.client.clone()),
-        leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
+        leases: Api::namespaced(node.client.clone(), NAMESPACE_NODE_LEASE),
         node,
         info: measure::read_node_info(),
         capacity: measure::node_capacity(&node.config.root_dir, node.config.pods_max),

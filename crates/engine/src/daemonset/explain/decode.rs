@@ -5,13 +5,15 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use muster_api::core_v1::{ContainerStatus, Pod};
+use muster_api::json;
+use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
 /// Rule: what ails a pod is what the first container waits for that does not run, with how it last ended; else what the
 /// scheduler said; else why it failed; else which container runs and is not ready. `None` where nothing does, or the object
 /// cannot be read.
 pub(super) fn ailment(json: &[u8]) -> Option<String> {
-    let pod: Pod<'_, IgnoredAny> = serde_json::from_slice(json).ok()?;
+    let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers().filter_map(|it| Some((it, it.state.as_ref()?.waiting.as_ref()?)));
@@ -28,7 +30,7 @@ pub(super) fn ailment(json: &[u8]) -> Option<String> {
         }
         return Some(all);
     }
-    if let Some(it) = status.condition("PodScheduled").filter(|it| it.is_false()) {
+    if let Some(it) = status.condition(POD_SCHEDULED).filter(|it| it.is_false()) {
         return Some(said("the scheduler", it.message.as_deref().or(it.reason.as_deref())));
     }
     if status.phase.as_deref() == Some("Failed") {

@@ -7,15 +7,18 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use muster_api::apps_v1::{ControllerRevision, DaemonSet, DaemonSetStatus, DaemonSetUpdateStrategy};
-use muster_api::core_v1::{self, NodeSelectorRequirement, NodeSelectorTerm, PodStatus, PodTemplateSpec};
+use muster_api::core_v1::{
+    self, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm, PodStatus, PodTemplateSpec,
+};
 use muster_api::interner::Interner;
-use muster_api::json::{IntOrString, StrMap};
+use muster_api::json::{self, IntOrString, StrMap};
 use muster_api::labels;
 use muster_api::meta::ObjectKey;
 use muster_api::meta_v1::{LabelSelector, ObjectMeta, PartialObjectMetadata};
 use muster_api::taints::{TaintEffect, Toleration, TolerationOperator};
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{NODE_READY, POD_READY, POD_SCHEDULED};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -173,8 +176,7 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
 pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node {
     let taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     let taints = taints.map(|it| it.intern(shared)).collect();
-    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let ready = conditions.find(|it| it.type_.as_deref() == Some("Ready"));
+    let ready = node.status.as_ref().and_then(|it| it.condition(NODE_READY));
     Node {
         name: shared.intern_text(node.metadata.name()),
         uid: node.metadata.uid(),
@@ -182,7 +184,7 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
         labels: node.metadata.labels(shared),
         taints: shared.intern_taints(taints),
         ready: Ready {
-            status: ready.map_or(Truth::Unknown, |it| Truth::parse(it.status.as_deref().unwrap_or_default())),
+            status: ready.map_or(Truth::Unknown, NodeCondition::status),
             since: ready.and_then(|it| Time::parse(it.last_transition_time.as_deref()?)),
         },
     }
@@ -201,7 +203,7 @@ pub fn revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, 
 }
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
-    serde_json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
+    json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
 fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<Fault>) -> u64 {
@@ -410,7 +412,7 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     let node_name = spec.and_then(|it| it.node_name.as_deref()).filter(|it| !it.is_empty());
     let target = node_name.or_else(|| pinned_to(spec?.affinity.as_ref()?));
     let conditions = || status.iter().flat_map(|it| it.conditions.iter().flatten());
-    let ready = conditions().find(|it| it.type_.as_deref() == Some("Ready") && it.is_true());
+    let ready = conditions().find(|it| it.type_.as_deref() == Some(POD_READY) && it.is_true());
     let created = meta.created();
     let tolerations = spec.iter().flat_map(|it| it.tolerations.iter().flatten());
     let tolerations = tolerations.map(|it| it.intern(shared)).collect();
@@ -424,12 +426,7 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
         bound: node_name.is_some(),
         created,
         deleting: meta.is_deleting(),
-        phase: match status.and_then(|it| it.phase.as_deref()) {
-            Some("Running") => Phase::Running,
-            Some("Succeeded") => Phase::Succeeded,
-            Some("Failed") => Phase::Failed,
-            _ => Phase::Pending,
-        },
+        phase: status.map_or(Phase::Pending, PodStatus::phase),
         // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
         ready_since: ready
             .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
@@ -447,7 +444,7 @@ fn trouble<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let failed =
         (status.phase.as_deref() == Some("Failed")).then(|| status.reason.as_deref().unwrap_or("Failed"));
     let unschedulable = || {
-        let scheduled = status.condition("PodScheduled").filter(|it| it.is_false())?;
+        let scheduled = status.condition(POD_SCHEDULED).filter(|it| it.is_false())?;
         Some(scheduled.reason.as_deref().unwrap_or("Unschedulable"))
     };
     stuck.or(failed).or_else(unschedulable)

@@ -6,6 +6,7 @@ use alloc::string::String;
 use core::fmt;
 
 use muster_api::text::Text;
+use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -119,7 +120,7 @@ fn told(kind: &str, event: &str, object: &[u8]) -> Result<Told, Malformed> {
 }
 
 /// On the bookmark that ends a list which came as a watch.
-const LIST_ENDS: &str = "k8s.io/initial-events-end";
+const LIST_ENDS: &str = ANNOTATION_INITIAL_EVENTS_END;
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {
     serde_json::from_slice(json).map_err(|source| Malformed::new(kind, source))

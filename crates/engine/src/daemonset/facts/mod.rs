@@ -17,6 +17,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::taints::{Taint, Toleration};
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
+
+pub use muster_api::core_v1::{ConditionStatus as Truth, PodPhase as Phase};
 
 pub use decode::{Watched, listed, node, pod, revision, set, watched};
 pub use line::{Malformed, Told, line};
@@ -222,31 +225,6 @@ pub struct Condition {
     pub since: Option<Time>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Truth {
-    True,
-    False,
-    Unknown,
-}
-
-impl Truth {
-    pub fn parse(text: &str) -> Self {
-        match text {
-            "True" => Self::True,
-            "False" => Self::False,
-            _ => Self::Unknown,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: Text,
@@ -295,18 +273,10 @@ pub struct Pod {
     pub tolerations: Arc<[Toleration]>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Phase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-}
-
 impl Pod {
     /// Its work is over: the node holds nothing for it any more.
     pub fn terminal(&self) -> bool {
-        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+        self.phase.is_terminal()
     }
 
     /// Neither on its way out nor finished.
@@ -354,4 +324,4 @@ impl Revision {
 }
 
 pub use crate::daemonset::manifest::{GENERATION_LABEL, HASH_LABEL};
-pub const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
+pub const GENERATION_ANNOTATION: &str = ANNOTATION_TEMPLATE_GENERATION;

@@ -1,6 +1,7 @@
 use alloc::sync::Arc;
 
 use muster_api::taints::{Taint, TaintEffect, Toleration, any_tolerates};
+use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 
 use super::Verdict;
 use crate::daemonset::facts::Node;
@@ -23,5 +24,5 @@ pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
 /// Rule: the taints that node trouble itself puts on a node are never a reason to keep an old pod or not to count it:
 /// a revision that makes nodes not ready would excuse itself.
 pub(crate) fn is_node_trouble(taint: &Taint) -> bool {
-    matches!(taint.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+    matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

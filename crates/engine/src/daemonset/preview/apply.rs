@@ -7,10 +7,11 @@ use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
 /// Where an object remembers what was applied last.
-pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub const LAST_APPLIED: &str = ANNOTATION_LAST_APPLIED;
 
 /// Lists whose elements have names, by the field that holds the list: they are merged one by one, all others are replaced
 /// whole. Of DaemonSets, as their types say.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use muster_api::text::Text;
 use muster_api::time::Time;
+use muster_api::well_known::{DISRUPTION_TARGET, POD_SCHEDULED};
 use serde_json::{Map, Value, json};
 
 use super::running_container::Hook;
@@ -278,7 +279,7 @@ impl Pod {
             ("Initialized", initialized),
             ("Ready", ready),
             ("ContainersReady", containers),
-            ("PodScheduled", Ok(())),
+            (POD_SCHEDULED, Ok(())),
         ]
         .into_iter()
         .map(|(kind, holds)| {
@@ -292,7 +293,7 @@ impl Pod {
         .collect();
         if let Some(termination) = self.termination.as_ref().filter(|it| it.is_disruption) {
             conditions.push(self.condition(
-                "DisruptionTarget",
+                DISRUPTION_TARGET,
                 true,
                 ("TerminationByKubelet", &termination.message),
                 now,

@@ -1,0 +1,77 @@
+//! Names to which Kubernetes gives a meaning: labels, taints, annotations, conditions and namespaces.
+
+pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
+pub const LABEL_OS: &str = "kubernetes.io/os";
+pub const LABEL_ARCH: &str = "kubernetes.io/arch";
+pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+pub const LABEL_TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
+pub const LABEL_TOPOLOGY_REGION: &str = "topology.kubernetes.io/region";
+/// Deprecated names of the labels above.
+pub const LABEL_BETA_OS: &str = "beta.kubernetes.io/os";
+pub const LABEL_BETA_ARCH: &str = "beta.kubernetes.io/arch";
+pub const LABEL_BETA_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
+pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
+/// Excludes a node where the healthy nodes of a zone are counted.
+pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
+/// The Service of an EndpointSlice.
+pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Keeps Endpoints from being mirrored to EndpointSlices.
+pub const LABEL_SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
+/// The hash of the ControllerRevision of a pod.
+pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
+/// The template generation of a pod of old clusters.
+pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
+
+/// Labels that a kubelet sets on its node, or that an administrator may have it set. Upstream: `kubeletLabels`.
+pub const KUBELET_LABELS: [&str; 11] = [
+    LABEL_HOSTNAME,
+    LABEL_TOPOLOGY_ZONE,
+    LABEL_TOPOLOGY_REGION,
+    LABEL_FAILURE_DOMAIN_BETA_ZONE,
+    LABEL_FAILURE_DOMAIN_BETA_REGION,
+    LABEL_INSTANCE_TYPE,
+    LABEL_BETA_INSTANCE_TYPE,
+    LABEL_OS,
+    LABEL_ARCH,
+    LABEL_BETA_OS,
+    LABEL_BETA_ARCH,
+];
+
+pub const TAINT_NODE_NOT_READY: &str = "node.kubernetes.io/not-ready";
+pub const TAINT_NODE_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+pub const TAINT_NODE_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+pub const TAINT_NODE_MEMORY_PRESSURE: &str = "node.kubernetes.io/memory-pressure";
+pub const TAINT_NODE_DISK_PRESSURE: &str = "node.kubernetes.io/disk-pressure";
+pub const TAINT_NODE_PID_PRESSURE: &str = "node.kubernetes.io/pid-pressure";
+pub const TAINT_NODE_NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
+pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Set on mirror pods, the API objects of static pods.
+pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Where a kubelet has a pod from.
+pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// The object as `kubectl apply` last sent it.
+pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The template generation of a DaemonSet.
+pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// On the bookmark that ends the initial events of a watch.
+pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Conditions of pods.
+pub const POD_SCHEDULED: &str = "PodScheduled";
+pub const POD_READY: &str = "Ready";
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// Conditions of nodes.
+pub const NODE_READY: &str = "Ready";
+pub const NODE_MEMORY_PRESSURE: &str = "MemoryPressure";
+pub const NODE_DISK_PRESSURE: &str = "DiskPressure";
+pub const NODE_PID_PRESSURE: &str = "PIDPressure";
+pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
+/// The namespace of the Leases of nodes.
+pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
+
+/// The `schedulerName` of pods that name no other scheduler.
+pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
