@@ -2,10 +2,10 @@
 
 mod labels;
 
+use muster_api::labels::LabelRequirement;
 use muster_store::{SelectorIndex, StoredObject};
 use serde_json::Value;
 
-use self::labels::SelectorRequirement;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured;
@@ -13,7 +13,7 @@ use crate::unstructured;
 /// A label selector and a field selector together.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectSelector {
-    labels: Vec<SelectorRequirement>,
+    labels: Vec<LabelRequirement>,
     fields: Vec<FieldRequirement>,
 }
 
@@ -76,7 +76,7 @@ impl ObjectSelector {
 
     /// Whether an object matches, by its selector index and without parsing it.
     pub(crate) fn matches(&self, record: &StoredObject) -> bool {
-        self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
+        self.labels.iter().all(|it| it.matches_value(record.index.label(&it.key)))
             && self.fields.iter().all(|it| (indexed_field(record, &it.path) == it.value) == it.is_equal)
     }
 }

@@ -5,12 +5,13 @@ use serde_json::{Map, Value, json};
 
 use super::AdmissionAttributes;
 use super::AdmissionChain;
-use super::resources::{self, ResourceList, parse_resource_list};
+use super::resources::pod_resources;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, map_at_mut, str_at};
 use muster_api::quantity::Quantity;
+use muster_api::resources::{ResourceQuantities, quantities_from_json};
 
 /// Annotation that lists which LimitRange defaults were applied to a pod.
 const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -93,12 +94,12 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
         match str_at(limit, "type") {
             "Container" => {
                 for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
-                    let of = |which: &str| parse_resource_list(&container["resources"][which]);
+                    let of = |which: &str| quantities_from_json(&container["resources"][which]);
                     check_limit(limit, &of("requests"), &of("limits"), &mut errors);
                 }
             }
             "Pod" => {
-                let of = |which| resources::pod_resources(pod, which);
+                let of = |which| pod_resources(pod, which);
                 check_limit(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}
@@ -108,9 +109,14 @@ fn limit_range_violations(range: &Value, pod: &Value) -> Vec<String> {
 }
 
 /// Checks the min, max and maxLimitRequestRatio of one LimitRange item.
-fn check_limit(limit: &Value, requests: &ResourceList, limits: &ResourceList, errors: &mut Vec<String>) {
+fn check_limit(
+    limit: &Value,
+    requests: &ResourceQuantities,
+    limits: &ResourceQuantities,
+    errors: &mut Vec<String>,
+) {
     let kind = str_at(limit, "type");
-    for (name, min) in parse_resource_list(&limit["min"]) {
+    for (name, min) in quantities_from_json(&limit["min"]) {
         let constraint = format!("minimum {name} usage per {kind} is {min}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => errors.push(format!("{constraint}.  No request is specified")),
@@ -123,7 +129,7 @@ fn check_limit(limit: &Value, requests: &ResourceList, limits: &ResourceList, er
             _ => {}
         }
     }
-    for (name, max) in parse_resource_list(&limit["max"]) {
+    for (name, max) in quantities_from_json(&limit["max"]) {
         let constraint = format!("maximum {name} usage per {kind} is {max}");
         match (limits.get(&name), requests.get(&name)) {
             (None, _) => errors.push(format!("{constraint}.  No limit is specified")),
@@ -136,9 +142,9 @@ fn check_limit(limit: &Value, requests: &ResourceList, limits: &ResourceList, er
             _ => {}
         }
     }
-    for (name, max) in parse_resource_list(&limit["maxLimitRequestRatio"]) {
+    for (name, max) in quantities_from_json(&limit["maxLimitRequestRatio"]) {
         let constraint = format!("{name} max limit to request ratio per {kind} is {max}");
-        let of = |all: &ResourceList| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
+        let of = |all: &ResourceQuantities| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
         match (of(requests), of(limits)) {
             (0, _) => errors.push(format!("{constraint}, but no request is specified or request is 0")),
             (_, 0) => errors.push(format!("{constraint}, but no limit is specified or limit is 0")),

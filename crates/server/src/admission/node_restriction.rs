@@ -9,25 +9,8 @@ use crate::kinds::Kind;
 use crate::pki::CertificateRequest;
 use crate::request::{RequestTarget, User};
 use crate::unstructured::{self, is_set, list_at, str_at};
+use muster_api::well_known::{ANNOTATION_CONFIG_MIRROR, KUBELET_LABELS, NAMESPACE_NODE_LEASE};
 
-/// Annotation that marks a mirror pod.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-const LEASE_NAMESPACE: &str = "kube-node-lease";
-
-/// Labels in the `kubernetes.io` and `k8s.io` domains that a node may set on its Node.
-const ALLOWED_LABELS: [&str; 11] = [
-    "kubernetes.io/hostname",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "beta.kubernetes.io/instance-type",
-    "node.kubernetes.io/instance-type",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
 /// Label domains, with their subdomains, in which a node may set any label on its Node.
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
@@ -64,8 +47,8 @@ pub(crate) fn check_node_write(
         ("", "nodes") => check_own_node(node, name, write),
         ("", "serviceaccounts") if subresource == "token" => check_token_request(access, node, target, write),
         ("coordination.k8s.io", "leases") => {
-            if target.namespace.as_deref() != Some(LEASE_NAMESPACE) {
-                Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"))
+            if target.namespace.as_deref() != Some(NAMESPACE_NODE_LEASE) {
+                Err(format!("can only access leases in the {NAMESPACE_NODE_LEASE:?} system namespace"))
             } else if name != node {
                 Err("can only access node lease with the same name as the requesting node".to_owned())
             } else {
@@ -123,9 +106,9 @@ fn check_pod(
 /// Checks a mirror pod that a node creates: it must belong to the node and must not reference Secrets, ConfigMaps or
 /// service accounts.
 fn check_mirror_pod(access: &AccessControl, node: &str, pod: &Value) -> Result<(), String> {
-    if pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_none() {
+    if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_none() {
         return Err(format!(
-            "pod does not have {MIRROR_ANNOTATION:?} annotation, node {node:?} can only create mirror pods"
+            "pod does not have {ANNOTATION_CONFIG_MIRROR:?} annotation, node {node:?} can only create mirror pods"
         ));
     }
     if str_at(pod, "spec.nodeName") != node {
@@ -226,7 +209,7 @@ fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
     changed.retain(|key| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let is_reserved = ["kubernetes.io", "k8s.io"].iter().any(|it| is_under(domain, it));
-        let is_allowed = ALLOWED_LABELS.contains(&key.as_str())
+        let is_allowed = KUBELET_LABELS.contains(&key.as_str())
             || ALLOWED_LABEL_DOMAINS.iter().any(|it| is_under(domain, it));
         is_under(domain, "node-restriction.kubernetes.io") || (is_reserved && !is_allowed)
     });

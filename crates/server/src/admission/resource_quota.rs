@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::AdmissionChain;
-use super::resources::{self, ResourceList, add_resources, is_best_effort, parse_resource_list};
+use super::resources::{is_best_effort, pod_resources};
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
@@ -24,6 +24,7 @@ use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
+use muster_api::resources::{ResourceQuantities, add_quantities, is_huge_pages, quantities_from_json};
 
 /// Charges whose writes are not committed yet, by namespace.
 #[derive(Debug, Default, Clone)]
@@ -174,10 +175,10 @@ fn usage_after_write(
     attributes: AdmissionAttributes<'_>,
     object: &Value,
     now: Timestamp,
-) -> Result<Option<ResourceList>, ApiError> {
+) -> Result<Option<ResourceQuantities>, ApiError> {
     let name = str_at(quota, "metadata.name");
     let (hard, used) =
-        (parse_resource_list(&quota["status"]["hard"]), parse_resource_list(&quota["status"]["used"]));
+        (quantities_from_json(&quota["status"]["hard"]), quantities_from_json(&quota["status"]["used"]));
     let mut restricted: Vec<&str> =
         hard.keys().map(String::as_str).filter(|it| counts_kind(kind, it)).collect();
     restricted.sort_unstable();
@@ -211,10 +212,10 @@ fn usage_after_write(
         return Ok(None);
     }
     let mut after = used.clone();
-    add_resources(&mut after, &cost);
+    add_quantities(&mut after, &cost);
     let exceeded: Vec<&String> = cost.keys().filter(|it| hard[*it] < after[*it]).collect();
     if !exceeded.is_empty() {
-        let format_amounts = |from: &ResourceList| {
+        let format_amounts = |from: &ResourceQuantities| {
             let amounts: Vec<_> = exceeded.iter().map(|it| format!("{it}={}", from[*it])).collect();
             amounts.join(",")
         };
@@ -244,7 +245,7 @@ fn check_compute_resources_set(
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let spec = &pod["spec"];
     for container in list_at(spec, "containers").iter().chain(list_at(spec, "initContainers")) {
-        let of = |which: &str| parse_resource_list(&container["resources"][which]);
+        let of = |which: &str| quantities_from_json(&container["resources"][which]);
         let usage = compute_usage(&of("requests"), &of("limits"));
         for name in
             restricted.iter().filter(|it| REQUIRED_RESOURCES.contains(it) && !usage.contains_key(**it))
@@ -286,7 +287,7 @@ fn counts_kind(kind: &Kind, resource: &str) -> bool {
         let name = compute_name.unwrap_or(resource);
         return resource == "pods"
             || matches!(name, "cpu" | "memory" | "ephemeral-storage")
-            || name.starts_with("hugepages-")
+            || is_huge_pages(name)
             // Extended resources, which cannot be overcommitted.
             || (resource.starts_with("requests.") && name.contains('/') && !name.contains("kubernetes.io/"));
     }
@@ -299,14 +300,15 @@ fn counts_kind(kind: &Kind, resource: &str) -> bool {
 }
 
 /// Quota usage of one object.
-fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceList {
-    let mut used = ResourceList::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
+fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceQuantities {
+    let mut used =
+        ResourceQuantities::from([(format!("count/{}", kind.resource()), Quantity::from_units(1))]);
     if is_pod(kind) {
         if !is_excluded_from_usage(object, now) {
             let (mut requests, mut limits) =
-                (resources::pod_resources(object, "requests"), resources::pod_resources(object, "limits"));
-            let overhead = parse_resource_list(&object["spec"]["overhead"]);
-            add_resources(&mut requests, &overhead);
+                (pod_resources(object, "requests"), pod_resources(object, "limits"));
+            let overhead = quantities_from_json(&object["spec"]["overhead"]);
+            add_quantities(&mut requests, &overhead);
             for (name, amount) in &overhead {
                 if let Some(limit) = limits.get_mut(name) {
                     *limit = limit.plus(*amount);
@@ -334,10 +336,10 @@ fn object_usage(kind: &Kind, object: &Value, now: Timestamp) -> ResourceList {
 }
 
 /// Quota usage of a pod or container with these requests and limits.
-fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
-    let mut used = ResourceList::from([("pods".to_owned(), Quantity::from_units(1))]);
+fn compute_usage(requests: &ResourceQuantities, limits: &ResourceQuantities) -> ResourceQuantities {
+    let mut used = ResourceQuantities::from([("pods".to_owned(), Quantity::from_units(1))]);
     for (name, amount) in requests {
-        let is_hugepages = name.starts_with("hugepages-");
+        let is_hugepages = is_huge_pages(name);
         if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_hugepages {
             used.insert(name.clone(), *amount);
             used.insert(format!("requests.{name}"), *amount);
@@ -453,8 +455,8 @@ pub(crate) async fn recalculate_quotas(
 
 /// The status of a quota, calculated from all objects in the namespace.
 fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Value, now: Timestamp) -> Value {
-    let hard = parse_resource_list(&quota["spec"]["hard"]);
-    let mut used: ResourceList = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
+    let hard = quantities_from_json(&quota["spec"]["hard"]);
+    let mut used: ResourceQuantities = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
     let stored = admission.storage.kinds.writable_kinds().filter(|it| it.namespaced && it.is_stored());
     for kind in stored.filter(|kind| hard.keys().any(|it| counts_kind(kind, it))) {
         let (objects, _) = admission.storage.list(kind, Some(namespace), &ObjectSelector::default());
@@ -463,7 +465,7 @@ fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Valu
             .map(|it| unstructured::parse_stored(it))
             .filter(|it| matches_scopes(quota, kind, it))
         {
-            add_resources(&mut used, &object_usage(kind, &object, now));
+            add_quantities(&mut used, &object_usage(kind, &object, now));
         }
     }
     used.retain(|name, _| hard.contains_key(name));
@@ -471,7 +473,7 @@ fn recalculated_status(admission: &AdmissionChain, namespace: &str, quota: &Valu
 }
 
 /// Formats a resource list as a JSON object.
-fn quantities_to_json(amounts: &ResourceList) -> Value {
+fn quantities_to_json(amounts: &ResourceQuantities) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }
 

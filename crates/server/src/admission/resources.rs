@@ -1,77 +1,54 @@
-//! Sums of the resource requests and limits of a pod.
+//! Sums of the resource requests and limits of a pod, and its QoS class.
 
-use std::collections::BTreeMap;
-
+use muster_api::qos::QosClass;
+use muster_api::resources::{ResourceQuantities, override_with_pod_level, quantities_from_json};
 use serde_json::Value;
 
-use crate::unstructured::{is_set, list_at};
-use muster_api::quantity::Quantity;
+use crate::unstructured::str_at;
+use crate::validation::resources::{qos_class, sum_of_containers};
 
-/// Quantities by resource name. Upstream: `v1.ResourceList`.
-pub(super) type ResourceList = BTreeMap<String, Quantity>;
-
-/// Parses a JSON map of resource names to quantities.
-pub(super) fn parse_resource_list(map: &Value) -> ResourceList {
-    let map = map.as_object().into_iter().flatten();
-    map.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
-}
-
-/// Adds the quantities of `more` to `sum`.
-pub(super) fn add_resources(sum: &mut ResourceList, more: &ResourceList) {
-    for (name, amount) in more {
-        let slot = sum.entry(name.clone()).or_insert(Quantity::ZERO);
-        *slot = slot.plus(*amount);
-    }
-}
-
-/// Total of a pod's `requests` or `limits`, selected by `which`. Regular containers run concurrently, init containers
-/// run one after the other before them, and sidecars run along with everything that starts after them. Upstream:
-/// `PodRequests`, `PodLimits`.
-pub(super) fn pod_resources(pod: &Value, which: &str) -> ResourceList {
+/// Total of a pod's `requests` or `limits`, selected by `which`, without overhead. Upstream: `PodRequests`, `PodLimits`.
+pub(super) fn pod_resources(pod: &Value, which: &str) -> ResourceQuantities {
     let spec = &pod["spec"];
-    let mut sum = ResourceList::new();
-    for container in list_at(spec, "containers") {
-        add_resources(&mut sum, &parse_resource_list(&container["resources"][which]));
-    }
-    let (mut sidecars, mut peak) = (ResourceList::new(), ResourceList::new());
-    for container in list_at(spec, "initContainers") {
-        let own = parse_resource_list(&container["resources"][which]);
-        let mut running = sidecars.clone();
-        add_resources(&mut running, &own);
-        if container["restartPolicy"] == "Always" {
-            add_resources(&mut sum, &own);
-            sidecars.clone_from(&running);
-        }
-        raise_to_maximum(&mut peak, &running);
-    }
-    raise_to_maximum(&mut sum, &peak);
-    // Pod-level resources override the sum of the containers.
-    for (name, amount) in parse_resource_list(&spec["resources"][which]) {
-        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
-            sum.insert(name, amount);
-        }
-    }
-    sum
+    let mut total = sum_of_containers(spec, which);
+    override_with_pod_level(&mut total, quantities_from_json(&spec["resources"][which]));
+    total
 }
 
-/// Whether no container sets a cpu or memory request or limit (QoS class BestEffort).
+/// Whether the pod has the QoS class BestEffort. Upstream: `GetPodQOS`.
 pub(super) fn is_best_effort(pod: &Value) -> bool {
-    let spec = &pod["spec"];
-    let containers = list_at(spec, "containers").iter().chain(list_at(spec, "initContainers"));
-    containers.map(|it| &it["resources"]).chain([&spec["resources"]]).all(|it| {
-        ["requests", "limits"].into_iter().all(|which| {
-            ["cpu", "memory"].into_iter().all(|name| {
-                let amount = &it[which][name];
-                !is_set(amount) || Quantity::from_json(amount).is_zero()
-            })
-        })
-    })
+    let class = QosClass::parse(str_at(pod, "status.qosClass"));
+    class.unwrap_or_else(|| qos_class(&pod["spec"])) == QosClass::BestEffort
 }
 
-/// Raises each quantity of `peak` to that of `other`.
-fn raise_to_maximum(peak: &mut ResourceList, other: &ResourceList) {
-    for (name, amount) in other {
-        let slot = peak.entry(name.clone()).or_insert(Quantity::ZERO);
-        *slot = (*slot).max(*amount);
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn best_effort_is_the_qos_class() {
+        let requests = json!({"requests": {"cpu": "1"}});
+        let limits = json!({"limits": {"memory": "1Gi"}});
+        let pod = |pod_level: &Value, container: &Value| json!({"spec": {"resources": pod_level, "containers": [{"resources": container}]}});
+        assert!(is_best_effort(&pod(&Value::Null, &json!({}))));
+        assert!(!is_best_effort(&pod(&Value::Null, &requests)));
+        assert!(!is_best_effort(&pod(&limits, &json!({}))));
+        // Resources of the pod as a whole replace those of its containers, also if they are empty.
+        assert!(is_best_effort(&pod(&json!({}), &requests)));
+        let mut of_status = pod(&Value::Null, &requests);
+        of_status["status"]["qosClass"] = json!("BestEffort");
+        assert!(is_best_effort(&of_status));
+    }
+
+    #[test]
+    fn resources_of_the_pod_override_those_of_its_containers() {
+        let pod = json!({"spec": {
+            "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+            "resources": {"requests": {"cpu": "3"}},
+        }});
+        let total = pod_resources(&pod, "requests");
+        assert_eq!(total, quantities_from_json(&json!({"cpu": "3", "memory": "1Gi"})));
     }
 }

@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 use super::AdmissionAttributes;
 use super::AdmissionChain;
-use super::resources::parse_resource_list;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
+use muster_api::resources::quantities_from_json;
 
 const OVERHEAD_MISMATCH_MESSAGE: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
@@ -21,7 +21,7 @@ pub(super) fn mutate(
     let overhead = &class["overhead"]["podFixed"];
     if !class["overhead"].is_null() {
         let given = &pod["spec"]["overhead"];
-        if is_set(given) && parse_resource_list(given) != parse_resource_list(overhead) {
+        if is_set(given) && quantities_from_json(given) != quantities_from_json(overhead) {
             return Err(attributes.forbidden(pod, OVERHEAD_MISMATCH_MESSAGE));
         }
         if is_set(overhead) {
@@ -67,7 +67,7 @@ pub(super) fn validate(
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             Err(attributes.forbidden(pod, why))
         }
-        overhead if parse_resource_list(&overhead["podFixed"]) != parse_resource_list(given) => {
+        overhead if quantities_from_json(&overhead["podFixed"]) != quantities_from_json(given) => {
             Err(attributes.forbidden(pod, OVERHEAD_MISMATCH_MESSAGE))
         }
         _ => Ok(()),

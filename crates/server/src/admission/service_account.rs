@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_api::well_known::ANNOTATION_CONFIG_MIRROR;
 use serde_json::{Value, json};
 
 use super::AdmissionAttributes;
@@ -12,8 +13,6 @@ use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// The service account of pods that name none.
 const DEFAULT_ACCOUNT: &str = "default";
-/// Annotation that marks a mirror pod.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Name prefix of the volume with the service account token.
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
 const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -34,7 +33,7 @@ pub(super) async fn mutate(
         return Ok(());
     }
     // A mirror pod must equal the static pod on the node, so nothing is added.
-    if pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_some() {
+    if pod["metadata"]["annotations"].get(ANNOTATION_CONFIG_MIRROR).is_some() {
         return check_mirror_pod(attributes, pod);
     }
     if str_at(pod, "spec.serviceAccountName").is_empty() {

@@ -1,13 +1,14 @@
 //! Adds the default tolerations to pods: they stay on a not-ready or unreachable node for five minutes. Upstream:
 //! `DefaultTolerationSeconds`.
 
+use muster_api::well_known::{TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE};
 use serde_json::{Value, json};
 
 use crate::unstructured::{list_at, map_at_mut, str_at};
 
 /// How many seconds a pod tolerates the not-ready and unreachable taints.
 const TOLERATION_S: u32 = 300;
-const NODE_FAILURE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const NODE_FAILURE_TAINTS: [&str; 2] = [TAINT_NODE_NOT_READY, TAINT_NODE_UNREACHABLE];
 
 pub(super) fn mutate(pod: &mut Value) {
     let tolerates = |taint: &str| {

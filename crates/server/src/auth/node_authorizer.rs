@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use serde_json::Value;
 
 use super::AccessControl;
@@ -12,7 +13,7 @@ use crate::request::{AccessTarget, RequestAttributes, ResourceAttributes};
 use crate::selector::ObjectSelector;
 use crate::unstructured::{self, list_at, str_at};
 
-const LEASE_NAMESPACE: &str = "kube-node-lease";
+const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
 /// Namespace whose UID identifies the cluster. A node compares it with the UID of the cluster that it joined.
 const IDENTITY_NAMESPACE: &str = "kube-system";

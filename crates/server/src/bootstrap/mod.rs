@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_SKIP_MIRROR, NAMESPACE_NODE_LEASE};
 use muster_store::{CommitEvent, KeyChange, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,7 @@ mod token_secrets;
 
 /// Namespaces that every cluster has.
 pub(crate) const BOOTSTRAP_NAMESPACES: [&str; 4] =
-    ["default", "kube-node-lease", "kube-public", "kube-system"];
+    ["default", NAMESPACE_NODE_LEASE, "kube-public", "kube-system"];
 
 /// Name of the service account that every namespace has.
 const DEFAULT_ACCOUNT: &str = "default";
@@ -102,7 +103,7 @@ async fn ensure_own_services(bootstrap: &Bootstrap<'_>) {
 #[cfg(test)]
 pub(crate) async fn ensure_test_objects(registry: &Registry, now: Timestamp) -> Result<(), ApiError> {
     let bootstrap = Bootstrap { registry, server: &ServerIdentity::for_test(), now };
-    for name in ["default", "kube-node-lease", "kube-system"] {
+    for name in ["default", NAMESPACE_NODE_LEASE, "kube-system"] {
         bootstrap.ensure_object((Kind::namespace_kind(), None, json!({"metadata": {"name": name}}))).await?;
     }
     let account = json!({"metadata": {"name": DEFAULT_ACCOUNT}});
@@ -396,10 +397,10 @@ fn kubernetes_service(server: &ServerIdentity) -> impl Iterator<Item = Bootstrap
         },
     });
     let mut endpoints = json!({
-        "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "metadata": {"name": "kubernetes", "labels": {(LABEL_SKIP_MIRROR): "true"}},
     });
     let mut slice = json!({
-        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "metadata": {"name": "kubernetes", "labels": {(LABEL_SERVICE_NAME): "kubernetes"}},
         "addressType": "IPv4",
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         "endpoints": [],

@@ -19,6 +19,7 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::selector::ObjectSelector;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, is_set, list_at, str_at};
+use crate::validation::selector_matches;
 
 /// Rule: missing default roles and bindings are created at start. Existing ones get back missing rules and subjects,
 /// unless the annotation `autoupdate` is false; additional ones stay.
@@ -136,23 +137,6 @@ fn aggregated_rules(role: &Value, all: &[Value]) -> Vec<Value> {
         }
     }
     rules
-}
-
-/// Whether a `LabelSelector` matches the labels. An invalid selector matches nothing.
-fn selector_matches(selector: &Value, labels: &Value) -> bool {
-    let pairs = selector["matchLabels"].as_object().into_iter().flatten();
-    let all_pairs = pairs.clone().all(|(key, value)| labels.get(key) == Some(value));
-    let matches_expression = |it: &Value| {
-        let label = labels.get(str_at(it, "key"));
-        match str_at(it, "operator") {
-            "In" => label.is_some_and(|label| list_at(it, "values").contains(label)),
-            "NotIn" => label.is_none_or(|label| !list_at(it, "values").contains(label)),
-            "Exists" => label.is_some(),
-            "DoesNotExist" => label.is_none(),
-            _ => false,
-        }
-    };
-    all_pairs && list_at(selector, "matchExpressions").iter().all(matches_expression)
 }
 
 /// The target of a write to a cluster-scoped RBAC object.

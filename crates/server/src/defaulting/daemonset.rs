@@ -1,9 +1,10 @@
+use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 use serde_json::{Value, json};
 
 use super::{pod::set_pod_spec_defaults, set_if_absent, set_if_zero, with_object, with_object_or_new};
 
 /// Annotation with the template generation of `extensions/v1beta1`. Upstream: `DeprecatedTemplateGeneration`.
-pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const TEMPLATE_GENERATION: &str = ANNOTATION_TEMPLATE_GENERATION;
 
 /// Sets the defaults of a DaemonSet. Upstream: `SetDefaults_DaemonSet`.
 pub(crate) fn set_daemonset_defaults(set: &mut Value) {

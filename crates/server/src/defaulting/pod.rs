@@ -6,6 +6,8 @@ use super::{
 };
 use crate::unstructured::is_set;
 use crate::validation::resources;
+use muster_api::resources::{is_huge_pages, is_pod_level_resource};
+use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 
 /// Sets the defaults of a pod. Upstream: `SetDefaults_Pod`.
 pub(crate) fn set_pod_defaults(pod: &mut Value) {
@@ -58,7 +60,7 @@ pub(super) fn set_pod_spec_defaults(spec: &mut Value) {
     remove_field(spec, "schedulingGroup");
     set_if_zero(spec, "dnsPolicy", "ClusterFirst");
     set_if_zero(spec, "restartPolicy", "Always");
-    set_if_zero(spec, "schedulerName", "default-scheduler");
+    set_if_zero(spec, "schedulerName", DEFAULT_SCHEDULER_NAME);
     set_if_absent(spec, "securityContext", json!({}));
     set_if_absent(spec, "terminationGracePeriodSeconds", 30);
     // The deprecated field `serviceAccount` mirrors `serviceAccountName`, which takes precedence.
@@ -85,7 +87,7 @@ fn set_pod_level_resource_defaults(spec: &mut Value) {
         return;
     }
     for (name, amount) in resources::sum_of_containers(spec, "limits") {
-        if name.starts_with("hugepages-") && spec["resources"]["requests"][&name].is_null() {
+        if is_huge_pages(&name) && spec["resources"]["requests"][&name].is_null() {
             set_pod_level_resource(spec, "limits", &name, amount.to_string());
         }
     }
@@ -98,7 +100,7 @@ fn set_pod_level_resource_defaults(spec: &mut Value) {
         }
     }
     for (name, amount) in spec["resources"]["limits"].as_object().cloned().into_iter().flatten() {
-        if resources::is_pod_level_resource(&name) {
+        if is_pod_level_resource(&name) {
             set_pod_level_resource(spec, "requests", &name, amount);
         }
     }

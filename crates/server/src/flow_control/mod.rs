@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -101,7 +102,7 @@ fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
         // The name of an object to create is only in the body; admission checks there that it is the node's
         // own.
         ("coordination.k8s.io", "leases") => {
-            on.namespace == "kube-node-lease" && (on.name == node || action.verb == "create")
+            on.namespace == NAMESPACE_NODE_LEASE && (on.name == node || action.verb == "create")
         }
         ("", "nodes") => {
             matches!(on.subresource.as_str(), "" | "status") && (on.name == node || action.verb == "create")

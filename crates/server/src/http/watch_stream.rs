@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
+use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use muster_store::{CommitEvent, Compacted, KeyChange, Revision, StoredObject, with_resource_version};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
@@ -336,7 +337,7 @@ impl WatchStream {
             "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
         });
         if is_end_of_state {
-            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+            object["metadata"]["annotations"] = json!({(ANNOTATION_INITIAL_EVENTS_END): "true"});
         }
         self.object_frame("BOOKMARK", &unstructured::to_bytes(&object), Timestamp::now())
     }

@@ -5,6 +5,7 @@
 //! row names.
 
 use jiff::Timestamp;
+use muster_api::well_known::POD_SCHEDULED;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -89,7 +90,7 @@ fn set_initial_pod_status(pod: &mut Value) {
     status.insert("qosClass".into(), json!(class));
     if is_gated {
         let gated = json!({
-            "type": "PodScheduled",
+            "type": POD_SCHEDULED,
             "status": "False",
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_store::{Precondition, StoredObject};
+use muster_api::well_known::POD_SCHEDULED;use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};
@@ -132,13 +132,13 @@ impl Registry {
                 map_at_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
             }
             let scheduled = json!({
-                "type": "PodScheduled",
+                "type": POD_SCHEDULED,
                 "status": "True",
                 "lastProbeTime": null,
                 "lastTransitionTime": unstructured::format_time(context.now),
             });
             let mut conditions = list_at(&pod["status"], "conditions").to_vec();
-            conditions.retain(|it| it["type"] != "PodScheduled");
+            conditions.retain(|it| it["type"] != POD_SCHEDULED);
             conditions.push(scheduled);
             pod["status"]["conditions"] = Value::Array(conditions);
             // The nomination ends with the binding.

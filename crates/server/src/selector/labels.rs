@@ -1,43 +1,12 @@
 //! Parses label selectors: `a=b, c!=d, e in (f,g), h notin (i), j, !k, l>1`. Syntax errors have upstream's
 //! messages.
 
+use muster_api::labels::{LabelOperator, LabelRequirement};
+use muster_api::text::Text;
+
 use crate::validation::{FieldError, names};
 
-/// One requirement of a label selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SelectorRequirement {
-    pub(super) key: String,
-    operator: SelectorOperator,
-}
-
-/// The operator of a requirement with its values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum SelectorOperator {
-    Exists,
-    DoesNotExist,
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    GreaterThan(i64),
-    LessThan(i64),
-}
-
-impl SelectorRequirement {
-    pub(super) fn matches(&self, value: Option<&str>) -> bool {
-        let among = |values: &[String]| value.is_some_and(|value| values.iter().any(|it| it == value));
-        let number = || value.and_then(|it| it.parse::<i64>().ok());
-        match &self.operator {
-            SelectorOperator::Exists => value.is_some(),
-            SelectorOperator::DoesNotExist => value.is_none(),
-            SelectorOperator::In(values) => among(values),
-            // An absent label also satisfies `notin`.
-            SelectorOperator::NotIn(values) => !among(values),
-            SelectorOperator::GreaterThan(bound) => number().is_some_and(|it| *bound < it),
-            SelectorOperator::LessThan(bound) => number().is_some_and(|it| it < *bound),
-        }
-    }
-}
-
-pub(super) fn parse_label_selector(text: &str) -> Result<Vec<SelectorRequirement>, String> {
+pub(super) fn parse_label_selector(text: &str) -> Result<Vec<LabelRequirement>, String> {
     let mut tokens = SelectorLexer { tokens: tokenize(text), position: 0 };
     let mut labels = Vec::new();
     loop {
@@ -64,7 +33,7 @@ pub(super) fn parse_label_selector(text: &str) -> Result<Vec<SelectorRequirement
     }
 }
 
-fn parse_requirement(tokens: &mut SelectorLexer) -> Result<SelectorRequirement, String> {
+fn parse_requirement(tokens: &mut SelectorLexer) -> Result<LabelRequirement, String> {
     let mut token = tokens.next();
     let is_negated = token == SelectorToken::Symbol("!");
     if is_negated {
@@ -78,10 +47,10 @@ fn parse_requirement(tokens: &mut SelectorLexer) -> Result<SelectorRequirement, 
         return Err(join_errors(&[FieldError::invalid("<nil>", &*key, &wrong.join("; "))]));
     }
     if is_negated {
-        return Ok(SelectorRequirement { key, operator: SelectorOperator::DoesNotExist });
+        return Ok(LabelRequirement { key: key.into(), operator: LabelOperator::DoesNotExist });
     }
     if matches!(tokens.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
-        return Ok(SelectorRequirement { key, operator: SelectorOperator::Exists });
+        return Ok(LabelRequirement { key: key.into(), operator: LabelOperator::Exists });
     }
     let operator = tokens.next();
     let operator = match &operator {
@@ -110,13 +79,14 @@ fn parse_requirement(tokens: &mut SelectorLexer) -> Result<SelectorRequirement, 
     if !causes.is_empty() {
         return Err(join_errors(&causes));
     }
-    let must = match (operator, bound) {
-        ("!=" | "notin", _) => SelectorOperator::NotIn(values),
-        (">", Some(bound)) => SelectorOperator::GreaterThan(bound),
-        ("<", Some(bound)) => SelectorOperator::LessThan(bound),
-        _ => SelectorOperator::In(values),
+    let values = values.into_iter().map(Text::from).collect();
+    let operator = match (operator, bound) {
+        ("!=" | "notin", _) => LabelOperator::NotIn(values),
+        (">", Some(bound)) => LabelOperator::GreaterThan(bound),
+        ("<", Some(bound)) => LabelOperator::LessThan(bound),
+        _ => LabelOperator::In(values),
     };
-    Ok(SelectorRequirement { key, operator: must })
+    Ok(LabelRequirement { key: key.into(), operator })
 }
 
 fn join_errors(causes: &[FieldError]) -> String {

@@ -13,6 +13,7 @@ mod tests;
 
 use std::borrow::Cow;
 
+use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Value, json};
 
 use self::managed::{FieldConflict, FieldManager, ManagedFields, ManagedFieldsEntry};
@@ -26,9 +27,6 @@ use crate::request::{RequestContext, RequestTarget};
 use crate::subresource::Subresource;
 use crate::types::{self, Shape};
 use crate::unstructured::{self, map_at_mut, str_at};
-
-/// Annotation in which `kubectl apply` keeps the applied configuration, to find removed fields later.
-const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Maximum number of bytes of all annotations of an object. Upstream: `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
@@ -383,24 +381,24 @@ fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
 }
 
 fn last_applied_configuration(object: &Value) -> &str {
-    object["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].as_str().unwrap_or_default()
+    object["metadata"]["annotations"][ANNOTATION_LAST_APPLIED].as_str().unwrap_or_default()
 }
 
 /// Updates the annotation of client-side apply, so that a user can switch back.
 fn set_last_applied_configuration(object: &mut Value, applied: &Value) {
     let mut applied = applied.clone();
     if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.remove(LAST_APPLIED_ANNOTATION);
+        annotations.remove(ANNOTATION_LAST_APPLIED);
     }
     let mut text = String::new();
     write_json(&mut text, &applied);
     text.push('\n');
     let annotations = map_at_mut(&mut object["metadata"], "annotations");
-    annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), json!(text));
+    annotations.insert(ANNOTATION_LAST_APPLIED.to_owned(), json!(text));
     let bytes: usize =
         annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
     if ANNOTATIONS_BYTES_MAX < bytes {
-        annotations.remove(LAST_APPLIED_ANNOTATION);
+        annotations.remove(ANNOTATION_LAST_APPLIED);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
+use muster_api::well_known::NAMESPACE_NODE_LEASE;use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -20,7 +20,7 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 const RESOURCE_VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces of the cluster itself.
-const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", NAMESPACE_NODE_LEASE];
 
 /// A write of one object.
 pub(crate) enum ObjectCommit<'a> {

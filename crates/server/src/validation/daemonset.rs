@@ -30,7 +30,7 @@ pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) 
     let before = out.len();
     labels::check_selector(selector, &at.field("selector"), out);
     let is_selector_valid = out.len() == before;
-    if is_selector_valid && (selector.is_null() || !labels::selector_matches(selector, labels)) {
+    if is_selector_valid && !labels::selector_matches(selector, labels) {
         out.invalid(
             &at.field("template.metadata.labels"),
             labels,

@@ -1,5 +1,7 @@
 //! Validation of labels and label selectors.
 
+use muster_api::meta_v1::LabelSelector;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::field_error::{ErrorPath, FieldErrors};
@@ -45,20 +47,9 @@ pub(crate) fn check_selector(selector: &Value, at: &ErrorPath, out: &mut FieldEr
     }
 }
 
-/// Whether a `LabelSelector` matches the labels.
+/// Whether a `LabelSelector` matches the labels. One that is null or invalid matches nothing.
 pub(crate) fn selector_matches(selector: &Value, labels: &Value) -> bool {
-    let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let expressions = list_at(selector, "matchExpressions");
-    exact.into_iter().all(|(key, value)| labels[key] == *value)
-        && expressions.iter().all(|it| {
-            let value = &labels[str_at(it, "key")];
-            let is_in_values = !value.is_null() && list_at(it, "values").contains(value);
-            match str_at(it, "operator") {
-                "In" => is_in_values,
-                "NotIn" => !is_in_values,
-                "Exists" => !value.is_null(),
-                "DoesNotExist" => value.is_null(),
-                _ => false,
-            }
-        })
+    let selector = Option::<LabelSelector<'_>>::deserialize(selector).ok();
+    let selector = selector.and_then(|it| LabelSelector::to_selector(it.as_ref()).ok());
+    selector.unwrap_or_default().matches_lookup(|key| labels[key].as_str())
 }

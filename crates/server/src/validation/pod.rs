@@ -14,6 +14,8 @@ use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
+use muster_api::resources::{is_huge_pages, is_pod_level_resource};
+use muster_api::well_known::ANNOTATION_CONFIG_MIRROR;
 
 /// Validates a pod or one of its subresources. Upstream: `ValidatePodCreate`, `ValidatePodUpdate`.
 pub(crate) fn validate_pod(write: &ValidatedWrite, out: &mut FieldErrors) {
@@ -257,10 +259,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
     }
     for (name, sum) in resources::sum_of_containers(spec.json, "limits") {
         let pod_quantity = &pod_resources["limits"][&name];
-        if resources::is_huge_pages(&name)
-            && !pod_quantity.is_null()
-            && Quantity::from_json(pod_quantity) < sum
-        {
+        if is_huge_pages(&name) && !pod_quantity.is_null() && Quantity::from_json(pod_quantity) < sum {
             let why = format!("must be greater than or equal to aggregate container limits of {sum}");
             out.invalid(&at.field("limits").key(&name), pod_quantity, &why);
         }
@@ -283,7 +282,7 @@ fn check_pod_resources(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldE
 fn check_pod_level_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
     let before = out.len();
     resources::check_resource_name(name, at, out);
-    if out.len() == before && !resources::is_pod_level_resource(name) {
+    if out.len() == before && !is_pod_level_resource(name) {
         out.unsupported(at, name, &["cpu", "hugepages-", "memory"]);
     }
 }
@@ -419,7 +418,6 @@ fn check_file_keys(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldError
     });
 }
 
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -429,11 +427,11 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-    if let Some(mirror) = annotations.get(MIRROR_ANNOTATION)
+    if let Some(mirror) = annotations.get(ANNOTATION_CONFIG_MIRROR)
         && !is_set(&spec["nodeName"])
     {
         out.invalid(
-            &at.key(MIRROR_ANNOTATION),
+            &at.key(ANNOTATION_CONFIG_MIRROR),
             mirror,
             "must set spec.nodeName if mirror pod annotation is set",
         );
@@ -549,7 +547,7 @@ pub(super) fn check_immutable_annotations(new: &Value, old: &Value, out: &mut Fi
     let at = ErrorPath::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
     let annotation_type = |key: &str| match key {
-        MIRROR_ANNOTATION => Some("mirror pod annotation"),
+        ANNOTATION_CONFIG_MIRROR => Some("mirror pod annotation"),
         other if other.starts_with(APP_ARMOR_PREFIX) => Some("AppArmor annotations"),
         _ => None,
     };

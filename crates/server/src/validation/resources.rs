@@ -7,14 +7,11 @@ use super::names;
 use crate::unstructured::list_at;
 use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
-use muster_api::resources::{self, ResourceQuantities};
+use muster_api::resources::{self, ResourceQuantities, is_huge_pages, quantities_from_json};
 
 /// Total requests or limits of a pod's containers. `part` is `requests` or `limits`.
 pub(crate) fn sum_of_containers(spec: &Value, part: &str) -> ResourceQuantities {
-    let amounts = |container: &Value| -> ResourceQuantities {
-        let quantities = container["resources"][part].as_object().into_iter().flatten();
-        quantities.map(|(name, amount)| (name.clone(), Quantity::from_json(amount))).collect()
-    };
+    let amounts = |container: &Value| quantities_from_json(&container["resources"][part]);
     let init_containers = list_at(spec, "initContainers");
     resources::pod_total(
         list_at(spec, "containers").iter().map(amounts),
@@ -76,15 +73,6 @@ fn merge_label_keys(term: &mut Value, labels: &Value) {
             }
         }
     }
-}
-
-/// Whether the resource can be set at pod level.
-pub(crate) fn is_pod_level_resource(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || is_huge_pages(name)
-}
-
-pub(crate) fn is_huge_pages(name: &str) -> bool {
-    name.starts_with("hugepages-")
 }
 
 /// Whether the resource name has no domain, or a domain of Kubernetes. Upstream: `IsNativeResource`.

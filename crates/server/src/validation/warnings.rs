@@ -13,6 +13,10 @@ use super::names;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
+use muster_api::well_known::{
+    LABEL_BETA_ARCH, LABEL_BETA_INSTANCE_TYPE, LABEL_BETA_OS, LABEL_FAILURE_DOMAIN_BETA_REGION,
+    LABEL_FAILURE_DOMAIN_BETA_ZONE,
+};
 
 /// The warning function of kinds without warnings; it returns none.
 pub(crate) fn no_warnings(_: &ValidatedWrite) -> Vec<String> {
@@ -189,15 +193,15 @@ fn for_each_container(spec: &Value, at: &ErrorPath, mut visit: impl FnMut(&Value
 /// The warning about a deprecated node label.
 fn deprecated_node_label(label: &str) -> Option<&'static str> {
     Some(match label {
-        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-        "failure-domain.beta.kubernetes.io/region" => {
+        LABEL_BETA_ARCH => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        LABEL_BETA_OS => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        LABEL_FAILURE_DOMAIN_BETA_REGION => {
             "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
         }
-        "failure-domain.beta.kubernetes.io/zone" => {
+        LABEL_FAILURE_DOMAIN_BETA_ZONE => {
             "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
         }
-        "beta.kubernetes.io/instance-type" => {
+        LABEL_BETA_INSTANCE_TYPE => {
             "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
         }
         "app.kubernetes.io/created-by" => "deprecated since v1.9",

@@ -1,6 +1,7 @@
 //! `pods/eviction`: deletes a pod if its disruption budget allows it. Upstream: `EvictionREST`.
 
 use hyper::StatusCode;
+use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
 use super::created_status;
@@ -178,10 +179,10 @@ impl Eviction<'_> {
         }
         let mut pod = pod.clone();
         let mut conditions = list_at(&pod["status"], "conditions").to_vec();
-        if !conditions.iter().any(|it| it["type"] == "DisruptionTarget" && it["status"] == "True") {
-            conditions.retain(|it| it["type"] != "DisruptionTarget");
+        if !conditions.iter().any(|it| it["type"] == DISRUPTION_TARGET && it["status"] == "True") {
+            conditions.retain(|it| it["type"] != DISRUPTION_TARGET);
             conditions.push(json!({
-                "type": "DisruptionTarget",
+                "type": DISRUPTION_TARGET,
                 "status": "True",
                 "reason": "EvictionByEvictionAPI",
                 "message": "Eviction API: evicting",

@@ -278,6 +278,29 @@ async fn an_eviction_respects_the_budget() {
     expect!["500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support. null"].assert_eq(&evict("b", "policy/v1").await);
 }
 
+/// Upstream: `LabelSelectorAsSelector`, as in `policy/v1`.
+#[tokio::test]
+async fn a_budget_without_a_selector_covers_no_pod_and_an_empty_selector_covers_all() {
+    let server = Server::new().await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    for name in ["a", "b"] {
+        server.json("POST", PODS, pod(name, "n1")).await;
+        let running =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        server.merge(&format!("{PODS}/{name}/status"), running).await;
+    }
+    let evict = async |name: &str| {
+        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+        server.json("POST", &format!("{PODS}/{name}/eviction"), body).await.0
+    };
+    let of_none = json!({"metadata": {"name": "none"}, "spec": {"minAvailable": 1}});
+    assert_eq!(server.json("POST", budgets, of_none).await.0, 201);
+    assert_eq!(evict("a").await, 201);
+    let of_all = json!({"metadata": {"name": "all"}, "spec": {"minAvailable": 1, "selector": {}}});
+    assert_eq!(server.json("POST", budgets, of_all).await.0, 201);
+    assert_eq!(evict("b").await, 429);
+}
+
 #[tokio::test]
 async fn a_service_has_an_address_of_its_own() {
     let server = Server::new().await;
