@@ -1,6 +1,5 @@
-//! The engine's calls as HTTP requests, and the server's answers as the engine's outcomes.
+//! Sends calls to the API server, and sorts the errors.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
@@ -9,180 +8,93 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
-use muster_api::go_json;
-use muster_api::interner::Interner;
-use muster_api::text::Text;
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Set};
-use muster_engine::daemonset::manifest::{self, Binding, Stencil, Verb};
-use serde::Deserialize;
+use muster_engine::controller::{Accept, CallError, EncodedRequest, Outcome, Verb};
 use tokio::time::Instant;
 
-use crate::Context;
-use crate::monitor::CallKind;
-use crate::rate_limit::Priority;
-use crate::request::{JSON, METADATA, METADATA_LIST, collection, request};
+use crate::lease::Term;
+use crate::rate_limit::RateLimiter;
+use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
-/// A call that takes longer counts as unanswered. A lease may leave less time to a write.
+/// Timeout of a call. A lease may leave less time to a write.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A list of the pods of a large set is megabytes.
+/// Timeout of a list: the pods of a large set are megabytes.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Of what a proxy in between has to say, this much is enough.
+/// Maximum length of an error message: a proxy may answer with a whole page.
 const MESSAGE_MAX: usize = 1000;
 
-/// Makes the calls of one plan.
+/// Sends the calls of a controller.
+#[derive(Clone)]
 pub(crate) struct Caller {
-    context: Arc<Context>,
-    set: Arc<Set>,
-    stencil: OnceLock<Option<Stencil>>,
+    pub(crate) client: Client,
+    /// `None`: only the work queue limits the calls, and no lease limits the writes.
+    pub(crate) limits: Option<Limits>,
+}
+
+/// Limits on the calls of a controller with leader election.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    pub(crate) rate_limiter: RateLimiter,
+    pub(crate) term: Term,
 }
 
 impl Caller {
-    pub(crate) fn new(context: Arc<Context>, set: Arc<Set>) -> Self {
-        Self { context, set, stencil: OnceLock::new() }
-    }
-
-    /// Waits for its turn, and makes the call while this replica leads.
-    pub(crate) async fn make(&self, call: &Call) -> Outcome {
-        let Context { options, rate_limiter, term, monitor, .. } = &*self.context;
-        let body = self.body(call, options.settings.binding);
-        let Some(request) = request_of(&self.set, call, body, term.write_timeout()) else {
-            return Outcome::Pods(Vec::new());
-        };
-        // The status only tells what is: it gives way to what makes it so.
-        let priority = if matches!(call, Call::PutStatus { .. }) { Priority::Status } else { Priority::Pods };
-        let _permit = rate_limiter.enter(priority).await;
-        let timeout = match manifest::verb(call) {
-            Verb::Get => CALL_TIMEOUT,
-            Verb::List => LIST_TIMEOUT,
-            Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => term.begin_write().await,
+    /// Waits for the rate limit and sends the call, a write only within the lease term. Returns the outcome and how long
+    /// the API server took.
+    pub(crate) async fn call(&self, request: EncodedRequest) -> (Outcome, Duration) {
+        let (verb, priority) = (request.verb, request.priority);
+        let request = self.http_request(request);
+        let (_permit, timeout) = match &self.limits {
+            None => (None, CALL_TIMEOUT),
+            Some(Limits { rate_limiter, term }) => {
+                let permit = rate_limiter.enter(priority).await;
+                let timeout = match verb {
+                    Verb::Get => CALL_TIMEOUT,
+                    Verb::List => LIST_TIMEOUT,
+                    Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => term.begin_write().await,
+                };
+                (Some(permit), timeout)
+            }
         };
         let began = Instant::now();
-        let outcome = match tokio::time::timeout(timeout, self.send(call, request)).await {
-            Err(_) => Outcome::Refused(Refusal::NoAnswer),
-            Ok(outcome) => outcome,
+        let outcome = match tokio::time::timeout(timeout, send(&self.client, request)).await {
+            Err(_) => Outcome::Refused(CallError::NoAnswer),
+            Ok(Err(error)) => Outcome::Refused(error),
+            Ok(Ok(body)) => Outcome::Done(body.as_ref().to_vec()),
         };
-        monitor.called(&kind(&self.set, call), label(&outcome), began.elapsed());
-        outcome
+        (outcome, began.elapsed())
     }
 
-    /// In Go's spelling, because the bytes of a revision are compared.
-    fn body(&self, call: &Call, binding: Binding) -> String {
-        if let Call::CreatePod { node, hash, .. } = call {
-            // A plan makes pods of one revision only.
-            let stencil = self.stencil.get_or_init(|| Stencil::cut(&self.set, hash, binding));
-            if let Some(pod) = stencil.as_ref().and_then(|it| it.pod(node)) {
-                return pod;
-            }
+    /// With a lease, the server gives up on a write no later than the client: nobody would wait for it after that.
+    fn http_request(&self, encoded: EncodedRequest) -> Request<Vec<u8>> {
+        let EncodedRequest { verb, mut path, body, accept, .. } = encoded;
+        if let (Some(limits), false) = (&self.limits, matches!(verb, Verb::Get | Verb::List)) {
+            path = format!("{path}?timeout={}ms", limits.term.write_timeout().as_millis());
         }
-        manifest::body(&self.set, call, binding).as_ref().map(go_json::to_string).unwrap_or_default()
-    }
-
-    async fn send(&self, call: &Call, request: Request<Vec<u8>>) -> Outcome {
-        match send(&self.context.client, request).await {
-            // An answer that cannot be read is as good as none.
-            Ok(answer) => read(call, answer.as_ref()).unwrap_or(Outcome::Refused(Refusal::NoAnswer)),
-            Err(refusal) => Outcome::Refused(refusal),
-        }
+        let accept = match accept {
+            Accept::Object => JSON,
+            Accept::Metadata => METADATA,
+            Accept::MetadataList => METADATA_LIST,
+        };
+        request(verb, path, accept, body)
     }
 }
 
-/// Sends a request, and gives what came back, or what the answer means.
+/// Sends a request; returns the body of the response, or the error.
 pub(crate) async fn send(
     client: &Client,
     request: Request<Vec<u8>>,
-) -> Result<impl AsRef<[u8]> + use<>, Refusal> {
-    let response = client.send(request.map(Body::from)).await.map_err(|_| Refusal::NoAnswer)?;
+) -> Result<impl AsRef<[u8]> + use<>, CallError> {
+    let response = client.send(request.map(Body::from)).await.map_err(|_| CallError::NoAnswer)?;
     let (head, body) = response.into_parts();
-    let body = body.collect().await.map_err(|_| Refusal::NoAnswer)?.to_bytes();
-    if head.status.is_success() { Ok(body) } else { Err(refusal(head.status, &head.headers, &body)) }
+    let body = body.collect().await.map_err(|_| CallError::NoAnswer)?.to_bytes();
+    if head.status.is_success() { Ok(body) } else { Err(call_error(head.status, &head.headers, &body)) }
 }
 
-/// `None`: a list of the pods of a set that selects none.
-fn request_of(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
-    let verb = manifest::verb(call);
-    let target = manifest::target(set, call);
-    let mut path = collection(target.kind, Some(&set.key.namespace));
-    for part in target.name.as_deref().into_iter().chain(target.subresource) {
-        path = format!("{path}/{part}");
-    }
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    match verb {
-        Verb::Get => {}
-        Verb::List => drop(query.append_pair("labelSelector", &manifest::label_selector(set)?)),
-        // The server gives up no later than we do: what it does after that, nobody waits for.
-        Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => {
-            query.append_pair("timeout", &format!("{}ms", timeout.as_millis()));
-        }
-    }
-    let query = query.finish();
-    if !query.is_empty() {
-        path = format!("{path}?{query}");
-    }
-    let accept = match call {
-        Call::ReadSet | Call::ReadRevision { .. } => JSON,
-        Call::ListPods => METADATA_LIST,
-        _ => METADATA,
-    };
-    Some(request(verb, path, accept, body))
-}
-
-#[derive(Deserialize)]
-struct Headed {
-    metadata: Meta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    resource_version: String,
-    deletion_timestamp: Option<String>,
-}
-
-impl Meta {
-    fn version(&self) -> u64 {
-        self.resource_version.parse().unwrap_or_default()
-    }
-}
-
-fn read(call: &Call, answer: &[u8]) -> Option<Outcome> {
-    #[derive(Deserialize)]
-    struct List {
-        items: Vec<Headed>,
-    }
-    let shared = &mut Interner::default();
-    Some(match call {
-        Call::ReadSet => Outcome::Set(Arc::new(facts::set(answer, shared).ok()?)),
-        Call::ReadRevision { .. } => Outcome::Revision(facts::revision(answer, shared).ok()?.map(Arc::new)),
-        Call::ListPods => {
-            let list: List = serde_json::from_slice(answer).ok()?;
-            let pods = list.items.into_iter().map(|Headed { metadata: it }| {
-                (Text::from(it.uid.as_str()), it.version(), it.deletion_timestamp.is_some())
-            });
-            Outcome::Pods(pods.collect())
-        }
-        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Outcome::Deleted,
-        Call::Claim(_)
-        | Call::Step(_)
-        | Call::RelabelPod { .. }
-        | Call::CreatePod { .. }
-        | Call::PutStatus { .. } => {
-            let Headed { metadata } = serde_json::from_slice(answer).ok()?;
-            Outcome::Wrote { name: metadata.name.as_str().into(), resource_version: metadata.version() }
-        }
-    })
-}
-
-/// Most refusals are a `Status`. Some are not: a server with too much to do, or a proxy in between, answers in plain text,
-/// and how long to wait stands only in the header.
-fn refusal(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+/// Most errors are a `Status`. An overloaded server or a proxy answers in plain text, and says how long to wait only in
+/// the `Retry-After` header.
+fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {
         Some(status) => (status.message.clone(), status.reason.as_str()),
@@ -195,49 +107,38 @@ fn refusal(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
     };
     let details = status.as_ref().and_then(|it| it.details.as_ref());
     match code.as_u16() {
-        404 => Refusal::NotFound,
-        409 if reason == "AlreadyExists" => Refusal::AlreadyExists,
-        409 => Refusal::Conflict,
+        404 => CallError::NotFound,
+        409 if reason == "AlreadyExists" => CallError::AlreadyExists,
+        409 => CallError::Conflict,
         403 if details.is_some_and(|it| it.causes.iter().any(|it| it.reason == "NamespaceTerminating")) => {
-            Refusal::NamespaceTerminating
+            CallError::NamespaceTerminating
         }
-        401 | 403 => Refusal::Forbidden(message),
+        401 | 403 => CallError::Forbidden(message),
         429 => {
             let header = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.trim().parse::<u64>().ok());
             let detail = details.map(|it| u64::from(it.retry_after_seconds)).filter(|it| *it != 0);
-            Refusal::TooManyRequests { retry_after: header.or(detail).map(Duration::from_secs) }
+            CallError::TooManyRequests { retry_after: header.or(detail).map(Duration::from_secs) }
         }
-        // The server gave up waiting for its store, which may have written all the same.
-        504 => Refusal::NoAnswer,
-        500.. => Refusal::Server(message),
-        _ => Refusal::Invalid(message),
+        // The server gave up waiting for its store, which may have written nevertheless.
+        504 => CallError::NoAnswer,
+        500.. => CallError::Server(message),
+        _ => CallError::Invalid(message),
     }
 }
 
-fn kind(set: &Set, call: &Call) -> CallKind {
-    let target = manifest::target(set, call);
-    let resource = match (target.kind, target.subresource) {
-        (Kind::Sets, None) => "daemonsets",
-        (Kind::Sets, Some(_)) => "daemonsets/status",
-        (Kind::Nodes, _) => "nodes",
-        (Kind::Pods, _) => "pods",
-        (Kind::Revisions, _) => "controllerrevisions",
-    };
-    CallKind { verb: manifest::verb(call).as_str(), resource }
-}
-
-fn label(outcome: &Outcome) -> &'static str {
-    let Outcome::Refused(refusal) = outcome else { return "ok" };
-    match refusal {
-        Refusal::NotFound => "not found",
-        Refusal::AlreadyExists => "already exists",
-        Refusal::Conflict => "conflict",
-        Refusal::Forbidden(_) => "forbidden",
-        Refusal::Invalid(_) => "invalid",
-        Refusal::TooManyRequests { .. } => "too many requests",
-        Refusal::Server(_) => "server error",
-        Refusal::NoAnswer => "no answer",
-        Refusal::NamespaceTerminating => "namespace terminating",
+/// The value of the label `outcome` in metrics.
+pub(crate) fn outcome_label(error: Option<&CallError>) -> &'static str {
+    let Some(error) = error else { return "ok" };
+    match error {
+        CallError::NotFound => "not found",
+        CallError::AlreadyExists => "already exists",
+        CallError::Conflict => "conflict",
+        CallError::Forbidden(_) => "forbidden",
+        CallError::Invalid(_) => "invalid",
+        CallError::TooManyRequests { .. } => "too many requests",
+        CallError::Server(_) => "server error",
+        CallError::NoAnswer => "no answer",
+        CallError::NamespaceTerminating => "namespace terminating",
     }
 }
 
@@ -245,15 +146,22 @@ fn label(outcome: &Outcome) -> &'static str {
 mod tests {
     use expect_test::expect;
     use http::HeaderValue;
+    use muster_api::interner::Interner;
+    use muster_engine::controller::Controller as _;
+    use muster_engine::daemonset::execution::Call;
+    use muster_engine::daemonset::manifest::Binding;
     use muster_engine::daemonset::why::Why;
+    use muster_engine::daemonset::{DaemonSetController, SetCall, facts};
     use serde_json::{Value, json};
+
+    use std::sync::Arc;
 
     use super::*;
 
-    fn refused(code: u16, retry_after: Option<&'static str>, body: &str) -> Refusal {
+    fn refused(code: u16, retry_after: Option<&'static str>, body: &str) -> CallError {
         let mut headers = HeaderMap::new();
         headers.extend(retry_after.map(|it| (RETRY_AFTER, HeaderValue::from_static(it))));
-        refusal(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes())
+        call_error(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes())
     }
 
     #[test]
@@ -263,46 +171,53 @@ mod tests {
             refused(code, None, &status.to_string())
         };
         let terminating = json!({"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]});
-        assert_eq!(api(404, "NotFound", json!({})), Refusal::NotFound);
-        assert_eq!(api(409, "AlreadyExists", json!({})), Refusal::AlreadyExists);
-        assert_eq!(api(409, "Conflict", json!({})), Refusal::Conflict);
-        assert_eq!(api(403, "Forbidden", terminating), Refusal::NamespaceTerminating);
-        assert_eq!(api(403, "Forbidden", json!({})), Refusal::Forbidden("m".into()));
-        assert_eq!(api(401, "Unauthorized", json!({})), Refusal::Forbidden("m".into()));
-        assert_eq!(api(422, "Invalid", json!({})), Refusal::Invalid("m".into()));
-        assert_eq!(api(400, "BadRequest", json!({})), Refusal::Invalid("m".into()));
+        assert_eq!(api(404, "NotFound", json!({})), CallError::NotFound);
+        assert_eq!(api(409, "AlreadyExists", json!({})), CallError::AlreadyExists);
+        assert_eq!(api(409, "Conflict", json!({})), CallError::Conflict);
+        assert_eq!(api(403, "Forbidden", terminating), CallError::NamespaceTerminating);
+        assert_eq!(api(403, "Forbidden", json!({})), CallError::Forbidden("m".into()));
+        assert_eq!(api(401, "Unauthorized", json!({})), CallError::Forbidden("m".into()));
+        assert_eq!(api(422, "Invalid", json!({})), CallError::Invalid("m".into()));
+        assert_eq!(api(400, "BadRequest", json!({})), CallError::Invalid("m".into()));
         assert_eq!(
             api(429, "TooManyRequests", json!({"retryAfterSeconds": 3})),
-            Refusal::TooManyRequests { retry_after: Some(Duration::from_secs(3)) }
+            CallError::TooManyRequests { retry_after: Some(Duration::from_secs(3)) }
         );
-        assert_eq!(api(500, "InternalError", json!({})), Refusal::Server("m".into()));
-        assert_eq!(api(503, "ServiceUnavailable", json!({})), Refusal::Server("m".into()));
-        assert_eq!(api(504, "Timeout", json!({})), Refusal::NoAnswer);
+        assert_eq!(api(500, "InternalError", json!({})), CallError::Server("m".into()));
+        assert_eq!(api(503, "ServiceUnavailable", json!({})), CallError::Server("m".into()));
+        assert_eq!(api(504, "Timeout", json!({})), CallError::NoAnswer);
     }
 
     #[test]
     fn answers_that_are_no_status() {
-        let wait = |retry_after| Refusal::TooManyRequests { retry_after };
+        let wait = |retry_after| CallError::TooManyRequests { retry_after };
         assert_eq!(refused(429, Some("1"), "Too many requests"), wait(Some(Duration::from_secs(1))));
         assert_eq!(refused(429, Some("Fri, 01 Jan 2027 00:00:00 GMT"), ""), wait(None));
         assert_eq!(refused(429, None, ""), wait(None));
-        assert_eq!(refused(502, None, ""), Refusal::Server("502 Bad Gateway".into()));
-        assert_eq!(refused(404, None, "404 page not found"), Refusal::NotFound);
-        let Refusal::Server(message) = refused(500, None, &"ä".repeat(5000)) else {
+        assert_eq!(refused(502, None, ""), CallError::Server("502 Bad Gateway".into()));
+        assert_eq!(refused(404, None, "404 page not found"), CallError::NotFound);
+        let CallError::Server(message) = refused(500, None, &"ä".repeat(5000)) else {
             panic!("a server's error")
         };
         assert_eq!(message.chars().count(), MESSAGE_MAX + 1);
     }
 
-    #[test]
-    fn a_call_as_http_has_it() {
+    #[tokio::test]
+    async fn a_call_as_http_has_it() {
         let set = json!({
             "metadata": {"name": "d", "namespace": "a"},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
         let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap());
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let limits = Limits {
+            rate_limiter: RateLimiter::new(crate::RateLimits::default()),
+            term: Term::unlimited(Duration::from_secs(4)),
+        };
+        let caller = Caller { client: crate::client(config).unwrap(), limits: Some(limits) };
         let said = |call: &Call| {
-            let request = request_of(&set, call, String::new(), Duration::from_secs(4)).unwrap();
+            let call = SetCall::single(set.clone(), call.clone(), Binding::Scheduler);
+            let request = caller.http_request(DaemonSetController::encode(&call));
             format!(
                 "{} {} {:?}",
                 request.method(),

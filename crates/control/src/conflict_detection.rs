@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
+use muster_engine::controller::KubeEvent;
 use muster_engine::daemonset::facts::Set;
-use muster_engine::daemonset::plan::Event;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ struct Writer {
 
 /// A status write by another controller, with a warning event if one is due.
 pub(crate) struct Conflict {
-    pub(crate) event: Option<Event>,
+    pub(crate) event: Option<KubeEvent>,
 }
 
 impl ConflictDetector {
@@ -58,7 +58,7 @@ impl ConflictDetector {
             "{} still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off",
             writer.name
         );
-        Some(Conflict { event: is_due.then(|| Event::warning("AnotherController", message)) })
+        Some(Conflict { event: is_due.then(|| KubeEvent::warning("AnotherController", message)) })
     }
 
     pub(crate) fn forget(&mut self, key: &ObjectKey) {

@@ -1,65 +1,41 @@
-//! The DaemonSet controller.
+//! The DaemonSet controller: metrics, logs, conflict detection and queries around the engine's.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::controller::{EventRecord, ObjectReference};
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
-use muster_engine::daemonset::explain::Controller;
-use muster_engine::daemonset::facts::{Kind, Set, Watched};
-use muster_engine::daemonset::manifest;
-use muster_engine::daemonset::plan::{self, Plan};
-use muster_events::{EventRecorder, EventSource};
-use tokio::sync::{mpsc, watch};
+use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome, WorkQueue};
+use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::facts::{Fact, Kind, Set};
+use muster_engine::daemonset::plan::Plan;
+use muster_engine::daemonset::{DaemonSetController, SetCall, about, manifest};
+use muster_engine::explain::ControllerState;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Context;
-use crate::call::Caller;
+use crate::call::{Caller, Limits, outcome_label};
 use crate::conflict_detection::ConflictDetector;
+use crate::controller_runner::{Observer, RunnerConfig, run_once};
 use crate::explain_query::ExplainQuery;
-use crate::monitor::{Load, Stage};
-use crate::reflect::{Brought, OfSets, reflect};
-use crate::request::collection;
+use crate::monitor::{CallKind, Load, Stage};
 use crate::test_hooks::Observation;
 
-/// What events say who recorded them. As upstream's: dashboards filter by it.
+/// The event source. Upstream's name: dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
-/// Calls of one plan under way at once: half of all that there may be, so that a large set leaves room for others.
-const CALLS_MAX: usize = 32;
-
-/// Events taken in before the sets they touched are looked at: a burst is looked at once.
-const EVENTS_MAX: usize = 1024;
-
-/// No timer runs longer than this, so that a clock that is set forward or back is noticed.
-pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(60);
-
-/// Plans under way are carried out to their end when the controller stops, unless that takes longer: a plan has at most
-/// some hundreds of calls.
+/// Time to finish plans when the controller stops: a plan has at most some hundreds of calls.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// What events are left then are written down.
-const FLUSH_MAX: Duration = Duration::from_secs(2);
-
-/// A set that made the engine panic is left alone for this long; doubled each time, up to the longest.
-const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
-const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
-
-/// Looks at every set, and again whenever something happens to it, until `stop`. Then no new plan is made, and those that
-/// are being carried out are finished. It ends before that only when the API server shows another store than before:
-/// nothing that was known holds then.
+/// Runs the DaemonSet controller until `stop`; then makes no new plan, and finishes those that are being executed. Ends
+/// earlier only when the API server's store was replaced: nothing in the index is valid then.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
-    // Each namespace has watches of its own, and so all that follows from them.
+    // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
     context.monitor.begin(namespaces.len().max(1));
     if namespaces.is_empty() {
@@ -71,401 +47,262 @@ pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
 }
 
 async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
-    let (sender, brought) = mpsc::channel(EVENTS_MAX);
-    let relist = watch::Sender::new(0);
-    let client = &context.client;
-    let reflecting = Kind::ALL.map(|kind| {
-        let path = collection(kind, namespace);
-        reflect(client.clone(), OfSets::new(kind), path, sender.clone(), relist.subscribe()).boxed()
-    });
-    let (recorder, recording) = EventRecorder::new(
-        client.clone(),
-        EventSource::component(COMPONENT),
-        context.monitor.events_dropped.clone(),
-    );
-    let mut recording = std::pin::pin!(recording);
-    let mut shell = Shell::new(context.clone(), recorder, relist);
-    tokio::select! {
-        _ = futures::future::select_all(reflecting) => {}
-        () = &mut recording => {}
-        () = shell.run(brought, stop) => {}
-    }
-    // Without a recorder the recording ends with what it has.
-    drop(shell);
-    if stop.is_cancelled() && tokio::time::timeout(FLUSH_MAX, recording).await.is_err() {
-        tracing::warn!("some events were not recorded in time");
-    }
+    let config = RunnerConfig {
+        component: COMPONENT,
+        // The rate limiter limits the calls of all namespaces together.
+        calls_max: usize::MAX,
+        drain_max: DRAIN_MAX,
+        events_dropped: context.monitor.events_dropped.clone(),
+    };
+    let controller = DaemonSetController::new(context.options.settings, context.options.workers);
+    let observer = DaemonSetObserver::new(context.clone());
+    run_once(caller(context), &config, controller, namespace, observer, stop).await;
 }
 
-struct Shell {
+fn caller(context: &Context) -> Caller {
+    let limits = Limits { rate_limiter: context.rate_limiter.clone(), term: context.term.clone() };
+    Caller { client: context.client.clone(), limits: Some(limits) }
+}
+
+/// Makes a call that is part of no plan.
+pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
+    let call = SetCall::single(set.clone(), call, context.options.settings.binding);
+    let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
+    let response = Response::read(&call.call, outcome);
+    count(context, &call, &response, took);
+    response
+}
+
+fn count(context: &Context, call: &SetCall, response: &Response, took: Duration) {
+    let target = manifest::target(&call.set, &call.call);
+    let resource = match (target.kind, target.subresource) {
+        (Kind::Sets, None) => "daemonsets",
+        (Kind::Sets, Some(_)) => "daemonsets/status",
+        (Kind::Nodes, _) => "nodes",
+        (Kind::Pods, _) => "pods",
+        (Kind::Revisions, _) => "controllerrevisions",
+    };
+    let kind = CallKind { verb: manifest::verb(&call.call).as_str(), resource };
+    let error = match response {
+        Response::Refused(error) => Some(error),
+        _ => None,
+    };
+    context.monitor.called(&kind, outcome_label(error), took);
+}
+
+/// Metrics, logs, conflict detection, queries and test hooks.
+struct DaemonSetObserver {
     context: Arc<Context>,
-    recorder: EventRecorder,
-    cache: Cache,
     conflicts: ConflictDetector,
-    /// Sets to look at, whoever came first: a large one cannot keep the others waiting.
-    queue: VecDeque<ObjectKey>,
-    queued: BTreeMap<ObjectKey, Instant>,
-    /// Sets to look at later, whatever happens.
-    wakes: BTreeMap<ObjectKey, Wake>,
-    /// Sets whose plan is being carried out: one plan at a time for each.
-    busy: BTreeSet<ObjectKey>,
-    acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Option<Report>)>>,
-    /// When a plan ended whose writes have not all been seen yet.
+    /// When a plan ended whose writes the watches have not all shown.
     unseen: BTreeMap<ObjectKey, Instant>,
-    /// Sets that made the engine panic: how often, and until when they are left alone.
-    panicked: BTreeMap<ObjectKey, (u32, Wake)>,
-    /// Counts the times that everything had to be listed anew.
-    relist: watch::Sender<u64>,
-    /// What was last shown of all this.
+    /// Reconciles that were observed.
+    reconciles: u64,
+    /// The load that was last reported.
     load: Load,
     is_synced: bool,
 }
 
-impl Shell {
-    fn new(context: Arc<Context>, recorder: EventRecorder, relist: watch::Sender<u64>) -> Self {
+impl DaemonSetObserver {
+    fn new(context: Arc<Context>) -> Self {
         Self {
-            recorder,
-            cache: Cache::new(context.options.settings),
+            context,
             conflicts: ConflictDetector::new(Instant::now()),
-            queue: VecDeque::new(),
-            queued: BTreeMap::new(),
-            wakes: BTreeMap::new(),
-            busy: BTreeSet::new(),
-            acting: FuturesUnordered::new(),
             unseen: BTreeMap::new(),
-            panicked: BTreeMap::new(),
-            relist,
+            reconciles: 0,
             load: Load::default(),
             is_synced: false,
-            context,
         }
     }
 
-    async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought<Watched>)>, stop: &CancellationToken) {
-        let mut events = Vec::new();
-        let mut questions = self.context.explain_queries.open();
-        loop {
-            self.look();
-            self.show();
-            let until = self.wakes.values().map(|it| it.due).min();
-            let sleep =
-                until.map_or(SLEEP_MAX, |at| at.saturating_duration_since(Instant::now()).min(SLEEP_MAX));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return self.drain().await,
-                Some((set, report)) = self.acting.next() => self.done(&set, report),
-                Some(question) = questions.recv() => self.answer(question),
-                taken = brought.recv_many(&mut events, EVENTS_MAX) => {
-                    if taken == 0 {
-                        return;
-                    }
-                    for (kind, event) in events.drain(..) {
-                        self.take(kind, event);
-                    }
-                }
-                () = tokio::time::sleep(sleep) => {
-                    let now = Instant::now();
-                    let due: Vec<ObjectKey> = self.wakes.extract_if(.., |_, it| it.due <= now).map(|(key, _)| key).collect();
-                    self.enqueue(due);
-                }
+    fn detect_conflict(&mut self, fact: &Fact) -> Option<EventRecord> {
+        let set = match fact {
+            Fact::Set(set) => set,
+            Fact::Gone { kind: Kind::Sets, key, .. } => {
+                self.conflicts.forget(key);
+                return None;
             }
-        }
-    }
-
-    fn answer(&self, ExplainQuery { key, answer }: ExplainQuery) {
-        let known = self.cache.remembered(&key).map(|remembered| Controller {
-            remembered,
-            acts: self.busy.contains(&key),
-            queued: self.queued.contains_key(&key),
-            wakes_at: self.wakes.get(&key).map(|it| it.at),
-            left_alone_until: self.panicked.get(&key).map(|(_, until)| until.at),
-        });
-        // Whoever asked may have gone away.
-        let _ = answer.send(known);
-    }
-
-    async fn drain(&mut self) {
-        self.context.monitor.enter(Stage::Stopping);
-        tracing::info!(plans = self.busy.len(), "stopping: no new plans, those under way are finished");
-        let finishing = async {
-            while let Some((set, report)) = self.acting.next().await {
-                self.done(&set, report);
-            }
+            _ => return None,
         };
-        if tokio::time::timeout(DRAIN_MAX, finishing).await.is_err() {
-            tracing::warn!(
-                plans = self.busy.len(),
-                "some plans were not finished in time: the next start finds out"
-            );
-        }
-    }
-
-    fn show(&mut self) {
-        let monitor = &self.context.monitor;
-        monitor.turned();
-        let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
-        let now = Load {
-            queued: count(self.queue.len()),
-            busy: count(self.busy.len()),
-            objects: Kind::ALL.map(|kind| count(self.cache.count(kind))),
-        };
-        monitor.carries(&mut self.load, now);
-        if !self.is_synced && self.cache.synced() {
-            self.is_synced = true;
-            tracing::info!(
-                sets = self.cache.count(Kind::Sets),
-                nodes = self.cache.count(Kind::Nodes),
-                "all is listed"
-            );
-            monitor.synced();
-        }
-    }
-
-    fn take(&mut self, kind: Kind, event: Brought<Watched>) {
-        self.context.monitor.heard(kind);
-        let keys = match event {
-            Brought::Listed { items, resource_version } => {
-                self.context.monitor.listed(kind);
-                items.iter().for_each(|it| self.detect_conflicts(it));
-                self.cache.apply(Event::Listed { kind, items, resource_version })
-            }
-            Brought::Watched(Watched::Bookmark { resource_version, .. }) => {
-                self.cache.bookmark(kind, resource_version)
-            }
-            Brought::Watched(watched) => {
-                self.detect_conflicts(&watched);
-                self.cache.apply(Event::Watched(watched))
-            }
-        };
-        self.enqueue(keys);
-    }
-
-    fn detect_conflicts(&mut self, watched: &Watched) {
-        let set = match watched {
-            Watched::Set(set) => set,
-            Watched::Gone { kind: Kind::Sets, key, .. } => return self.conflicts.forget(key),
-            _ => return,
-        };
-        let Some(conflict) = self.conflicts.check(set, Instant::now()) else { return };
+        let conflict = self.conflicts.check(set, Instant::now())?;
         self.context.monitor.conflicting_writes.inc();
-        if let Some(event) = conflict.event {
-            tracing::warn!(set = %set.key, "{}", event.message);
-            self.recorder.record(about(set, event));
-        }
+        let event = conflict.event?;
+        tracing::warn!(set = %set.key, "{}", event.message);
+        Some(about(set, event))
     }
 
-    fn enqueue(&mut self, keys: Vec<ObjectKey>) {
-        for key in keys {
-            if !self.queued.contains_key(&key) {
-                self.queued.insert(key.clone(), Instant::now());
-                self.queue.push_back(key);
-            }
-        }
-    }
-
-    fn look(&mut self) {
-        // Sets that are being acted on keep their place for later.
-        let mut later = VecDeque::new();
-        while self.busy.len() < self.context.options.workers.max(1)
-            && let Some(key) = self.queue.pop_front()
-        {
-            if self.busy.contains(&key) {
-                later.push_back(key);
-                continue;
-            }
-            let waited = self.queued.remove(&key).map_or(Duration::ZERO, |since| since.elapsed());
-            self.wakes.remove(&key);
-            let now = now();
-            match self.plan(&key, |cache, key| cache.look(key, now)) {
-                Some(plan) => {
-                    self.context.tell(Observation::Planned { cache: &self.cache, plan: &plan, now });
-                    self.begin(key, plan, waited);
-                }
-                None => self.context.monitor.forget(&key),
-            }
-        }
-        later.append(&mut self.queue);
-        self.queue = later;
-    }
-
-    /// What to do for a set, if it is there. A set that makes the engine panic is a bug, but no reason to leave the others
-    /// alone: it is told, and that set waits.
-    fn plan(
-        &mut self,
-        key: &ObjectKey,
-        look: impl FnOnce(&mut Cache, &ObjectKey) -> Option<Plan>,
-    ) -> Option<Plan> {
-        if let Some((_, until)) = self.panicked.get(key)
-            && Instant::now() < until.due
-        {
-            self.wakes.insert(key.clone(), *until);
-            return self.cache.set_of(key).map(|set| Plan::idle(set.clone()));
-        }
-        if let Ok(plan) = catch_unwind(AssertUnwindSafe(|| look(&mut self.cache, key))) {
-            self.panicked.remove(key);
-            return plan;
-        }
-        // What was half done to the cache is not trusted: all of it is worked out anew.
-        self.cache = self.cache.from_scratch();
-        let until = self.panic(key);
-        self.wakes.insert(key.clone(), until);
-        self.cache.set_of(key).map(|set| Plan::idle(set.clone()))
-    }
-
-    fn panic(&mut self, key: &ObjectKey) -> Wake {
-        self.context.monitor.panics.inc();
-        let times = self.panicked.get(key).map_or(0, |(times, _)| *times);
-        let wait = PANIC_RETRY_MIN.saturating_mul(1 << times.min(16)).min(PANIC_RETRY_MAX);
-        let until = Wake::at(now() + wait);
-        tracing::error!(set = %key, until = ?until.at, "this set made the controller panic, which is a bug: it is left alone for a while");
-        self.panicked.insert(key.clone(), (times.saturating_add(1), until));
-        until
-    }
-
-    fn begin(&mut self, key: ObjectKey, plan: Plan, waited: Duration) {
-        self.context.monitor.looked(waited, &plan);
-        if plan.relist {
-            tracing::warn!(set = %key, "the watches do not show our own writes: everything is listed anew");
-            self.relist.send_modify(|times| *times += 1);
-        }
+    fn planned(&mut self, key: &ObjectKey, plan: &Plan, waited: Duration) {
+        self.context.monitor.reconciled(waited, plan);
         match &plan.waiting {
             Some(why) => tracing::debug!(set = %key, %why, "waiting"),
             None if !plan.confirm => {
-                if let Some(since) = self.unseen.remove(&key) {
+                if let Some(since) = self.unseen.remove(key) {
                     self.context.monitor.caught_up(since.elapsed());
                 }
             }
             None => {}
         }
-        if let Some(at) = plan.wake_at {
-            self.wakes.insert(key.clone(), Wake::at(at));
-        }
         if !plan.is_idle() {
             tracing::debug!(set = %key, "plan:\n{plan}");
-            self.busy.insert(key);
-            let set = plan.set.clone();
-            let carrying = AssertUnwindSafe(carry_out(self.context.clone(), plan)).catch_unwind();
-            self.acting.push(Box::pin(async { (set, carrying.await.ok()) }));
         }
     }
 
-    /// No report: carrying the plan out ended in a panic.
-    fn done(&mut self, set: &Arc<Set>, report: Option<Report>) {
-        let report = report.unwrap_or_else(|| {
-            self.panic(&set.key);
-            Report::unknown(set)
-        });
-        for event in &report.events {
-            self.recorder.record(about(set, event.clone()));
-        }
-        self.cache.done(&set.key, &report, now());
-        self.busy.remove(&set.key);
+    fn finished(&mut self, set: &Arc<Set>) {
+        self.context.observe(Observation::Done { set });
         self.unseen.insert(set.key.clone(), Instant::now());
-        self.enqueue(vec![set.key.clone()]);
     }
 }
 
-fn about(set: &Set, event: plan::Event) -> EventRecord {
-    let about = ObjectReference {
-        api_version: "apps/v1".into(),
-        kind: "DaemonSet".into(),
-        key: set.key.clone(),
-        uid: set.uid.clone(),
-        resource_version: set.resource_version,
-    };
-    EventRecord { about, event }
-}
+impl Observer<DaemonSetController> for DaemonSetObserver {
+    type Query = ExplainQuery;
 
-async fn carry_out(context: Arc<Context>, plan: Plan) -> Report {
-    let caller = Caller::new(context.clone(), plan.set.clone());
-    let mut act = Act::new(plan);
-    let mut calls = FuturesUnordered::new();
-    loop {
-        while calls.len() < CALLS_MAX {
-            match act.next() {
-                Next::Call(call) => {
-                    context.tell(Observation::Called { set: act.set(), call: &call });
-                    calls.push(async {
-                        let outcome = caller.make(&call).await;
-                        (call, outcome)
-                    });
-                }
-                Next::Wait => break,
-                Next::Done => {
-                    context.tell(Observation::Done { set: act.set() });
-                    return act.finish();
-                }
+    fn open_queries(&mut self) -> Option<mpsc::Receiver<ExplainQuery>> {
+        Some(self.context.explain_queries.open())
+    }
+
+    fn answer(&self, queue: &WorkQueue<DaemonSetController>, query: ExplainQuery) {
+        let ExplainQuery { key, answer } = query;
+        let controller = queue.controller();
+        let state = controller.planner().remembered(&key).map(|remembered| ControllerState {
+            remembered,
+            acts: controller.is_executing(&key),
+            queued: queue.is_queued(&key),
+            wakes_at: queue.wake_at(&key),
+            left_alone_until: controller.panic_backoff_until(&key),
+        });
+        // The client may have disconnected.
+        let _ = answer.send(state);
+    }
+
+    fn received(&mut self, kind: usize) {
+        self.context.monitor.received(Kind::ALL[kind]);
+    }
+
+    fn applying(&mut self, event: &Event<Fact>) -> Vec<EventRecord> {
+        match event {
+            Event::Listed { kind, facts, .. } => {
+                self.context.monitor.listed(Kind::ALL[*kind]);
+                facts.iter().filter_map(|it| self.detect_conflict(it)).collect()
+            }
+            Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {
+                self.detect_conflict(fact).into_iter().collect()
             }
         }
-        let (call, outcome) = calls.next().await.expect("the engine waits only for calls under way");
-        tell(act.set(), &call, &outcome);
-        context.tell(Observation::Answered { set: act.set(), call: &call, outcome: &outcome });
-        act.outcome(&call, outcome);
+    }
+
+    fn reconciled(
+        &mut self,
+        queue: &WorkQueue<DaemonSetController>,
+        key: &ObjectKey,
+        waited: Duration,
+        now: Time,
+    ) {
+        let controller = queue.controller();
+        if controller.reconciles() == self.reconciles {
+            // Only further calls of a plan.
+            return;
+        }
+        self.reconciles = controller.reconciles();
+        let Some(plan) = controller.last_plan(key) else { return self.context.monitor.forget(key) };
+        self.context.observe(Observation::Planned { planner: controller.planner(), plan, now });
+        self.planned(key, plan, waited);
+        if !plan.is_idle() && !controller.is_executing(key) {
+            // The plan had no calls.
+            self.finished(&plan.set);
+        }
+    }
+
+    fn calling(&mut self, call: &SetCall) {
+        self.context.observe(Observation::Called { set: &call.set, call: &call.call });
+    }
+
+    fn called(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
+        let response = Response::read(&call.call, outcome.clone());
+        count(&self.context, call, &response, took);
+        log(call, &response);
+        self.context.observe(Observation::Answered { set: &call.set, call: &call.call, outcome: &response });
+    }
+
+    fn applied(&mut self, queue: &WorkQueue<DaemonSetController>, call: &SetCall) {
+        if !queue.controller().is_executing(&call.set.key) {
+            self.finished(&call.set);
+        }
+    }
+
+    fn panicked(&mut self, key: &ObjectKey) {
+        self.context.monitor.panics.inc();
+        tracing::error!(set = %key, "backing off: this DaemonSet made the controller panic, which is a bug");
+    }
+
+    fn idle(&mut self, queue: &WorkQueue<DaemonSetController>) {
+        let (controller, monitor) = (queue.controller(), &self.context.monitor);
+        let planner = controller.planner();
+        monitor.turned();
+        let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
+        let now = Load {
+            queued: count(queue.len()),
+            busy: count(controller.executing()),
+            objects: Kind::ALL.map(|kind| count(planner.count(kind))),
+        };
+        monitor.carries(&mut self.load, now);
+        if !self.is_synced && planner.synced() {
+            self.is_synced = true;
+            tracing::info!(
+                sets = planner.count(Kind::Sets),
+                nodes = planner.count(Kind::Nodes),
+                "caches synced"
+            );
+            monitor.synced();
+        }
+    }
+
+    fn draining(&mut self, queue: &WorkQueue<DaemonSetController>) {
+        self.context.monitor.enter(Stage::Stopping);
+        let plans = queue.controller().executing();
+        tracing::info!(plans, "stopping: finishing the plans that are being executed");
     }
 }
 
-/// One line for whatever was done to a pod, with the reason; what was refused is told too.
-fn tell(set: &Set, call: &Call, outcome: &Outcome) {
-    let what = |call| {
-        let target = manifest::target(set, call);
-        let name = target.name.as_deref().unwrap_or_default();
-        format!("{} {} {name}", manifest::verb(call).as_str(), target.kind.plural())
-    };
-    let set = &set.key;
-    match (call, outcome) {
-        // Whoever deleted or changed it first, it is no longer as it was looked at.
-        (_, Outcome::Refused(refusal @ (Refusal::NotFound | Refusal::Conflict))) => {
-            tracing::info!(%set, call = %what(call), %refusal, "refused");
+/// One line for each write to a pod, with the reason, and for each failed call.
+fn log(call: &SetCall, response: &Response) {
+    let set = &call.set.key;
+    match (&call.call, response) {
+        // Another client deleted or changed the object first.
+        (_, Response::Refused(error @ (CallError::NotFound | CallError::Conflict))) => {
+            tracing::info!(%set, %call, %error, "call failed");
         }
-        (_, Outcome::Refused(refusal)) => tracing::warn!(%set, call = %what(call), %refusal, "refused"),
-        (Call::CreatePod { node, why, .. }, Outcome::Wrote { name, .. }) => {
-            tracing::info!(%set, %node, pod = %name, %why, "created a pod");
+        (_, Response::Refused(error)) => tracing::warn!(%set, %call, %error, "call failed"),
+        (Call::CreatePod { node, why, .. }, Response::Wrote { name, .. }) => {
+            tracing::info!(%set, %node, pod = %name, %why, "created pod");
         }
         (Call::DeletePod { pod, why }, _) => {
             let node = pod.target.as_deref().unwrap_or("-");
-            tracing::info!(%set, %node, pod = %pod.key.name, %why, "deleted a pod");
+            tracing::info!(%set, %node, pod = %pod.key.name, %why, "deleted pod");
         }
         (Call::PutStatus { .. } | Call::ReadSet | Call::ReadRevision { .. } | Call::ListPods, _) => {
-            tracing::debug!(%set, call = %what(call));
+            tracing::debug!(%set, %call, "call done");
         }
-        _ => tracing::info!(%set, call = %what(call), "done"),
+        _ => tracing::info!(%set, %call, "call done"),
     }
-}
-
-/// When something is due: the time for people, and the moment by the monotonic clock, which goes on when the other is set back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wake {
-    at: Time,
-    due: Instant,
-}
-
-impl Wake {
-    fn at(at: Time) -> Self {
-        let wait = at.since(now()).min(WAIT_MAX);
-        Self { at, due: Instant::now() + wait }
-    }
-}
-
-/// Longer than any wait that means something, and short enough to be added to any moment.
-const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-
-pub(crate) fn now() -> Time {
-    Time::from_micros(Timestamp::now().as_microsecond())
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
     use muster_api::interner::Interner;
     use muster_engine::daemonset::facts;
+    use prometheus_client::metrics::counter::Counter;
     use serde_json::json;
 
     use super::*;
-    use crate::ExplainQueries;
+    use crate::clock::now;
+    use crate::controller_runner::Runner;
     use crate::lease::Term;
     use crate::rate_limit::RateLimiter;
-    use crate::{Monitor, Options};
+    use crate::reflect::Delivery;
+    use crate::{ExplainQueries, Monitor, Options};
 
-    fn set(name: &str) -> Watched {
+    fn set(name: &str) -> Fact {
         let set = json!({
             "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "1", "generation": 1},
             "spec": {
@@ -473,67 +310,68 @@ mod tests {
                 "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
             },
         });
-        Watched::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
+        Fact::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
     }
 
-    /// A shell that knows two sets and nothing else, and a client that reaches nobody.
-    fn shell() -> Shell {
+    /// A runner that knows two sets and nothing else, and a client that reaches no server.
+    fn runner() -> (Runner<DaemonSetController, DaemonSetObserver>, Arc<Monitor>) {
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let options = Options::default();
-        let rate_limiter = RateLimiter::new(options.limits);
-        let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
         let context = Arc::new(Context {
-            client: client.clone(),
+            client: Client::clone(&client),
+            rate_limiter: RateLimiter::new(options.limits),
             options,
-            rate_limiter,
-            term,
-            monitor,
+            term: Term::unlimited(Duration::from_secs(1)),
+            monitor: monitor.clone(),
             explain_queries: ExplainQueries::default(),
-            witness: None,
+            observer: None,
         });
-        let mut shell = Shell::new(
-            context,
-            EventRecorder::new(client, EventSource::component(COMPONENT), Default::default()).0,
-            watch::Sender::new(0),
-        );
+        let config = RunnerConfig {
+            component: COMPONENT,
+            calls_max: usize::MAX,
+            drain_max: DRAIN_MAX,
+            events_dropped: Counter::default(),
+        };
+        let controller = DaemonSetController::new(context.options.settings, context.options.workers);
+        let observer = DaemonSetObserver::new(context.clone());
+        let mut runner = Runner::new(caller(&context), &config, controller, observer).0;
         for kind in Kind::ALL {
-            let items = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
-            shell.take(kind, Brought::Listed { items, resource_version: 1 });
+            let facts = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
+            runner.apply(kind.index(), Delivery::Listed { facts, resource_version: 1 });
         }
-        shell
+        (runner, monitor)
     }
 
     #[tokio::test]
     async fn a_set_that_panics_waits_and_the_others_go_on() {
-        let mut shell = shell();
+        let (mut runner, monitor) = runner();
         let [x, y] = ["x", "y"].map(|name| ObjectKey::new("a", name));
-        let plan = shell.plan(&x, |_, _| panic!("on purpose")).expect("the set is there");
-        assert!(plan.is_idle());
-        assert_eq!(shell.panicked[&x].0, 1);
-        assert_eq!(shell.wakes[&x], shell.panicked[&x].1);
-        // Until its time has come it is not even looked at, whatever happens to it.
-        assert!(shell.plan(&x, |_, _| panic!("too early")).expect("the set is there").is_idle());
-        let plan = shell.plan(&y, |cache, key| cache.look(key, now())).expect("the set is there");
-        assert!(!plan.is_idle());
-        // Then it gets a chance, and when that goes well it is as any other.
-        shell.panicked.insert(x.clone(), (1, Wake::at(now())));
-        assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
-        assert!(shell.panicked.is_empty());
-        assert!(shell.context.monitor.metrics("").1.contains("muster_panics_total 1\n"));
+        runner.recover(&x, Box::new("on purpose"));
+        let until = runner.queue.controller().panic_backoff_until(&x).unwrap();
+        assert_eq!(runner.queue.wake_at(&x), Some(until));
+        // Until then it is not reconciled, even if an event concerns it.
+        runner.reconcile();
+        assert!(runner.queue.controller().last_plan(&x).unwrap().is_idle());
+        assert_eq!(runner.queue.wake_at(&x), Some(until));
+        assert!(!runner.queue.controller().last_plan(&y).unwrap().is_idle());
+        // Then it is reconciled, and when that succeeds it has no delay any more.
+        runner.queue.reconcile(&x, until);
+        assert!(!runner.queue.controller().last_plan(&x).unwrap().is_idle());
+        assert_eq!(runner.queue.controller().panic_backoff_until(&x), None);
+        assert!(monitor.metrics("").1.contains("muster_panics_total 1\n"));
     }
 
     #[tokio::test]
     async fn a_plan_that_panics_is_found_out_about() {
-        let mut shell = shell();
+        let (mut runner, _) = runner();
         let x = ObjectKey::new("a", "x");
-        let set = shell.cache.set_of(&x).unwrap().clone();
-        shell.busy.insert(x.clone());
-        shell.done(&set, None);
-        assert!(shell.busy.is_empty());
-        // Once its time has come, the first question is what was done.
-        shell.panicked.clear();
-        let later = now() + Duration::from_secs(10);
-        assert!(shell.cache.look(&x, later).unwrap().confirm);
+        runner.reconcile();
+        assert!(runner.queue.controller().is_executing(&x));
+        runner.recover(&x, Box::new("on purpose"));
+        assert!(!runner.queue.controller().is_executing(&x));
+        // After the delay, the controller first lists what was done.
+        runner.queue.reconcile(&x, now() + Duration::from_secs(10));
+        assert!(runner.queue.controller().last_plan(&x).unwrap().confirm);
     }
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use futures::join;
 use kube::{Client, Config};
 use muster_api::meta::ObjectKey;
-use muster_engine::daemonset::explain::{Controller, Explanation, Picture, State, Told, Unread};
+use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::daemonset::manifest::{self, Verb};
+use muster_engine::daemonset::manifest;
+use muster_engine::explain::{ControllerAnswer, ControllerState, Explanation, NodeState, Snapshot, Unread};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::daemonset::now;
+use crate::clock::now;
 use crate::explain_query::ExplainQueries;
 use crate::read::{Permission, ReadError, each, get};
 use crate::request::{JSON, collection, request};
@@ -47,24 +48,24 @@ pub async fn explain(
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         ExplainError::NoSuchSet { namespace, name, others }
     };
-    let mut picture = Picture::of(ObjectKey::new(namespace, name));
+    let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
     let Some(set) = read_set(client, namespace, name).await? else {
         return Err(no_such_set(names_in(client, namespace).await));
     };
-    take_set(&mut picture, namespace, &set)?;
+    take_set(&mut snapshot, namespace, &set)?;
     let asking = ask(client, namespace, name, controller);
-    let (read, told) = join!(read_nodes_and_pods(client, &mut picture, namespace), asking);
+    let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), asking);
     read?;
     let gone = |Unread::NoSuchSet| no_such_set(Vec::new());
-    let first = picture.explain(told.clone(), now()).map_err(gone)?;
-    let is_unplaced = |state| matches!(state, State::Pending | State::Missing);
+    let first = snapshot.explain(answer.clone(), now()).map_err(gone)?;
+    let is_unplaced = |state| matches!(state, NodeState::Pending | NodeState::Missing);
     let nodes = first.nodes.iter().filter(|it| is_unplaced(it.is.state)).map(|it| it.is.node.to_string());
     let nodes: BTreeSet<String> = nodes.collect();
     if nodes.is_empty() {
         return Ok(first);
     }
-    read_pods_on_nodes(client, &mut picture, &nodes).await?;
-    picture.explain(told, now()).map_err(gone)
+    read_pods_on_nodes(client, &mut snapshot, &nodes).await?;
+    snapshot.explain(answer, now()).map_err(gone)
 }
 
 /// `None` if the DaemonSet does not exist.
@@ -81,9 +82,9 @@ pub(crate) async fn read_set(
     }
 }
 
-pub(crate) fn take_set(picture: &mut Picture, namespace: &str, set: &str) -> Result<(), ReadError> {
+pub(crate) fn take_set(snapshot: &mut Snapshot, namespace: &str, set: &str) -> Result<(), ReadError> {
     let what = format!("read a DaemonSet in the namespace {namespace}");
-    picture
+    snapshot
         .take(Kind::Sets, set.as_bytes())
         .map_err(|source| ReadError::Unreadable { what, source: source.into() })
 }
@@ -112,18 +113,18 @@ async fn names_in(client: &Client, namespace: &str) -> Vec<String> {
 /// Reads all nodes, and the pods and revisions that the DaemonSet's selector matches.
 pub(crate) async fn read_nodes_and_pods(
     client: &Client,
-    picture: &mut Picture,
+    snapshot: &mut Snapshot,
     namespace: &str,
 ) -> Result<(), ReadError> {
-    let selector = picture.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
+    let selector = snapshot.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
     each(client, Kind::Nodes, None, ("", ""), |node| {
-        picture.take_room(node)?;
-        Ok(picture.take(Kind::Nodes, node)?)
+        snapshot.add_node_capacity(node)?;
+        Ok(snapshot.take(Kind::Nodes, node)?)
     })
     .await?;
     for kind in [Kind::Pods, Kind::Revisions] {
         let wanted = ("labelSelector", selector.as_str());
-        each(client, kind, Some(namespace), wanted, |object| Ok(picture.take(kind, object)?)).await?;
+        each(client, kind, Some(namespace), wanted, |object| Ok(snapshot.take(kind, object)?)).await?;
     }
     Ok(())
 }
@@ -131,7 +132,7 @@ pub(crate) async fn read_nodes_and_pods(
 /// Reads all pods on these nodes. Without permission to list them, the explanation says nothing about ports and resources.
 pub(crate) async fn read_pods_on_nodes(
     client: &Client,
-    picture: &mut Picture,
+    snapshot: &mut Snapshot,
     nodes: &BTreeSet<String>,
 ) -> Result<(), ReadError> {
     let wanted: Vec<String> = if nodes.len() <= NODE_QUERIES_MAX {
@@ -141,9 +142,9 @@ pub(crate) async fn read_pods_on_nodes(
     };
     for wanted in wanted {
         let wanted = ("fieldSelector", wanted.as_str());
-        match each(client, Kind::Pods, None, wanted, |pod| Ok(picture.take_guest(pod)?)).await {
+        match each(client, Kind::Pods, None, wanted, |pod| Ok(snapshot.add_scheduled_pod(pod)?)).await {
             Err(ReadError::Forbidden { .. }) => {
-                picture.note(
+                snapshot.note(
                     "Ports and resources were not checked: you may not list pods in all namespaces."
                         .to_owned(),
                 );
@@ -156,7 +157,7 @@ pub(crate) async fn read_pods_on_nodes(
 }
 
 /// Queries the DaemonSet's controller, at the given address or through the API server.
-async fn ask(client: &Client, namespace: &str, name: &str, at: Option<&str>) -> Told {
+async fn ask(client: &Client, namespace: &str, name: &str, at: Option<&str>) -> ControllerAnswer {
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("namespace", namespace)
         .append_pair("name", name)
@@ -165,15 +166,15 @@ async fn ask(client: &Client, namespace: &str, name: &str, at: Option<&str>) -> 
     let Some(at) = at else { return ask_at(client, path, None).await };
     let uri: http::Uri = match at.parse() {
         Ok(uri) => uri,
-        Err(error) => return Told::NotKnown(format!("{at} is not a valid address: {error}")),
+        Err(error) => return ControllerAnswer::NotKnown(format!("{at} is not a valid address: {error}")),
     };
     match Client::try_from(Config::new(uri)) {
         Ok(client) => ask_at(&client, path, Some(at)).await,
-        Err(error) => Told::NotKnown(format!("{at}: {error}")),
+        Err(error) => ControllerAnswer::NotKnown(format!("{at}: {error}")),
     }
 }
 
-async fn ask_at(client: &Client, path: String, at: Option<&str>) -> Told {
+async fn ask_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON, String::new());
     let whose = at.map_or("this API server".to_owned(), ToOwned::to_owned);
     let why = match timeout(CONTROLLER_TIMEOUT, client.request_text(request)).await {
@@ -193,10 +194,10 @@ async fn ask_at(client: &Client, path: String, at: Option<&str>) -> Told {
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
             format!("{whose}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
         }
-        Ok(Ok(text)) => match Controller::of_json(text.as_bytes()) {
-            Some(known) => return Told::By(known),
+        Ok(Ok(text)) => match ControllerState::of_json(text.as_bytes()) {
+            Some(known) => return ControllerAnswer::By(known),
             None => format!("{whose} answers something else"),
         },
     };
-    Told::NotKnown(why)
+    ControllerAnswer::NotKnown(why)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_api::meta::ObjectKey;
-use muster_engine::daemonset::explain::Controller;
+use muster_engine::explain::ControllerState;
 use tokio::sync::{mpsc, oneshot};
 
 /// Queries that may wait for the controller; further ones fail.
@@ -22,7 +22,7 @@ impl fmt::Debug for ExplainQueries {
 
 pub(crate) struct ExplainQuery {
     pub(crate) key: ObjectKey,
-    pub(crate) answer: oneshot::Sender<Option<Controller>>,
+    pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
 }
 
 /// Why a query has no answer; the message is the endpoint's response.
@@ -53,7 +53,7 @@ impl ExplainQueries {
         Ok(known.to_json().to_string())
     }
 
-    async fn known(&self, key: &ObjectKey) -> Result<Controller, QueryError> {
+    async fn known(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
         let senders = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|it| !it.is_closed());

@@ -10,7 +10,7 @@ use muster_engine::controller::Resource;
 use muster_engine::garbage_collector::GarbageCollector;
 use tokio_util::sync::CancellationToken;
 
-use crate::loops::{Terms, run};
+use crate::controller_runner::{RunnerConfig, run};
 
 /// Calls in flight. Upstream: `concurrent-gc-syncs`.
 const CALLS_MAX: usize = 20;
@@ -20,9 +20,9 @@ const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
 
 /// Deletes dependents whose owners are gone, until `stop`.
 pub async fn garbage_collector(client: Client, stop: CancellationToken) {
-    let terms = Terms { component: "garbage-collector", calls_max: CALLS_MAX };
+    let config = RunnerConfig::new("garbage-collector", CALLS_MAX);
     let asking = client.clone();
-    run(client, terms, move || graph(asking.clone()).boxed(), stop).await;
+    run(client, config, move || graph(asking.clone()).boxed(), stop).await;
 }
 
 async fn graph(client: Client) -> GarbageCollector {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
 use muster_api::text::Text;
+use muster_engine::controller::Verb;
 use muster_engine::controller::lease::{Election, LeaseAction, LeaseRecord, LostLease, Terms};
-use muster_engine::daemonset::manifest::Verb;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::NAME;
-use crate::daemonset::now;
+use crate::clock::now;
 use crate::monitor::{Monitor, Stage};
 use crate::request::{JSON, request};
 

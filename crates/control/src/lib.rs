@@ -9,7 +9,9 @@
 //! ```
 
 mod call;
+mod clock;
 mod conflict_detection;
+mod controller_runner;
 mod daemonset;
 mod disruption;
 mod endpoints;
@@ -17,7 +19,6 @@ mod explain;
 mod explain_query;
 mod garbage_collector;
 mod lease;
-mod loops;
 mod monitor;
 mod node_lifecycle;
 mod plan;
@@ -55,11 +56,11 @@ pub use crate::read::ReadError;
 pub use crate::release::{ReleaseError, Released, release};
 pub use crate::scheduler::scheduler;
 pub use muster_engine::controller::lease::{LostLease, Terms};
-pub use muster_engine::daemonset::explain::Explanation;
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
-pub use muster_engine::daemonset::preview::Forecast;
+pub use muster_engine::explain::Explanation;
 pub use muster_engine::node_lifecycle::Config as NodeLifecycleConfig;
+pub use muster_engine::preview::RolloutPreview;
 pub use test_hooks::{Observation, PlanObserver};
 
 /// User agent, field manager and event source of the controllers.
@@ -99,7 +100,7 @@ pub enum ControllerExit {
     /// Further writes could undo what the new leader does, so the process exits and restarts.
     #[error("no longer the leader: {0}")]
     Lost(LostLease),
-    /// The store was replaced, for example by a restore: nothing in the cache is valid.
+    /// The store was replaced, for example by a restore: nothing in the index is valid.
     #[error(
         "the API server's store was replaced (resourceVersion went back): restart to list everything again"
     )]
@@ -122,7 +123,7 @@ pub struct Controller {
     options: Options,
     monitor: Arc<Monitor>,
     explain_queries: ExplainQueries,
-    witness: Option<PlanObserver>,
+    observer: Option<PlanObserver>,
 }
 
 impl fmt::Debug for Controller {
@@ -139,13 +140,13 @@ pub(crate) struct Context {
     pub(crate) term: Term,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) explain_queries: ExplainQueries,
-    witness: Option<PlanObserver>,
+    observer: Option<PlanObserver>,
 }
 
 impl Context {
-    pub(crate) fn tell(&self, moment: Observation<'_>) {
-        if let Some(witness) = &self.witness {
-            witness(moment);
+    pub(crate) fn observe(&self, observation: Observation<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(observation);
         }
     }
 }
@@ -157,7 +158,7 @@ impl Controller {
             options,
             monitor: Arc::default(),
             explain_queries: ExplainQueries::default(),
-            witness: None,
+            observer: None,
         }
     }
 
@@ -167,8 +168,8 @@ impl Controller {
     }
 
     /// Reports each plan and call to `observer`.
-    pub fn watched_by(self, witness: PlanObserver) -> Self {
-        Self { witness: Some(witness), ..self }
+    pub fn observed_by(self, observer: PlanObserver) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Health and metrics of this controller.
@@ -209,10 +210,10 @@ impl Controller {
     }
 
     async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
-        let Self { client, options, monitor, explain_queries, witness } = self;
+        let Self { client, options, monitor, explain_queries, observer } = self;
         let rate_limiter = RateLimiter::new(options.limits);
         let context =
-            Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, witness });
+            Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, observer });
         daemonset::run(context, stop).await;
         if stop.is_cancelled() { Ok(()) } else { Err(ControllerExit::OtherStore) }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Load {
     pub(crate) objects: [i64; 4],
 }
 
-/// Whoever runs the controller reads here how it is.
+/// Health and metrics of the controller.
 pub struct Monitor {
     registry: Registry,
     began: Instant,
@@ -57,9 +57,9 @@ pub struct Monitor {
     /// Milliseconds from `began` to the last turn of the loop.
     turned_at: AtomicU64,
     shown: Arc<Shown>,
-    looks: Family<Looked, Counter>,
-    decisions: Family<Decided, Counter>,
-    calls: Family<Called, Counter>,
+    reconciles: Family<ReconcileLabels, Counter>,
+    decisions: Family<DecisionLabels, Counter>,
+    calls: Family<CallLabels, Counter>,
     latency: Family<CallKind, Histogram>,
     queued: Gauge,
     queue_wait: Histogram,
@@ -80,18 +80,18 @@ impl fmt::Debug for Monitor {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Looked {
+struct ReconcileLabels {
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Decided {
+struct DecisionLabels {
     what: &'static str,
     why: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Called {
+struct CallLabels {
     verb: &'static str,
     resource: &'static str,
     outcome: &'static str,
@@ -139,7 +139,7 @@ impl Default for Monitor {
             listing: AtomicUsize::new(0),
             turned_at: AtomicU64::new(0),
             shown: Arc::default(),
-            looks: Family::default(),
+            reconciles: Family::default(),
             decisions: Family::default(),
             calls: Family::default(),
             latency: Family::new_with_constructor(new_histogram),
@@ -162,7 +162,7 @@ impl Default for Monitor {
         let help = "Time that a DaemonSet waited to be looked at";
         all.register("queue_wait_seconds", help, monitor.queue_wait.clone());
         all.register("busy_daemonsets", "DaemonSets whose plan is being carried out", monitor.busy.clone());
-        all.register("looks", "Looks at a DaemonSet, by what came of them", monitor.looks.clone());
+        all.register("looks", "Looks at a DaemonSet, by what came of them", monitor.reconciles.clone());
         let help = "What was decided, by reason; what became of it is in muster_calls";
         all.register("decisions", help, monitor.decisions.clone());
         all.register("calls", "Calls to the API server, by outcome", monitor.calls.clone());
@@ -257,8 +257,8 @@ impl Monitor {
     }
 
     /// A watch has brought something, if only a bookmark.
-    pub(crate) fn heard(&self, kind: Kind) {
-        self.shown.lock().heard.insert(resource(kind), Instant::now());
+    pub(crate) fn received(&self, kind: Kind) {
+        self.shown.lock().received.insert(resource(kind), Instant::now());
     }
 
     pub(crate) fn caught_up(&self, after: Duration) {
@@ -267,20 +267,20 @@ impl Monitor {
 
     pub(crate) fn called(&self, kind: &CallKind, outcome: &'static str, took: Duration) {
         let CallKind { verb, resource } = *kind;
-        self.calls.get_or_create(&Called { verb, resource, outcome }).inc();
+        self.calls.get_or_create(&CallLabels { verb, resource, outcome }).inc();
         self.latency.get_or_create(kind).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn looked(&self, waited: Duration, plan: &Plan) {
+    pub(crate) fn reconciled(&self, waited: Duration, plan: &Plan) {
         self.queue_wait.observe(waited.as_secs_f64());
         let result = match (&plan.waiting, plan.is_idle()) {
             (Some(_), _) => "waits",
             (None, true) => "nothing to do",
             (None, false) => "plan",
         };
-        self.looks.get_or_create(&Looked { result }).inc();
+        self.reconciles.get_or_create(&ReconcileLabels { result }).inc();
         let decided = |what, why| {
-            self.decisions.get_or_create(&Decided { what, why }).inc();
+            self.decisions.get_or_create(&DecisionLabels { what, why }).inc();
         };
         for claim in &plan.claims {
             decided(if claim.adopts() { "adopt" } else { "release" }, claimed(claim));
@@ -322,7 +322,7 @@ struct Shown(Mutex<Values>);
 #[derive(Debug, Default)]
 struct Values {
     sets: BTreeMap<ObjectKey, Counts>,
-    heard: BTreeMap<&'static str, Instant>,
+    received: BTreeMap<&'static str, Instant>,
 }
 
 impl Shown {
@@ -364,7 +364,7 @@ impl Collector for Shown {
         let help = "Time since a watch brought anything, if only a bookmark";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, kind)?;
-        for (resource, at) in &values.heard {
+        for (resource, at) in &values.received {
             ConstGauge::new(at.elapsed().as_secs_f64())
                 .encode(family.encode_family(&OfKind { resource })?)?;
         }

@@ -5,14 +5,14 @@ use std::fmt;
 
 use kube::Client;
 use muster_api::meta::ObjectKey;
-use muster_engine::daemonset::explain::{Picture, Unread};
+use muster_engine::controller::{Patch, Verb};
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::daemonset::manifest::{Patch, Verb};
-use muster_engine::daemonset::preview::{Forecast, applied, merge_patch};
+use muster_engine::explain::{Snapshot, Unread};
+use muster_engine::preview::{RolloutPreview, applied, merge_patch};
 use serde_json::Value;
 
+use crate::clock::now;
 use crate::conflict_detection;
-use crate::daemonset::now;
 use crate::explain::{read_nodes_and_pods, read_pods_on_nodes, read_set, take_set};
 use crate::read::{Permission, ReadError, get, send};
 use crate::request::{JSON, request};
@@ -96,32 +96,36 @@ impl fmt::Display for PlannedSet {
 }
 
 /// Previews the rollout that applying the manifest would start. Nothing is changed.
-pub async fn plan(client: &Client, planned: &PlannedSet, how: ApplyMode) -> Result<Forecast, PlanError> {
+pub async fn plan(
+    client: &Client,
+    planned: &PlannedSet,
+    how: ApplyMode,
+) -> Result<RolloutPreview, PlanError> {
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
-    let mut picture = Picture::of(ObjectKey::new(namespace, name));
+    let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
     let after = dry_run(client, planned, live.as_deref(), how).await?;
     if let Some(live) = &live {
-        take_set(&mut picture, namespace, live)?;
-        note_controller(&mut picture);
-        read_nodes_and_pods(client, &mut picture, namespace).await?;
-        take_set(&mut picture, namespace, &after)?;
+        take_set(&mut snapshot, namespace, live)?;
+        note_controller(&mut snapshot);
+        read_nodes_and_pods(client, &mut snapshot, namespace).await?;
+        take_set(&mut snapshot, namespace, &after)?;
     } else {
-        take_set(&mut picture, namespace, &after)?;
-        read_nodes_and_pods(client, &mut picture, namespace).await?;
+        take_set(&mut snapshot, namespace, &after)?;
+        read_nodes_and_pods(client, &mut snapshot, namespace).await?;
     }
     let gone = |Unread::NoSuchSet| PlanError::NoName;
-    let first = picture.forecast(now()).map_err(gone)?;
-    let rooms = first.looks_for_room(&picture).iter().map(ToString::to_string).collect();
-    read_pods_on_nodes(client, &mut picture, &rooms).await?;
-    picture.forecast(now()).map_err(gone)
+    let first = snapshot.forecast(now()).map_err(gone)?;
+    let nodes = first.unplaced_nodes(&snapshot).iter().map(ToString::to_string).collect();
+    read_pods_on_nodes(client, &mut snapshot, &nodes).await?;
+    snapshot.forecast(now()).map_err(gone)
 }
 
 /// Notes that another controller may update nodes in a different order.
-fn note_controller(picture: &mut Picture) {
-    let writer = picture.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
+fn note_controller(snapshot: &mut Snapshot) {
+    let writer = snapshot.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::NAME) {
-        picture.note(format!(
+        snapshot.note(format!(
             "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
         ));
     }

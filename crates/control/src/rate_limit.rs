@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_engine::controller::Priority;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -31,16 +32,8 @@ impl Default for RateLimits {
     }
 }
 
-/// Priority of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Priority {
-    /// Writes that pods depend on.
-    Pods,
-    /// Status writes and events: sent when no other call waits, or after `STATUS_EVERY` others.
-    Status,
-}
-
-/// While status calls wait, one in this many calls is a status call, so that they are not starved.
+/// Status calls are sent when no other call waits. While they wait, one in this many calls is a status call, so that
+/// they are not starved.
 const STATUS_EVERY: u32 = 16;
 
 #[derive(Debug, Clone)]
@@ -85,8 +78,8 @@ impl RateLimiter {
             } else {
                 let (sender, receiver) = oneshot::channel();
                 match priority {
-                    Priority::Pods => state.pods.push_back(sender),
-                    Priority::Status => state.status.push_back(sender),
+                    Priority::Normal => state.pods.push_back(sender),
+                    Priority::Low => state.status.push_back(sender),
                 }
                 Some(receiver)
             }
@@ -165,12 +158,11 @@ mod tests {
     #[tokio::test]
     async fn status_calls_yield_but_are_not_starved() {
         let rate_limiter = rate_limiter(1, None, 1);
-        let first = rate_limiter.enter(Priority::Pods).await;
-        let mut waiting: Vec<_> = (0..3)
-            .map(|at| (format!("status {at}"), Box::pin(rate_limiter.enter(Priority::Status))))
-            .collect();
+        let first = rate_limiter.enter(Priority::Normal).await;
+        let mut waiting: Vec<_> =
+            (0..3).map(|at| (format!("status {at}"), Box::pin(rate_limiter.enter(Priority::Low)))).collect();
         waiting
-            .extend((0..20).map(|at| (format!("pods {at}"), Box::pin(rate_limiter.enter(Priority::Pods)))));
+            .extend((0..20).map(|at| (format!("pods {at}"), Box::pin(rate_limiter.enter(Priority::Normal)))));
         for (_, entering) in &mut waiting {
             assert!(entering.now_or_never().is_none());
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::Request;
 use kube::Client;
+use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;

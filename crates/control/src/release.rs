@@ -8,15 +8,16 @@ use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_engine::controller::lease::LeaseRecord;
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::controller::{CallError, Verb};
+use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{self, Set};
-use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::call::{CALL_TIMEOUT, Caller};
-use crate::daemonset::now;
+use crate::call::CALL_TIMEOUT;
+use crate::clock::now;
+use crate::daemonset::call_once;
 use crate::explain_query::ExplainQueries;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
@@ -73,7 +74,7 @@ pub async fn release(
         term: Term::unlimited(CALL_TIMEOUT),
         monitor: Arc::new(Monitor::default()),
         explain_queries: ExplainQueries::default(),
-        witness: None,
+        observer: None,
     });
     let mut released = Released::default();
     let mut from = String::new();
@@ -163,7 +164,7 @@ async fn clear(
     mut set: Arc<Set>,
     changed: &mut impl FnMut(&ObjectKey),
 ) -> Result<bool, ReleaseError> {
-    let refused = |key: &ObjectKey, refusal: &Refusal| {
+    let refused = |key: &ObjectKey, refusal: &CallError| {
         Err(ReleaseError::Refused { key: key.clone(), refusal: refusal.to_string() })
     };
     for _ in 0..TRIES {
@@ -172,21 +173,20 @@ async fn clear(
         }
         let mut status = set.status.clone();
         status.conditions.clear();
-        let caller = Caller::new(context.clone(), set.clone());
-        match caller.make(&Call::PutStatus { of: set.clone(), status }).await {
-            Outcome::Refused(Refusal::NotFound) => return Ok(false),
-            Outcome::Refused(Refusal::Conflict) => match caller.make(&Call::ReadSet).await {
-                Outcome::Set(fresh) => set = fresh,
-                Outcome::Refused(Refusal::NotFound) => return Ok(false),
-                Outcome::Refused(refusal) => return refused(&set.key, &refusal),
+        match call_once(context, &set, Call::PutStatus { of: set.clone(), status }).await {
+            Response::Refused(CallError::NotFound) => return Ok(false),
+            Response::Refused(CallError::Conflict) => match call_once(context, &set, Call::ReadSet).await {
+                Response::Set(fresh) => set = fresh,
+                Response::Refused(CallError::NotFound) => return Ok(false),
+                Response::Refused(refusal) => return refused(&set.key, &refusal),
                 _ => {}
             },
-            Outcome::Refused(refusal) => return refused(&set.key, &refusal),
+            Response::Refused(refusal) => return refused(&set.key, &refusal),
             _ => {
                 changed(&set.key);
                 return Ok(true);
             }
         }
     }
-    refused(&set.key, &Refusal::Conflict)
+    refused(&set.key, &CallError::Conflict)
 }

@@ -2,8 +2,8 @@
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
+use muster_engine::controller::Verb;
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::daemonset::manifest::Verb;
 
 pub(crate) const JSON: &str = "application/json";
 

@@ -1,13 +1,13 @@
-//! Observes the controller in tests. Whether a plan was right depends on the cache that it was made from, which the API
+//! Observes the controller in tests. Whether a plan was right depends on the index that it was made from, which the API
 //! server cannot show.
 
 use std::sync::Arc;
 
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::Cache;
-use muster_engine::daemonset::execution::{Call, Outcome};
+use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
+use muster_engine::daemonset::planner::Planner;
 
 /// Called for each observation in order; must return quickly.
 pub type PlanObserver = Arc<dyn Fn(Observation<'_>) + Send + Sync>;
@@ -15,9 +15,9 @@ pub type PlanObserver = Arc<dyn Fn(Observation<'_>) + Send + Sync>;
 /// One step of the controller's work on one DaemonSet.
 #[derive(Debug)]
 pub enum Observation<'a> {
-    /// A plan was made from the cache; it may be empty.
+    /// A plan was made; it may be empty.
     Planned {
-        cache: &'a Cache,
+        planner: &'a Planner,
         plan: &'a Plan,
         now: Time,
     },
@@ -29,7 +29,7 @@ pub enum Observation<'a> {
     Answered {
         set: &'a Arc<Set>,
         call: &'a Call,
-        outcome: &'a Outcome,
+        outcome: &'a Response,
     },
     /// All calls of the plan are done.
     Done {

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::facts::{self, Kind, Watched};
+use muster_engine::controller::Event;
+use muster_engine::daemonset::facts::{self, Fact, Kind};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
+use muster_engine::daemonset::planner::Planner;
 use serde_json::{Value, json};
 
 #[path = "../tests/world/fleet.rs"]
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     println!("{:<44} {:>9} {:>12} {:>12}", "", "nodes", "median", "99 of 100");
     for size in SIZES {
         let mut fleet = Fleet::new(size);
-        assert!(fleet.look().is_idle(), "the fleet is settled");
+        assert!(fleet.reconcile().is_idle(), "the fleet is settled");
         let pod = fleet.events(Kind::Pods, |number, odd, version| fleet::pod(1, number, odd, version));
         row("a pod's status changes: apply, look", size, pod.1);
         row("  the same from the wire: decode as well", size, pod.0);
@@ -111,7 +112,7 @@ fn row(what: &str, nodes: usize, took: Took) {
 
 /// One set, a node and a ready pod each, and a status that says so.
 struct Fleet {
-    cache: Cache,
+    planner: Planner,
     shared: Interner,
     key: ObjectKey,
     size: usize,
@@ -121,7 +122,7 @@ struct Fleet {
 impl Fleet {
     fn new(size: usize) -> Self {
         let mut fleet = Self {
-            cache: Cache::new(Settings::default()),
+            planner: Planner::new(Settings::default()),
             shared: Interner::default(),
             key: ObjectKey::new("observability", "log-shipper"),
             size,
@@ -131,7 +132,7 @@ impl Fleet {
         fleet.list(Kind::Nodes, (0..size).map(|it| fleet::node(it, 1)));
         fleet.list(Kind::Pods, (0..size).map(|it| fleet::pod(1, it, true, 1)));
         fleet.list(Kind::Revisions, vec![fleet::revision(1, 1)].into_iter());
-        let plan = fleet.look();
+        let plan = fleet.reconcile();
         let mut set = fleet::set(1, 2);
         set["status"] =
             manifest::status_body(&plan.set, &plan.status.expect("a first status"))["status"].clone();
@@ -142,21 +143,24 @@ impl Fleet {
 
     fn list(&mut self, kind: Kind, objects: impl Iterator<Item = Value>) {
         let items = objects.map(|it| self.read(kind, &it)).collect();
-        let _ = self.cache.apply(Event::Listed { kind, items, resource_version: 1 });
+        let _ = self.planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
     }
 
-    fn read(&mut self, kind: Kind, object: &Value) -> Watched {
+    fn read(&mut self, kind: Kind, object: &Value) -> Fact {
         let line = json!({"type": "MODIFIED", "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("an object")
+        facts::watched(kind, line.as_bytes(), &mut self.shared)
+            .expect("an object")
+            .into_fact()
+            .expect("a fact")
     }
 
     fn apply(&mut self, kind: Kind, object: &Value) {
         let watched = self.read(kind, object);
-        let _ = self.cache.apply(Event::Watched(watched));
+        let _ = self.planner.apply(watched.into_event());
     }
 
-    fn look(&mut self) -> Plan {
-        self.cache.look(&self.key, now()).expect("the set is there")
+    fn reconcile(&mut self) -> Plan {
+        self.planner.reconcile(&self.key, now()).expect("the set is there")
     }
 
     /// Every other event undoes the one before, so the fleet stays as good as settled.
@@ -170,10 +174,13 @@ impl Fleet {
             let object = object(number, event % 2 == 1, self.version);
             let line = json!({"type": "MODIFIED", "object": object}).to_string();
             let began = Instant::now();
-            let watched = facts::watched(kind, line.as_bytes(), &mut self.shared).expect("an object");
+            let watched = facts::watched(kind, line.as_bytes(), &mut self.shared)
+                .expect("an object")
+                .into_fact()
+                .expect("a fact");
             let started = Instant::now();
-            let keys = self.cache.apply(Event::Watched(watched));
-            let plan = self.look();
+            let keys = self.planner.apply(watched.into_event());
+            let plan = self.reconcile();
             decoded.push(started.elapsed());
             from_the_wire.push(began.elapsed());
             assert_eq!((keys.len(), plan.is_idle()), (1, event % 2 == 1));
@@ -190,8 +197,8 @@ impl Fleet {
             self.version += 1;
             let set = self.read(Kind::Sets, &fleet::set(template, self.version));
             let started = Instant::now();
-            let _ = self.cache.apply(Event::Watched(set));
-            let plan = self.look();
+            let _ = self.planner.apply(set.into_event());
+            let plan = self.reconcile();
             took.push(started.elapsed());
             assert!(plan.status.is_some());
         }
@@ -201,8 +208,8 @@ impl Fleet {
     fn all_from_nothing(&mut self) -> Took {
         let took = (0..3).map(|_| {
             let started = Instant::now();
-            let mut scratch = self.cache.from_scratch();
-            let plan = scratch.look(&self.key, now());
+            let mut scratch = self.planner.from_scratch();
+            let plan = scratch.reconcile(&self.key, now());
             let took = started.elapsed();
             assert!(plan.is_some());
             took

@@ -5,6 +5,8 @@
 //!   correlation, leader election;
 //! - [`daemonset`]: the DaemonSet controller;
 //! - [`scheduler`], [`node_lifecycle`], [`garbage_collector`], [`disruption`], [`endpoints`]: the other controllers;
+//! - [`explain`] and [`preview`]: `muster explain` and `muster plan`, from the rules of the DaemonSet controller and of
+//!   the scheduler;
 //! - [`kubelet`]: the rules of the node agent;
 //! - [`service_proxy`]: nftables rules and DNS records for Services;
 //! - [`scenario`]: a cluster as text, for tests and for the simulator.
@@ -20,6 +22,9 @@ pub mod endpoints;
 pub mod garbage_collector;
 pub mod node_lifecycle;
 pub mod scheduler;
+
+pub mod explain;
+pub mod preview;
 
 pub mod kubelet;
 pub mod service_proxy;

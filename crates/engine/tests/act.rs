@@ -6,7 +6,8 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
+use muster_engine::controller::CallError;
+use muster_engine::daemonset::execution::{Call, Execution, Next, Response};
 use muster_engine::daemonset::facts::{self, Kind, Revision, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Step};
@@ -15,14 +16,14 @@ use std::sync::Arc;
 mod world;
 use world::{Scene, at, carry_out, each, granted, names, parse, second, text};
 
-const WROTE: fn(u64) -> Outcome = |resource_version| Outcome::Wrote { name: "x".into(), resource_version };
+const WROTE: fn(u64) -> Response = |resource_version| Response::Wrote { name: "x".into(), resource_version };
 
-fn refused(refusal: Refusal) -> Outcome {
-    Outcome::Refused(refusal)
+fn refused(refusal: CallError) -> Response {
+    Response::Refused(refusal)
 }
 
-fn quota() -> Refusal {
-    Refusal::Forbidden("exceeded quota".to_owned())
+fn quota() -> CallError {
+    CallError::Forbidden("exceeded quota".to_owned())
 }
 
 /// The set of a world as the API server would give it now.
@@ -38,14 +39,14 @@ fn revision_now(world: &str) -> Arc<Revision> {
 }
 
 /// The calls of a world's plan, with these answers; then what the next look says.
-fn check(world: &str, answer: impl FnMut(&Call) -> Outcome, want: Expect) {
+fn check(world: &str, answer: impl FnMut(&Call) -> Response, want: Expect) {
     let mut scene = Scene::of(world);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let calls = scene.act(plan, answer);
-    want.assert_eq(&format!("{calls}then\n{}", text(&scene.look())));
+    want.assert_eq(&format!("{calls}then\n{}", text(&scene.reconcile())));
 }
 
-fn ok(call: &Call) -> Outcome {
+fn ok(call: &Call) -> Response {
     granted(1)(call)
 }
 
@@ -54,7 +55,7 @@ fn creates_start_slowly_and_stop_after_the_first_batch_with_a_failure() {
     let world = format!("set d\nrev d-1\n{}", each(&names("n", 100), "node $"));
     // A quota of ten: 1 + 2 + 4 are made, then 3 of 8; fifteen calls in all, and the status is still said.
     let mut created = 0;
-    let (calls, _) = carry_out(Scene::of(&world).look(), |call| match call {
+    let (calls, _) = carry_out(Scene::of(&world).reconcile(), |call| match call {
         Call::CreatePod { .. } if created == 10 => refused(quota()),
         Call::CreatePod { .. } => {
             created += 1;
@@ -86,7 +87,7 @@ fn a_quota_of_nothing_costs_one_call() {
 #[test]
 fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
     let world = format!("set d\nrev d-1\n{}", each(&names("n", 12), "node $"));
-    let mut act = Act::new(Scene::of(&world).look());
+    let mut act = Execution::new(Scene::of(&world).reconcile());
     let mut batches = Vec::new();
     loop {
         let mut batch = Vec::new();
@@ -129,9 +130,9 @@ fn deletes_come_before_creates_and_the_status_last() {
 #[test]
 fn each_failure_is_told_as_an_event() {
     let world = "set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready";
-    let (_, report) = carry_out(Scene::of(world).look(), |call| match call {
+    let (_, report) = carry_out(Scene::of(world).reconcile(), |call| match call {
         Call::CreatePod { .. } => refused(quota()),
-        Call::DeletePod { .. } => refused(Refusal::Server("boom".to_owned())),
+        Call::DeletePod { .. } => refused(CallError::Server("boom".to_owned())),
         call => ok(call),
     });
     let events: Vec<String> =
@@ -141,7 +142,7 @@ fn each_failure_is_told_as_an_event() {
         FailedCreate: Error creating: pod for node a: exceeded quota
     "#]]
     .assert_eq(&events.concat());
-    let (_, report) = carry_out(Scene::of(world).look(), ok);
+    let (_, report) = carry_out(Scene::of(world).reconcile(), ok);
     let events: Vec<String> =
         report.events.iter().map(|it| format!("{}: {}\n", it.reason, it.message)).collect();
     expect![[r#"
@@ -156,21 +157,25 @@ fn failures_wait_longer_each_time_and_a_success_forgets_them() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut waits = Vec::new();
     for _ in 0..11 {
-        let plan = scene.look();
+        let plan = scene.reconcile();
         scene.act(plan, |call| {
-            if matches!(call, Call::CreatePod { .. }) { refused(quota()) } else { refused(Refusal::Conflict) }
+            if matches!(call, Call::CreatePod { .. }) {
+                refused(quota())
+            } else {
+                refused(CallError::Conflict)
+            }
         });
-        let until = scene.look().wake_at.expect("a timer");
+        let until = scene.reconcile().wake_at.expect("a timer");
         waits.push(until.since(scene.now).as_millis());
         scene.now = until;
     }
     expect!["[100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]"]
         .assert_eq(&format!("{waits:?}"));
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(1));
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |_| refused(quota()));
-    assert_eq!(scene.look().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
+    assert_eq!(scene.reconcile().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
 }
 
 // Status.
@@ -181,13 +186,13 @@ fn a_refused_status_is_written_once_more_on_top_of_what_is_there_now() {
     let fresh = set_now("set d rv=77");
     let mut puts = Vec::new();
     let mut scene = Scene::of(world);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let calls = scene.act(plan, |call| match call {
         Call::PutStatus { of, .. } => {
             puts.push(of.resource_version);
-            if puts.len() == 1 { refused(Refusal::Conflict) } else { WROTE(1) }
+            if puts.len() == 1 { refused(CallError::Conflict) } else { WROTE(1) }
         }
-        Call::ReadSet => Outcome::Set(fresh.clone()),
+        Call::ReadSet => Response::Set(fresh.clone()),
         call => ok(call),
     });
     expect![[r#"
@@ -197,7 +202,7 @@ fn a_refused_status_is_written_once_more_on_top_of_what_is_there_now() {
     "#]]
     .assert_eq(&calls);
     assert_eq!(puts, [1, 77], "the second one is of the version that was read");
-    assert_eq!(scene.look().waiting, None);
+    assert_eq!(scene.reconcile().waiting, None);
 }
 
 #[test]
@@ -206,8 +211,8 @@ fn a_status_refused_twice_is_given_up_for_now() {
     check(
         "set d\nrev d-1\nnode a\npod x on=a ready",
         |call| match call {
-            Call::ReadSet => Outcome::Set(fresh.clone()),
-            _ => refused(Refusal::Server("boom".to_owned())),
+            Call::ReadSet => Response::Set(fresh.clone()),
+            _ => refused(CallError::Server("boom".to_owned())),
         },
         expect![[r#"
             update daemonsets/status d  refused: boom
@@ -225,8 +230,8 @@ fn a_status_whose_set_cannot_be_read_is_given_up_for_now() {
     check(
         "set d\nrev d-1\nnode a\npod x on=a ready",
         |call| match call {
-            Call::ReadSet => refused(Refusal::Server("boom".to_owned())),
-            _ => refused(Refusal::Conflict),
+            Call::ReadSet => refused(CallError::Server("boom".to_owned())),
+            _ => refused(CallError::Conflict),
         },
         expect![[r#"
             update daemonsets/status d  refused: the object has changed
@@ -242,9 +247,9 @@ fn a_status_whose_set_cannot_be_read_is_given_up_for_now() {
 fn a_status_is_not_written_over_one_that_knows_more() {
     let fresh = set_now("set d rv=77 gen=9 observed=9");
     let (calls, _) =
-        carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").look(), |call| match call {
-            Call::ReadSet => Outcome::Set(fresh.clone()),
-            _ => refused(Refusal::Conflict),
+        carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").reconcile(), |call| match call {
+            Call::ReadSet => Response::Set(fresh.clone()),
+            _ => refused(CallError::Conflict),
         });
     expect![[r#"
         update daemonsets/status d  refused: the object has changed
@@ -258,9 +263,9 @@ fn a_status_is_not_written_for_a_set_that_is_deleted_or_another() {
     for fresh in ["set d rv=77 deleting", "set d rv=77 uid=other"] {
         let fresh = set_now(fresh);
         let (calls, _) =
-            carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").look(), |call| match call {
-                Call::ReadSet => Outcome::Set(fresh.clone()),
-                _ => refused(Refusal::Conflict),
+            carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").reconcile(), |call| match call {
+                Call::ReadSet => Response::Set(fresh.clone()),
+                _ => refused(CallError::Conflict),
             });
         assert_eq!(calls.lines().count(), 2, "{calls}");
     }
@@ -269,7 +274,7 @@ fn a_status_is_not_written_for_a_set_that_is_deleted_or_another() {
 #[test]
 fn the_status_is_written_though_a_create_failed() {
     let mut put = None;
-    carry_out(Scene::of("set d\nrev d-1\nnode a\nnode b\npod x on=a ready").look(), |call| match call {
+    carry_out(Scene::of("set d\nrev d-1\nnode a\nnode b\npod x on=a ready").reconcile(), |call| match call {
         Call::CreatePod { .. } => refused(quota()),
         Call::PutStatus { status, .. } => {
             put = Some(status.counts);
@@ -289,7 +294,7 @@ fn before_an_adoption_the_set_is_read() {
     let fresh = set_now("set d");
     check(
         world,
-        |call| if *call == Call::ReadSet { Outcome::Set(fresh.clone()) } else { ok(call) },
+        |call| if *call == Call::ReadSet { Response::Set(fresh.clone()) } else { ok(call) },
         expect![[r#"
             get daemonsets d
             patch pods o
@@ -305,11 +310,11 @@ fn before_an_adoption_the_set_is_read() {
 fn nothing_is_adopted_for_a_set_that_is_being_deleted_or_gone() {
     let world = "set d\nrev d-1\nnode a\npod o on=a ready orphan";
     for answer in [
-        Outcome::Set(set_now("set d deleting")),
-        Outcome::Set(set_now("set d uid=other")),
-        refused(Refusal::NotFound),
+        Response::Set(set_now("set d deleting")),
+        Response::Set(set_now("set d uid=other")),
+        refused(CallError::NotFound),
     ] {
-        let (calls, _) = carry_out(Scene::of(world).look(), |call| {
+        let (calls, _) = carry_out(Scene::of(world).reconcile(), |call| {
             assert_eq!(*call, Call::ReadSet);
             answer.clone()
         });
@@ -336,7 +341,7 @@ fn a_release_needs_no_reading() {
 fn where_the_history_fails_no_pod_is_touched() {
     check(
         "set d template=1\nrev d-1 template=1\nrev d-2 template=2\nnode a\nnode b\npod x on=a rev=2 ready",
-        |call| if matches!(call, Call::Step(_)) { refused(Refusal::Conflict) } else { ok(call) },
+        |call| if matches!(call, Call::Step(_)) { refused(CallError::Conflict) } else { ok(call) },
         expect![[r#"
             patch controllerrevisions d-1  refused: the object has changed
             then
@@ -354,18 +359,18 @@ fn collide(
     let fresh = set_now(fresh);
     let mut counted = None;
     let mut scene = Scene::of("set d\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let calls = scene.act(plan, |call| match call {
-        Call::Step(Step::Create { .. }) => refused(Refusal::AlreadyExists),
-        Call::ReadRevision { .. } => Outcome::Revision(revision.clone()),
-        Call::ReadSet => Outcome::Set(fresh.clone()),
+        Call::Step(Step::Create { .. }) => refused(CallError::AlreadyExists),
+        Call::ReadRevision { .. } => Response::Revision(revision.clone()),
+        Call::ReadSet => Response::Set(fresh.clone()),
         Call::PutStatus { status, .. } => {
             counted = Some(status.collisions);
             WROTE(1)
         }
         call => ok(call),
     });
-    let next = scene.look();
+    let next = scene.reconcile();
     (calls, counted, next.wake_at.map(|it| it.since(scene.now)))
 }
 
@@ -429,47 +434,47 @@ fn an_orphan_of_the_very_data_that_nobody_will_adopt_is_a_collision() {
 fn a_pod_that_is_not_found_is_as_good_as_deleted() {
     let world = "set d\nrev d-1\nnode a\npod x on=a failed";
     let mut scene = Scene::of(world);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::DeletePod { .. }) { refused(Refusal::NotFound) } else { ok(call) }
+        if matches!(call, Call::DeletePod { .. }) { refused(CallError::NotFound) } else { ok(call) }
     });
     // No retry, no event; once the cache shows it gone, the next one comes.
     expect![[r#"
         wait  1 own writes have not come back yet
         wake at 10
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     scene.then("set d\nrev d-1\nnode a");
     expect![[r#"
         a  create  no pod here
         wake at 600
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
 }
 
 #[test]
 fn a_pod_that_has_changed_is_only_tried_again_and_nobody_is_told() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready");
-    let (_, report) = carry_out(scene.look(), |call| match call {
-        Call::DeletePod { .. } => refused(Refusal::Conflict),
+    let (_, report) = carry_out(scene.reconcile(), |call| match call {
+        Call::DeletePod { .. } => refused(CallError::Conflict),
         call => ok(call),
     });
     assert_eq!(report.events, []);
     let key = scene.key();
-    scene.cache.done(&key, &report, scene.now);
-    assert_eq!(scene.look().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
+    scene.planner.done(&key, &report, scene.now);
+    assert_eq!(scene.reconcile().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
     scene.now = at(1);
-    assert_eq!(scene.look().delete.len(), 1);
+    assert_eq!(scene.reconcile().delete.len(), 1);
 }
 
 #[test]
 fn a_server_that_asks_for_time_is_given_it() {
     for (asked, given) in [(None, 100), (Some(7), 7_000), (Some(3600), 60_000)] {
         let mut scene = Scene::of("set d\nrev d-1\nnode a");
-        let plan = scene.look();
+        let plan = scene.reconcile();
         let retry_after = asked.map(Duration::from_secs);
-        scene.act(plan, |_| refused(Refusal::TooManyRequests { retry_after }));
-        let wait = scene.look().wake_at.expect("a timer").since(scene.now);
+        scene.act(plan, |_| refused(CallError::TooManyRequests { retry_after }));
+        let wait = scene.reconcile().wake_at.expect("a timer").since(scene.now);
         assert_eq!(wait, Duration::from_millis(given));
     }
 }
@@ -478,8 +483,8 @@ fn a_server_that_asks_for_time_is_given_it() {
 fn a_namespace_that_is_being_deleted_is_no_failure() {
     let world = format!("set d\nrev d-1\n{}", each("a b c d", "node $"));
     let mut scene = Scene::of(&world);
-    let (calls, report) = carry_out(scene.look(), |call| match call {
-        Call::CreatePod { .. } => refused(Refusal::NamespaceTerminating),
+    let (calls, report) = carry_out(scene.reconcile(), |call| match call {
+        Call::CreatePod { .. } => refused(CallError::NamespaceTerminating),
         call => ok(call),
     });
     expect![[r#"
@@ -489,12 +494,12 @@ fn a_namespace_that_is_being_deleted_is_no_failure() {
     .assert_eq(&calls);
     assert_eq!(report.events, [], "no event for each pod that cannot be");
     let key = scene.key();
-    scene.cache.done(&key, &report, scene.now);
+    scene.planner.done(&key, &report, scene.now);
     expect![[r#"
         wait  a call failed, tried again at 2026-01-01T00:01:00Z
         wake at 60
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
 }
 
 // A call without an answer.
@@ -502,60 +507,60 @@ fn a_namespace_that_is_being_deleted_is_no_failure() {
 #[test]
 fn a_create_without_an_answer_is_asked_about_before_the_next_plan() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+        if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
     });
     expect![[r#"
         wait  a call failed, tried again at 2026-01-01T00:00:00Z
         wake at 0
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     scene.now = at(1);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     expect![[r#"
         confirm which pods there are
         wake at 11
     "#]]
     .assert_eq(&text(&plan));
     // It had happened: nothing is planned until the cache shows it.
-    scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 4_711, false)]));
+    scene.act(plan, |_| Response::Pods(vec![("u".into(), 4_711, false)]));
     expect![[r#"
         wait  1 own writes have not come back yet
         wake at 11
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     let pod = parse("set d\nrev d-1\nnode a\npod x on=a rv=4711").pods.remove(0);
     assert_eq!(scene.event(Kind::Pods, "ADDED", &pod), [scene.key()]);
-    assert_eq!(scene.look().create, []);
+    assert_eq!(scene.reconcile().create, []);
 }
 
 #[test]
 fn a_create_that_did_not_happen_is_made_again() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+        if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
     });
     scene.now = at(1);
-    let plan = scene.look();
-    scene.act(plan, |_| Outcome::Pods(Vec::new()));
-    assert_eq!(scene.look().create.len(), 1);
+    let plan = scene.reconcile();
+    scene.act(plan, |_| Response::Pods(Vec::new()));
+    assert_eq!(scene.reconcile().create.len(), 1);
 }
 
 #[test]
 fn a_list_that_fails_is_not_made_again_at_once() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut waits = Vec::new();
-    let plan = scene.look();
-    scene.act(plan, |_| refused(Refusal::NoAnswer));
+    let plan = scene.reconcile();
+    scene.act(plan, |_| refused(CallError::NoAnswer));
     for _ in 0..4 {
-        let until = scene.look().wake_at.expect("a timer");
+        let until = scene.reconcile().wake_at.expect("a timer");
         waits.push(until.since(scene.now).as_millis());
         scene.now = until;
-        let plan = scene.look();
+        let plan = scene.reconcile();
         assert!(plan.confirm);
-        scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+        scene.act(plan, |_| refused(CallError::Server("boom".to_owned())));
     }
     assert_eq!(waits, [100, 200, 400, 800]);
 }
@@ -565,17 +570,17 @@ fn creates_that_never_get_an_answer_wait_longer_each_time_although_the_lists_bet
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut waits = Vec::new();
     for _ in 0..4 {
-        let plan = scene.look();
+        let plan = scene.reconcile();
         assert_eq!(plan.create.len(), 1);
         scene.act(plan, |call| {
-            if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+            if matches!(call, Call::CreatePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
         });
-        let until = scene.look().wake_at.expect("a timer");
+        let until = scene.reconcile().wake_at.expect("a timer");
         waits.push(until.since(scene.now).as_millis());
         scene.now = until;
-        let plan = scene.look();
+        let plan = scene.reconcile();
         assert!(plan.confirm);
-        scene.act(plan, |_| Outcome::Pods(Vec::new()));
+        scene.act(plan, |_| Response::Pods(Vec::new()));
     }
     assert_eq!(waits, [100, 200, 400, 800]);
 }
@@ -585,16 +590,16 @@ fn a_delete_without_an_answer_is_asked_about_too() {
     let world = "set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready uid=u";
     for (alive, want) in [(true, 1), (false, 0)] {
         let mut scene = Scene::of(world);
-        let plan = scene.look();
+        let plan = scene.reconcile();
         scene.act(plan, |call| {
-            if matches!(call, Call::DeletePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+            if matches!(call, Call::DeletePod { .. }) { refused(CallError::NoAnswer) } else { ok(call) }
         });
         scene.now = at(1);
-        let plan = scene.look();
+        let plan = scene.reconcile();
         assert!(plan.confirm);
         // Alive: it did not happen, so it is made again. Terminating: the cache will show it.
-        scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 1, !alive)]));
-        assert_eq!(scene.look().delete.len(), want);
+        scene.act(plan, |_| Response::Pods(vec![("u".into(), 1, !alive)]));
+        assert_eq!(scene.reconcile().delete.len(), want);
     }
 }
 
@@ -603,45 +608,45 @@ fn a_delete_without_an_answer_is_asked_about_too() {
 #[test]
 fn no_plan_before_every_kind_that_was_written_has_come_back() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(5_000));
     expect![[r#"
         wait  2 own writes have not come back yet
         wake at 10
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     // The pods have come this far, the sets have not.
-    assert_eq!(scene.cache.bookmark(Kind::Pods, 5_000), []);
+    assert_eq!(scene.planner.bookmark(Kind::Pods, 5_000), []);
     expect![[r#"
         wait  1 own writes have not come back yet
         wake at 10
     "#]]
-    .assert_eq(&text(&scene.look()));
-    assert_eq!(scene.cache.bookmark(Kind::Sets, 4_999), []);
+    .assert_eq(&text(&scene.reconcile()));
+    assert_eq!(scene.planner.bookmark(Kind::Sets, 4_999), []);
     assert_eq!(
-        scene.cache.bookmark(Kind::Sets, 5_000),
+        scene.planner.bookmark(Kind::Sets, 5_000),
         [scene.key()],
         "this opens the gate, so the set is looked at"
     );
-    assert_eq!(scene.look().waiting, None);
+    assert_eq!(scene.reconcile().waiting, None);
 }
 
 #[test]
 fn a_pod_first_seen_terminating_opens_the_gate() {
     // K03: upstream waits for an ADD of a live pod, which never comes.
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |call| {
-        if matches!(call, Call::CreatePod { .. }) { WROTE(2_000) } else { refused(Refusal::NotFound) }
+        if matches!(call, Call::CreatePod { .. }) { WROTE(2_000) } else { refused(CallError::NotFound) }
     });
-    let until = scene.look().wake_at.expect("a timer");
+    let until = scene.reconcile().wake_at.expect("a timer");
     scene.now = until;
-    assert!(scene.look().waiting.is_some());
+    assert!(scene.reconcile().waiting.is_some());
     let pod = parse("set d\nrev d-1\nnode a\npod x on=a deleting rv=2001").pods.remove(0);
     assert_eq!(scene.event(Kind::Pods, "ADDED", &pod), [scene.key()]);
-    assert_eq!(scene.look().waiting, None);
+    assert_eq!(scene.reconcile().waiting, None);
     assert_eq!(scene.event(Kind::Pods, "DELETED", &pod), [scene.key()]);
-    assert_eq!(scene.look().create.len(), 1);
+    assert_eq!(scene.reconcile().create.len(), 1);
 }
 
 #[test]
@@ -652,7 +657,7 @@ fn of_two_deletes_both_must_be_seen() {
         + &each("a b c e", "node $")
         + &each("a b c e", "pod p-$ on=$ rev=1 ready");
     let mut scene = Scene::of(&world);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let gone: Vec<String> = plan.delete.iter().map(|it| it.0.key.name.to_string()).collect();
     assert_eq!(gone.len(), 2);
     scene.act(plan, granted(1));
@@ -679,10 +684,10 @@ fn of_two_deletes_both_must_be_seen() {
         wait  1 own writes have not come back yet
         wake at 1010
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     let keys = scene.event(Kind::Pods, "MODIFIED", &pod(&gone[1], 2_025, "ready"));
     assert_eq!(keys, [scene.key()]);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!((plan.waiting, plan.delete.len()), (None, 0), "both are down, and that is what is allowed");
 }
 
@@ -690,20 +695,20 @@ fn of_two_deletes_both_must_be_seen() {
 fn a_failed_write_is_not_waited_for() {
     // S7.
     let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready");
-    let plan = scene.look();
-    scene.act(plan, |_| refused(Refusal::Forbidden("no".to_owned())));
+    let plan = scene.reconcile();
+    scene.act(plan, |_| refused(CallError::Forbidden("no".to_owned())));
     scene.now = at(1);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!((plan.waiting, plan.create.len(), plan.delete.len()), (None, 1, 1));
 }
 
 #[test]
 fn behind_a_server_s_error_the_write_may_have_been_done() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready");
-    let plan = scene.look();
-    scene.act(plan, |_| refused(Refusal::Server("etcdserver: request timed out".to_owned())));
+    let plan = scene.reconcile();
+    scene.act(plan, |_| refused(CallError::Server("etcdserver: request timed out".to_owned())));
     scene.now = at(1);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert!(plan.confirm, "first it is found out which pods there are");
     assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
 }
@@ -711,11 +716,11 @@ fn behind_a_server_s_error_the_write_may_have_been_done() {
 #[test]
 fn a_closed_gate_always_has_a_timer_and_asks_in_the_end() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(9_000));
     let mut out = String::new();
     for _ in 0..5 {
-        let plan = scene.look();
+        let plan = scene.reconcile();
         let until = plan.wake_at.expect("a timer");
         out += &format!(
             "{}: confirm={} relist={} until {}\n",
@@ -725,7 +730,7 @@ fn a_closed_gate_always_has_a_timer_and_asks_in_the_end() {
             second(until)
         );
         if plan.confirm {
-            scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 9_000, false)]));
+            scene.act(plan, |_| Response::Pods(vec![("u".into(), 9_000, false)]));
         }
         scene.now = until;
     }
@@ -742,39 +747,47 @@ fn a_closed_gate_always_has_a_timer_and_asks_in_the_end() {
 #[test]
 fn a_clock_that_was_set_back_makes_no_wait_longer() {
     let mut scene = Scene::of("now 5000\nset d\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(9_000));
-    let _ = scene.look();
+    let _ = scene.reconcile();
     scene.now = at(1_000);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!(plan.wake_at, Some(at(1_010)));
     // The same for a call that failed.
     let mut scene = Scene::of("now 5000\nset d\nrev d-1\nnode a");
-    let plan = scene.look();
-    scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+    let plan = scene.reconcile();
+    scene.act(plan, |_| refused(CallError::Server("boom".to_owned())));
     scene.now = at(1_000);
-    assert!(scene.look().wake_at.expect("a timer") <= at(1_030));
+    assert!(scene.reconcile().wake_at.expect("a timer") <= at(1_030));
 }
 
 #[test]
 fn nothing_is_decided_before_all_four_kinds_were_listed() {
-    use muster_engine::daemonset::cache::{Cache, Event};
+    use muster_engine::controller::Event;
     use muster_engine::daemonset::plan::Settings;
+    use muster_engine::daemonset::planner::Planner;
     let world = parse("set d\nrev d-1\nnode a");
     let mut shared = Interner::default();
     for missing in Kind::ALL {
-        let mut cache = Cache::new(Settings::default());
+        let mut planner = Planner::new(Settings::default());
         for (kind, objects) in world::kinds(&world).into_iter().filter(|it| it.0 != missing) {
             let items = objects.iter().map(|it| {
                 let line = serde_json::json!({"type": "ADDED", "object": it}).to_string();
-                facts::watched(kind, line.as_bytes(), &mut shared).expect("an object")
+                facts::watched(kind, line.as_bytes(), &mut shared)
+                    .expect("an object")
+                    .into_fact()
+                    .expect("a fact")
             });
             let items = items.collect();
-            assert_eq!(cache.apply(Event::Listed { kind, items, resource_version: 1 }), []);
+            assert_eq!(
+                planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 }),
+                []
+            );
         }
         let key = ObjectKey::new("default", "d");
-        assert_eq!(cache.look(&key, at(0)), None, "without {missing:?}");
-        let keys = cache.apply(Event::Listed { kind: missing, items: Vec::new(), resource_version: 1 });
+        assert_eq!(planner.reconcile(&key, at(0)), None, "without {missing:?}");
+        let keys =
+            planner.apply(Event::Listed { kind: missing.index(), facts: Vec::new(), resource_version: 1 });
         assert_eq!(keys.len(), usize::from(missing != Kind::Sets));
     }
 }
@@ -792,16 +805,16 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
     let refuse = |message: &str| {
         let message = message.to_owned();
         move |call: &Call| match call {
-            Call::CreatePod { .. } => refused(Refusal::Forbidden(message.clone())),
+            Call::CreatePod { .. } => refused(CallError::Forbidden(message.clone())),
             call => ok(call),
         }
     };
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!(degraded(&plan), "False AsExpected: no pod fails or is misplaced");
     let missing = "error looking up service account default/npd: serviceaccount \"npd\" not found";
     scene.act(plan, refuse(&format!("pods \"d-x7k2p\" is forbidden: {missing}")));
     scene.now = at(1);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!(degraded(&plan), format!("True FailedCreate: pods cannot be created: {missing}"));
     // The account is there now: the next pods are created, and nothing is degraded any more.
     scene.act(plan, |call| match call {
@@ -809,20 +822,20 @@ fn degraded_gives_the_reason_while_pods_are_refused() {
         call => ok(call),
     });
     scene.now = at(2);
-    assert_eq!(degraded(&scene.look()), "False AsExpected: no pod fails or is misplaced");
+    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no pod fails or is misplaced");
 }
 
 #[test]
 fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
     let world = "set d\nrev d-1\nnode a";
     let mut scene = Scene::of(world);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, |call| match call {
         Call::CreatePod { .. } => refused(quota()),
         call => ok(call),
     });
     scene.now = at(1);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let written = plan.status.as_ref().expect("a status with the reason");
     // What the next process finds, with nothing in its memory.
     let mut set = parse(world).sets.remove(0);
@@ -830,30 +843,30 @@ fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
     let mut scene = Scene::of(world);
     scene.event(Kind::Sets, "MODIFIED", &set);
     scene.now = at(2);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!((plan.create.len(), degraded(&plan)), (1, String::new()), "the status says so already");
     scene.act(plan, |call| match call {
         Call::CreatePod { .. } => WROTE(1),
         call => ok(call),
     });
-    assert_eq!(degraded(&scene.look()), "False AsExpected: no pod fails or is misplaced");
+    assert_eq!(degraded(&scene.reconcile()), "False AsExpected: no pod fails or is misplaced");
 }
 
 #[test]
 fn a_terminating_namespace_does_not_degrade_a_set() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
-    let mut round = |refusal: Refusal, now: i64| {
-        let plan = scene.look();
+    let mut round = |refusal: CallError, now: i64| {
+        let plan = scene.reconcile();
         scene.act(plan, |call| match call {
             Call::CreatePod { .. } => refused(refusal.clone()),
             call => ok(call),
         });
         scene.now = at(now);
-        degraded(&scene.look())
+        degraded(&scene.reconcile())
     };
     assert!(round(quota(), 100).starts_with("True FailedCreate"));
     let well = "False AsExpected: no pod fails or is misplaced";
-    assert_eq!(round(Refusal::NamespaceTerminating, 200), well, "the reason is outdated");
+    assert_eq!(round(CallError::NamespaceTerminating, 200), well, "the reason is outdated");
     assert_eq!(round(quota(), 300), well, "no pod can be created, whatever is refused first");
 }
 
@@ -862,13 +875,13 @@ fn a_server_that_fails_once_does_not_degrade_a_set() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut said = Vec::new();
     for round in 1..=16 {
-        let plan = scene.look();
+        let plan = scene.reconcile();
         if !plan.confirm {
             said.push(degraded(&plan).split(' ').nth(1).unwrap_or("-").to_owned());
         }
         scene.act(plan, |call| match call {
-            Call::CreatePod { .. } => refused(Refusal::Server("failed calling webhook".to_owned())),
-            Call::ListPods => Outcome::Pods(Vec::new()),
+            Call::CreatePod { .. } => refused(CallError::Server("failed calling webhook".to_owned())),
+            Call::ListPods => Response::Pods(Vec::new()),
             call => ok(call),
         });
         scene.now = at(60 * round);

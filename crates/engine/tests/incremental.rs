@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Watched};
+use muster_engine::controller::CallError;
+use muster_engine::controller::Event;
+use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::facts::{self, Fact, Kind};
 use muster_engine::daemonset::plan::Settings;
+use muster_engine::daemonset::planner::Planner;
 use muster_engine::scenario;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -30,7 +32,7 @@ enum Happens {
     Bookmark(Kind),
     Time(i64),
     /// The plan of a set is carried out; calls go as these say.
-    Act(u8, Vec<u8>),
+    Execution(u8, Vec<u8>),
     /// A heartbeat, or the same again.
     Again(Kind, u8),
 }
@@ -148,7 +150,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => (kind(), any::<u8>()).prop_map(|(kind, which)| Happens::Relist(kind, which)),
         1 => kind().prop_map(Happens::Bookmark),
         3 => prop_oneof![5 => 1..40_i64, 2 => 100..800_i64, 1 => -300..0_i64].prop_map(Happens::Time),
-        4 => (any::<u8>(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(set, answers)| Happens::Act(set, answers)),
+        4 => (any::<u8>(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(set, answers)| Happens::Execution(set, answers)),
         1 => (kind(), any::<u8>()).prop_map(|(kind, which)| Happens::Again(kind, which)),
     ]
 }
@@ -156,7 +158,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 /// The objects there are, as an API server would keep them, and a cache that watches.
 struct History {
     store: BTreeMap<(Kind, ObjectKey), Value>,
-    cache: Cache,
+    planner: Planner,
     shared: Interner,
     now: i64,
     version: u64,
@@ -164,12 +166,13 @@ struct History {
 
 impl History {
     fn new() -> Self {
-        let mut cache = Cache::new(Settings { burst: 3, ..Settings::default() });
+        let mut planner = Planner::new(Settings { burst: 3, ..Settings::default() });
         for kind in Kind::ALL {
-            let _ = cache.apply(Event::Listed { kind, items: Vec::new(), resource_version: 0 });
+            let _ =
+                planner.apply(Event::Listed { kind: kind.index(), facts: Vec::new(), resource_version: 0 });
         }
         let mut history =
-            Self { store: BTreeMap::new(), cache, shared: Interner::default(), now: 100, version: 0 };
+            Self { store: BTreeMap::new(), planner, shared: Interner::default(), now: 100, version: 0 };
         let revisions = SETS.iter().flat_map(|of| {
             (1..4).map(move |template| format!("rev {of}-{template} of={of} template={template}"))
         });
@@ -196,9 +199,9 @@ impl History {
                 }
             }
             Happens::Relist(kind, which) => self.relist(*kind, *which),
-            Happens::Bookmark(kind) => drop(self.cache.bookmark(*kind, self.version)),
+            Happens::Bookmark(kind) => drop(self.planner.bookmark(*kind, self.version)),
             Happens::Time(seconds) => self.now += seconds,
-            Happens::Act(which, answers) => self.act(*which, answers),
+            Happens::Execution(which, answers) => self.act(*which, answers),
             Happens::Again(kind, which) => {
                 if let Some((_, object)) = self.choose(*kind, *which) {
                     self.watch(*kind, "MODIFIED", object);
@@ -233,9 +236,12 @@ impl History {
         self.watch(kind, "MODIFIED", object);
     }
 
-    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Watched {
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("a well-formed object")
+        facts::watched(kind, line.as_bytes(), &mut self.shared)
+            .expect("a well-formed object")
+            .into_fact()
+            .expect("a fact")
     }
 
     fn watch(&mut self, kind: Kind, what: &str, mut object: Value) {
@@ -243,7 +249,7 @@ impl History {
             object["metadata"]["resourceVersion"] = self.version.to_string().into();
         }
         let watched = self.read(kind, what, &object);
-        let _ = self.cache.apply(Event::Watched(watched));
+        let _ = self.planner.apply(watched.into_event());
     }
 
     fn choose(&self, kind: Kind, which: u8) -> Option<(ObjectKey, Value)> {
@@ -261,47 +267,54 @@ impl History {
         let objects: Vec<Value> =
             self.store.iter().filter(|it| it.0.0 == kind).map(|it| it.1.clone()).collect();
         let items = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
-        let _ = self.cache.apply(Event::Listed { kind, items, resource_version: self.version });
+        let _ = self.planner.apply(Event::Listed {
+            kind: kind.index(),
+            facts: items,
+            resource_version: self.version,
+        });
     }
 
     fn act(&mut self, which: u8, answers: &[u8]) {
-        let keys: Vec<ObjectKey> = self.cache.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.planner.keys().cloned().collect();
         let Some(key) = keys.get(usize::from(which) % keys.len().max(1)) else { return };
         let now = self.now();
-        let Some(plan) = self.cache.look(key, now) else { return };
+        let Some(plan) = self.planner.reconcile(key, now) else { return };
         let (version, mut at) = (self.version, 0);
         let set = plan.set.clone();
         let (_, report) = carry_out(plan, |call| {
             at += 1;
             match (answers[at % answers.len()] % 8, call) {
-                (0, _) => Outcome::Refused(Refusal::NoAnswer),
-                (1, _) => Outcome::Refused(Refusal::Conflict),
-                (2, _) => Outcome::Refused(Refusal::NotFound),
-                (3, _) => Outcome::Refused(Refusal::Server("boom".to_owned())),
-                (_, Call::ReadSet) => Outcome::Set(set.clone()),
-                (_, Call::ReadRevision { .. }) => Outcome::Revision(None),
-                (_, Call::ListPods) => Outcome::Pods(Vec::new()),
-                (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Outcome::Deleted,
-                (4, _) => Outcome::Wrote { name: "made".into(), resource_version: version + 3 },
-                _ => Outcome::Wrote { name: "made".into(), resource_version: version },
+                (0, _) => Response::Refused(CallError::NoAnswer),
+                (1, _) => Response::Refused(CallError::Conflict),
+                (2, _) => Response::Refused(CallError::NotFound),
+                (3, _) => Response::Refused(CallError::Server("boom".to_owned())),
+                (_, Call::ReadSet) => Response::Set(set.clone()),
+                (_, Call::ReadRevision { .. }) => Response::Revision(None),
+                (_, Call::ListPods) => Response::Pods(Vec::new()),
+                (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Response::Deleted,
+                (4, _) => Response::Wrote { name: "made".into(), resource_version: version + 3 },
+                _ => Response::Wrote { name: "made".into(), resource_version: version },
             }
         });
-        self.cache.done(key, &report, now);
+        self.planner.done(key, &report, now);
     }
 
     /// What is kept, and what would be worked out from nothing: the same plans, from the same cells and totals.
     fn check(&mut self, reached: &mut Reached) -> Result<(), TestCaseError> {
-        let keys: Vec<ObjectKey> = self.cache.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.planner.keys().cloned().collect();
         for key in keys {
-            let mut scratch = self.cache.from_scratch();
+            let mut scratch = self.planner.from_scratch();
             let now = self.now();
-            let kept = self.cache.look(&key, now);
-            let anew = scratch.look(&key, now);
+            let kept = self.planner.reconcile(&key, now);
+            let anew = scratch.reconcile(&key, now);
             prop_assert_eq!(&kept, &anew, "{}", key);
             let Some(plan) = kept else { continue };
             // A set that is not decided on is not worked out either.
             let decided = plan.waiting.is_none() && !plan.confirm && !plan.set.deleting;
-            prop_assert!(!decided || self.cache.agrees_with(&scratch, &key), "{key}: same plan, other cells");
+            prop_assert!(
+                !decided || self.planner.agrees_with(&scratch, &key),
+                "{key}: same plan, other cells"
+            );
             let counts = [
                 ("decided", usize::from(decided)),
                 ("waiting", usize::from(!decided)),

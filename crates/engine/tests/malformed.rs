@@ -2,11 +2,13 @@
 
 use muster_api::interner::Interner;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Watched};
+use muster_engine::controller::CallError;
+use muster_engine::controller::Event;
+use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::facts::{self, Fact, Kind};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::Settings;
+use muster_engine::daemonset::planner::Planner;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -72,24 +74,24 @@ fn corrupt(object: &mut Value, path: &[u8], junk: Value) {
 /// Through facts, cache, look and act, with every body built and every call refused or granted.
 fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
     let mut shared = Interner::default();
-    let mut cache = Cache::new(Settings::default());
+    let mut planner = Planner::new(Settings::default());
     for kind in Kind::ALL {
         let of_kind = objects.iter().filter(|it| it.0 == kind);
-        let items: Vec<Watched> = of_kind
+        let items: Vec<Fact> = of_kind
             .filter_map(|(_, object)| {
                 let line = json!({"type": "ADDED", "object": object}).to_string();
-                facts::watched(kind, line.as_bytes(), &mut shared).ok()
+                facts::watched(kind, line.as_bytes(), &mut shared).ok()?.into_fact()
             })
             .collect();
-        let _ = cache.apply(Event::Listed { kind, items, resource_version: 1 });
+        let _ = planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
     }
     for second in [0, 1_000, i64::MAX, -5] {
         let now = Time::from_secs(second);
-        let keys: Vec<_> = cache.keys().cloned().collect();
+        let keys: Vec<_> = planner.keys().cloned().collect();
         for key in keys {
-            let Some(plan) = cache.look(&key, now) else { continue };
+            let Some(plan) = planner.reconcile(&key, now) else { continue };
             let _ = plan.to_string();
-            cache.explain(&key).iter().for_each(|it| drop(it.why.to_string()));
+            planner.explain(&key).iter().for_each(|it| drop(it.why.to_string()));
             let set = plan.set.clone();
             let mut at = 0;
             let (_, report) = carry_out(plan, |call| {
@@ -100,16 +102,16 @@ fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
                     matches!(call, Call::ReadSet | Call::ListPods | Call::ReadRevision { .. })
                 );
                 match (answers[at % answers.len()] % 6, call) {
-                    (0, _) => Outcome::Refused(Refusal::AlreadyExists),
-                    (1, _) => Outcome::Refused(Refusal::NoAnswer),
-                    (_, Call::ReadSet) => Outcome::Set(set.clone()),
-                    (_, Call::ReadRevision { .. }) => Outcome::Revision(None),
-                    (_, Call::ListPods) => Outcome::Pods(Vec::new()),
-                    (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Outcome::Deleted,
-                    _ => Outcome::Wrote { name: "x".into(), resource_version: 1 },
+                    (0, _) => Response::Refused(CallError::AlreadyExists),
+                    (1, _) => Response::Refused(CallError::NoAnswer),
+                    (_, Call::ReadSet) => Response::Set(set.clone()),
+                    (_, Call::ReadRevision { .. }) => Response::Revision(None),
+                    (_, Call::ListPods) => Response::Pods(Vec::new()),
+                    (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Response::Deleted,
+                    _ => Response::Wrote { name: "x".into(), resource_version: 1 },
                 }
             });
-            cache.done(&key, &report, now);
+            planner.done(&key, &report, now);
         }
     }
 }
@@ -175,7 +177,7 @@ fn the_world_that_junk_is_put_into_leads_beyond_claims() {
         ),
         Settings::default(),
     );
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert!(!plan.delete.is_empty() && plan.status.is_some(), "{plan}");
 }
 

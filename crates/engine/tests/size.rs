@@ -4,8 +4,9 @@ use std::alloc::System;
 use std::sync::Arc;
 
 use muster_api::interner::Interner;
-use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::controller::Event;
 use muster_engine::daemonset::facts::{self, Kind};
+use muster_engine::daemonset::planner::Planner;
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -47,9 +48,9 @@ fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
     assert!(node < 1536, "a node takes {node} bytes");
 
     // As they come from a watch into the cache: with all its indices, and with no set that wants them.
-    let mut cache = Cache::default();
+    let mut planner = Planner::default();
     for kind in Kind::ALL {
-        let _ = cache.apply(Event::Listed { kind, items: Vec::new(), resource_version: 1 });
+        let _ = planner.apply(Event::Listed { kind: kind.index(), facts: Vec::new(), resource_version: 1 });
     }
     let mut owned_by = |owners: Value, from: usize| {
         let lines = texts(|it| {
@@ -58,8 +59,9 @@ fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
             json!({"type": "ADDED", "object": pod})
         });
         held_by_each(&lines, |it| {
-            let pod = facts::watched(Kind::Pods, it, &mut shared).expect("a pod");
-            let _ = cache.apply(Event::Watched(pod));
+            let pod =
+                facts::watched(Kind::Pods, it, &mut shared).expect("a pod").into_fact().expect("a fact");
+            let _ = planner.apply(pod.into_event());
         })
     };
     let of_a_deployment = owned_by(json!([{"kind": "ReplicaSet", "uid": "r", "controller": true}]), 0);

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use kube::Client;
 use muster_api::time::Time;
 use muster_engine::controller::EventRecord;
+use muster_engine::controller::Verb;
 use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
-use muster_engine::daemonset::manifest::Verb;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -152,8 +152,7 @@ mod tests {
     use http::Response;
     use kube::client::Body;
     use muster_api::meta::ObjectKey;
-    use muster_engine::controller::ObjectReference;
-    use muster_engine::daemonset::plan::Event;
+    use muster_engine::controller::{KubeEvent, ObjectReference};
 
     use super::*;
 
@@ -165,7 +164,7 @@ mod tests {
             uid: name.into(),
             resource_version: 1,
         };
-        EventRecord { about, event: Event::normal("Started", "Started container".to_owned()) }
+        EventRecord { about, event: KubeEvent::normal("Started", "Started container".to_owned()) }
     }
 
     /// A client of an API server that accepts every request, and the requests.

@@ -61,7 +61,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     }
     match (args.output.as_str(), node) {
         ("json", node) => print_to_stdout(format_args!("{:#}", explained.to_json(node))),
-        (_, Some(node)) => print_to_stdout(explained.of_node(node).unwrap_or_default()),
+        (_, Some(node)) => print_to_stdout(explained.for_node(node).unwrap_or_default()),
         ("wide", None) => print_to_stdout(explained.wide()),
         _ => print_to_stdout(explained),
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use muster_control::{ApplyMode, Forecast, PlanError, PlannedSet};
+use muster_control::{ApplyMode, PlanError, PlannedSet, RolloutPreview};
 use serde_json::{Value, json};
 
 use crate::controller::KubeconfigFlags;
@@ -71,13 +71,13 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     } else {
         ApplyMode::ClientSide
     };
-    let mut forecasts: Vec<Forecast> = Vec::new();
+    let mut forecasts: Vec<RolloutPreview> = Vec::new();
     for set in &sets {
         let forecast = muster_control::plan(&client, set, mode).await;
         forecasts.push(forecast.with_context(|| format!("DaemonSet {set}"))?);
     }
     if args.output == "json" {
-        let plans: Vec<Value> = forecasts.iter().map(Forecast::to_json).collect();
+        let plans: Vec<Value> = forecasts.iter().map(RolloutPreview::to_json).collect();
         print_to_stdout(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
         return Ok(());
     }

@@ -10,10 +10,11 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
-use muster_engine::controller::{Controller, Event, Outcome, Request, Resource, Watch, WorkQueue};
-use muster_engine::daemonset::execution::Refusal;
+use muster_engine::controller::{
+    CallError, Controller, Event, Outcome, Request, Resource, Verb, Watch, WorkQueue,
+};
 use muster_engine::daemonset::facts::Kind;
-use muster_engine::daemonset::manifest::Verb;
+
 use muster_engine::garbage_collector::GarbageCollector;
 use muster_engine::node_lifecycle::{self, NodeLifecycle};
 use muster_engine::scheduler::Scheduler;
@@ -233,7 +234,8 @@ impl<L: Controller + 'static> SimProcess<L> {
             None => Vec::new(),
         };
         let facts = texts.iter().map(|it| self.decode_fact(kind, it.as_bytes())).collect();
-        self.work_queue.apply(Event::Listed { kind, facts }, context.now);
+        self.work_queue
+            .apply(Event::Listed { kind, facts, resource_version: self.cursors[kind] }, context.now);
     }
 
     fn decode_fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
@@ -327,26 +329,26 @@ impl<L: Controller + 'static> SimProcess<L> {
         let mut crashes = false;
         let outcome = match context.mix.random_write_fault(context.rng) {
             None => make(context),
-            Some(WriteFault::Conflict) => refused(Refusal::Conflict),
-            Some(WriteFault::TooManyRequests) => refused(Refusal::TooManyRequests { retry_after: None }),
-            Some(WriteFault::Server) => refused(Refusal::Server("not now".to_owned())),
-            Some(WriteFault::Forbidden) => refused(Refusal::Forbidden("not you".to_owned())),
-            Some(WriteFault::Invalid) => refused(Refusal::Invalid("not this".to_owned())),
-            Some(WriteFault::LostNotApplied) => refused(Refusal::NoAnswer),
+            Some(WriteFault::Conflict) => refused(CallError::Conflict),
+            Some(WriteFault::TooManyRequests) => refused(CallError::TooManyRequests { retry_after: None }),
+            Some(WriteFault::Server) => refused(CallError::Server("not now".to_owned())),
+            Some(WriteFault::Forbidden) => refused(CallError::Forbidden("not you".to_owned())),
+            Some(WriteFault::Invalid) => refused(CallError::Invalid("not this".to_owned())),
+            Some(WriteFault::LostNotApplied) => refused(CallError::NoAnswer),
             Some(WriteFault::ServerApplied) => {
                 make(context);
-                refused(Refusal::Server("not now".to_owned()))
+                refused(CallError::Server("not now".to_owned()))
             }
             Some(WriteFault::LostApplied) => {
                 make(context);
-                refused(Refusal::NoAnswer)
+                refused(CallError::NoAnswer)
             }
             Some(fault @ (WriteFault::CrashAfter | WriteFault::CrashBefore)) => {
                 if fault == WriteFault::CrashAfter {
                     make(context);
                 }
                 crashes = true;
-                refused(Refusal::NoAnswer)
+                refused(CallError::NoAnswer)
             }
         };
         if crashes {
@@ -409,10 +411,10 @@ fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Ou
         request.path.strip_prefix("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/")
     {
         let found = server.leases.get_key_value(node).map(|it| node_lease_json(it).to_string().into_bytes());
-        return found.map_or(Outcome::Refused(Refusal::NotFound), Outcome::Done);
+        return found.map_or(Outcome::Refused(CallError::NotFound), Outcome::Done);
     }
     let Some((kind, key, subresource)) = parse_request_path(&request.path) else {
-        return Outcome::Refused(Refusal::NotFound);
+        return Outcome::Refused(CallError::NotFound);
     };
     let body = request.body.as_ref().unwrap_or(&Value::Null);
     let done = match (request.verb, subresource) {
@@ -430,7 +432,7 @@ fn handle_request(server: &mut SimServer, request: &Request, actor: Actor) -> Ou
     match (done, server.object(kind, &key)) {
         (Err(refusal), _) => Outcome::Refused(refusal),
         (Ok(()), Some(object)) => Outcome::Done(object.to_string().into_bytes()),
-        (Ok(()), None) if request.verb == Verb::Get => Outcome::Refused(Refusal::NotFound),
+        (Ok(()), None) if request.verb == Verb::Get => Outcome::Refused(CallError::NotFound),
         (Ok(()), None) => Outcome::Done(b"{}".to_vec()),
     }
 }
@@ -450,12 +452,12 @@ fn parse_request_path(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     Some((kind, ObjectKey::new(namespace, words.next()?), words.next()))
 }
 
-fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), Refusal> {
-    let object = server.object(Kind::Pods, key).ok_or(Refusal::NotFound)?;
+fn bind_pod(server: &mut SimServer, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), CallError> {
+    let object = server.object(Kind::Pods, key).ok_or(CallError::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];
     let is_bound = object["spec"]["nodeName"].as_str().is_some_and(|it| !it.is_empty());
     if other || is_bound || !object["metadata"]["deletionTimestamp"].is_null() {
-        return Err(Refusal::Conflict);
+        return Err(CallError::Conflict);
     }
     let patch = json!({"spec": {"nodeName": body["target"]["name"]}});
     server.patch(Kind::Pods, key, &patch, actor).map(drop)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
-use muster_engine::daemonset::execution::Refusal;
+use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::kubelet::pod::{
     Action, ActionOutcome, Container, ContainerState, Host, Object, Pod, PodTermination,
@@ -433,7 +433,7 @@ impl Kubelet {
         }
         iteration.write_to_server(|server| {
             match server.delete(Kind::Pods, key, Some(uid), None, true, Actor::Kubelet) {
-                Err(Refusal::NotFound | Refusal::Conflict) => Ok(()),
+                Err(CallError::NotFound | CallError::Conflict) => Ok(()),
                 other => other,
             }
         })
@@ -479,7 +479,7 @@ impl SyncIteration<'_> {
     /// Writes to the API server; some requests are lost, and of some only the response.
     fn write_to_server(
         &mut self,
-        write: impl FnOnce(&mut SimServer) -> Result<(), Refusal>,
+        write: impl FnOnce(&mut SimServer) -> Result<(), CallError>,
     ) -> ActionOutcome {
         let fails = self.rng.chance(self.mix.agent_write);
         let failed = |why: &str| ActionOutcome::Failed { reason: "Unreachable".into(), message: why.into() };

@@ -14,8 +14,8 @@ use muster_api::time::Time;
 use muster_api::well_known::{
     NODE_DISK_PRESSURE, NODE_MEMORY_PRESSURE, NODE_NETWORK_UNAVAILABLE, NODE_PID_PRESSURE,
 };
-use muster_engine::daemonset::execution::Refusal;
-use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Watched};
+use muster_engine::controller::CallError;
+use muster_engine::daemonset::facts::{self, Fact, Kind, Node, Pod, Revision, Set};
 use muster_engine::scenario;
 use muster_store::{Draft, Precondition, Store};
 use serde_json::{Value, json};
@@ -40,11 +40,11 @@ pub struct SimCommit {
     pub actor: Actor,
     pub at: Time,
     /// The fact after the change; `None` if the object was deleted.
-    pub fact: Option<Watched>,
+    pub fact: Option<Fact>,
 }
 
 /// The revision of a change and the fact after it; `None` if the object was deleted.
-type ObjectVersion = (u64, Option<Watched>);
+type ObjectVersion = (u64, Option<Fact>);
 
 /// The simulated API server.
 #[derive(Debug)]
@@ -130,16 +130,16 @@ impl SimServer {
     }
 
     /// The fact of an object at a revision; `None` if the object did not exist.
-    pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Watched> {
+    pub fn fact_at_revision(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Fact> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
     /// All versions of an object that were current between two revisions, both included.
-    pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Watched>> {
+    pub fn facts_between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Fact>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
-        let mut found: Vec<Option<&Watched>> = Vec::new();
+        let mut found: Vec<Option<&Fact>> = Vec::new();
         if first.is_none() {
             found.push(None);
         }
@@ -149,7 +149,7 @@ impl SimServer {
     }
 
     /// The result of a list at a revision, which may be older than the current one.
-    pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Watched> {
+    pub fn list_at_revision(&self, kind: Kind, revision: u64) -> Vec<Fact> {
         let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
         of_kind.filter_map(|((kind, key), _)| self.fact_at_revision(*kind, key, revision).cloned()).collect()
     }
@@ -159,13 +159,13 @@ impl SimServer {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
-    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, Refusal> {
+    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, CallError> {
         if kind == Kind::Pods {
             if self.namespace_terminating {
-                return Err(Refusal::NamespaceTerminating);
+                return Err(CallError::NamespaceTerminating);
             }
             if self.quota.is_some_and(|max| max <= self.pods.len()) {
-                return Err(Refusal::Forbidden("exceeded quota".into()));
+                return Err(CallError::Forbidden("exceeded quota".into()));
             }
         }
         let meta = &mut object["metadata"];
@@ -183,7 +183,7 @@ impl SimServer {
             meta["name"].as_str().unwrap_or_default(),
         );
         if self.objects.contains_key(&(kind, key.clone())) {
-            return Err(Refusal::AlreadyExists);
+            return Err(CallError::AlreadyExists);
         }
         if meta["uid"].as_str().is_none_or(str::is_empty) {
             self.uids += 1;
@@ -214,8 +214,8 @@ impl SimServer {
         key: &ObjectKey,
         actor: Actor,
         change: impl FnOnce(&mut Value),
-    ) -> Result<u64, Refusal> {
-        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
+    ) -> Result<u64, CallError> {
+        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(CallError::NotFound)?;
         let mut object = (*before).clone();
         change(&mut object);
         if kind == Kind::Nodes && actor == Actor::User {
@@ -247,23 +247,23 @@ impl SimServer {
         key: &ObjectKey,
         patch: &Value,
         actor: Actor,
-    ) -> Result<u64, Refusal> {
-        let before = self.objects.get(&(kind, key.clone())).ok_or(Refusal::NotFound)?;
+    ) -> Result<u64, CallError> {
+        let before = self.objects.get(&(kind, key.clone())).ok_or(CallError::NotFound)?;
         let meta = &patch["metadata"];
         for guard in ["uid", "resourceVersion"] {
             if !meta[guard].is_null() && meta[guard] != before["metadata"][guard] {
-                return Err(Refusal::Conflict);
+                return Err(CallError::Conflict);
             }
         }
         self.update(kind, key, actor, |object| apply_patch(object, patch))
     }
 
     /// Replaces the status of a set. UID and resourceVersion must match.
-    pub fn put_status(&mut self, key: &ObjectKey, body: &Value, actor: Actor) -> Result<u64, Refusal> {
-        let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(Refusal::NotFound)?;
+    pub fn put_status(&mut self, key: &ObjectKey, body: &Value, actor: Actor) -> Result<u64, CallError> {
+        let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(CallError::NotFound)?;
         for guard in ["uid", "resourceVersion"] {
             if body["metadata"][guard] != before["metadata"][guard] {
-                return Err(Refusal::Conflict);
+                return Err(CallError::Conflict);
             }
         }
         self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
@@ -279,12 +279,12 @@ impl SimServer {
         resource_version: Option<u64>,
         force: bool,
         actor: Actor,
-    ) -> Result<(), Refusal> {
-        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
+    ) -> Result<(), CallError> {
+        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(CallError::NotFound)?;
         let moved = uid.is_some_and(|it| before["metadata"]["uid"] != *it)
             || resource_version.is_some_and(|it| it != self.resource_version(kind, key));
         if moved {
-            return Err(Refusal::Conflict);
+            return Err(CallError::Conflict);
         }
         let held = !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         let at_once = force || kind != Kind::Pods || may_delete_pod_immediately(&before);
@@ -380,18 +380,18 @@ impl SimServer {
     fn record_fact(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
-            Kind::Sets => Some(Watched::Set(Arc::new(facts::set(json, shared).expect("a set")))),
-            Kind::Nodes => Some(Watched::Node(Arc::new(facts::node(json, shared).expect("a node")))),
-            Kind::Pods => facts::pod(json, shared).expect("a pod").map(|it| Watched::Pod(Arc::new(it))),
+            Kind::Sets => Some(Fact::Set(Arc::new(facts::set(json, shared).expect("a set")))),
+            Kind::Nodes => Some(Fact::Node(Arc::new(facts::node(json, shared).expect("a node")))),
+            Kind::Pods => facts::pod(json, shared).expect("a pod").map(|it| Fact::Pod(Arc::new(it))),
             Kind::Revisions => {
-                facts::revision(json, shared).expect("a revision").map(|it| Watched::Revision(Arc::new(it)))
+                facts::revision(json, shared).expect("a revision").map(|it| Fact::Revision(Arc::new(it)))
             }
         });
         match (&parsed, kind) {
-            (Some(Watched::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
-            (Some(Watched::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
-            (Some(Watched::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
-            (Some(Watched::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
+            (Some(Fact::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
+            (Some(Fact::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
+            (Some(Fact::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
+            (Some(Fact::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
             (_, Kind::Sets) => drop(self.sets.remove(key)),
             (_, Kind::Nodes) => drop(self.nodes.remove(&key.name)),
             (_, Kind::Pods) => drop(self.pods.remove(key)),

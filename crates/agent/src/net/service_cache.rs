@@ -11,7 +11,7 @@ use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use muster_api::meta::ObjectKey;
-use muster_engine::daemonset::facts::Malformed;
+use muster_engine::controller::Malformed;
 use muster_engine::service_proxy::{Node, ProxyState, Service, Slice};
 use tokio::sync::Notify;
 

@@ -13,8 +13,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
-use muster_engine::controller::{EventRecord, ObjectReference};
-use muster_engine::daemonset::plan::Event;
+use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
 use muster_engine::kubelet::pod::{
     Action, ActionOutcome, Container, ContainerState, ProbeKind, RuntimeState,
 };
@@ -411,7 +410,7 @@ impl<R: Runtime> Executor<R> {
             uid: uid.into(),
             resource_version: 0,
         };
-        self.node.recorder.record(EventRecord { about, event: Event::warning(reason, message) });
+        self.node.recorder.record(EventRecord { about, event: KubeEvent::warning(reason, message) });
     }
 
     async fn clean_up(&self, with_logs: bool) -> ActionOutcome {

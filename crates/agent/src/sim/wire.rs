@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use muster_engine::daemonset::facts::Malformed;
+use muster_engine::controller::Malformed;
 use muster_engine::kubelet::pod::Object;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use muster_engine::daemonset::DaemonSetController;
+use muster_engine::daemonset::facts::{self, Kind};
+
 use super::*;
-use crate::request::collection;
 
 /// What the server says to a request: a status and a body, and whether it then hangs or ends.
 type Answer = (u16, String, bool);
@@ -20,31 +22,29 @@ async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until:
     let serving = tokio::spawn(serve(listener, answers, log.clone()));
     let mut config = kube::Config::new(url.parse().unwrap());
     config.default_retry = false;
-    let (sender, mut brought) = mpsc::channel(100);
+    let (sender, mut deliveries) = mpsc::channel(100);
     let relist = watch::Sender::new(0);
-    let reflector = Reflector {
-        client: Client::try_from(config).unwrap(),
-        source: OfSets::new(kind),
-        path: collection(kind, namespace),
-        sender,
-        streams: true,
+    let client = Client::try_from(config).unwrap();
+    let reflector = Reflector::<DaemonSetController> {
         silence_max: Duration::from_secs(2),
-        newest: 0,
-        led_back_since: None,
-        set_back_after: Duration::from_millis(1),
+        replaced_after: Duration::from_millis(1),
+        ..Reflector::new(client, (kind.index(), kind.watch()), namespace, sender)
     };
     let reflecting = tokio::spawn(reflector.run(relist.subscribe()));
     for _ in 0..until {
-        let Some((_, brought)) = brought.recv().await else {
+        let Some((_, delivery)) = deliveries.recv().await else {
             log.lock().unwrap().push("the end".to_owned());
             break;
         };
-        log.lock().unwrap().push(match brought {
-            Brought::Listed { items, resource_version } => {
-                let names: Vec<String> = items.iter().map(named).collect();
+        log.lock().unwrap().push(match delivery {
+            Delivery::Listed { facts, resource_version } => {
+                let names: Vec<String> = facts.iter().map(named).collect();
                 format!("listed at {resource_version}: {}", names.join(" "))
             }
-            Brought::Watched(watched) => format!("watched {}", named(&watched)),
+            Delivery::Watched(Watched::Bookmark { resource_version, .. }) => {
+                format!("watched bookmark@{resource_version}")
+            }
+            Delivery::Watched(watched) => format!("watched {}", named(&watched.into_fact().unwrap())),
         });
     }
     reflecting.abort();
@@ -52,13 +52,9 @@ async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until:
     told.assert_eq(&log.lock().unwrap().join("\n"));
 }
 
-fn named(watched: &Watched) -> String {
-    let at = watched.resource_version().unwrap_or_default();
-    match watched {
-        Watched::Gone { key, .. } => format!("{key} gone@{at}"),
-        Watched::Bookmark { .. } => format!("bookmark@{at}"),
-        watched => watched.key().map(|it| format!("{it}@{at}")).unwrap_or_default(),
-    }
+fn named(fact: &facts::Fact) -> String {
+    let (key, at) = (fact.key(), fact.resource_version());
+    if fact.is_relevant() { format!("{key}@{at}") } else { format!("{key} gone@{at}") }
 }
 
 async fn serve(listener: TcpListener, answers: Vec<Answer>, log: Arc<Mutex<Vec<String>>>) {
@@ -206,7 +202,7 @@ async fn a_store_that_was_set_back_ends_it() {
 fn a_missing_permission_is_named() {
     let refused = |code: u16| {
         let refused = serde_json::from_str(&status(code)).unwrap();
-        in_words(("apps", "daemonsets"), &kube::Error::Api(refused))
+        in_words(&Kind::Sets.watch(), &kube::Error::Api(refused))
     };
     expect![[r#"
         the API server does not accept the controller's credentials: no

@@ -11,9 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Value, json};
 
-use crate::controller::{EventRecord, ObjectReference};
-use crate::daemonset::manifest::{Patch, Verb};
-use crate::daemonset::plan::Event;
+use crate::controller::{EventRecord, KubeEvent, ObjectReference, Patch, Verb};
 
 /// An Event that the correlator passed: to create if `count` is one, else to patch with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -221,7 +219,7 @@ fn name_prefix(name: &str) -> &str {
 }
 
 impl ObjectEvents {
-    fn is_aggregated(&mut self, event: &Event, now: Time) -> bool {
+    fn is_aggregated(&mut self, event: &KubeEvent, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
         if SIMILAR_INTERVAL < now.since(similar.last) {
             similar.messages.clear();
@@ -265,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn record(uid: &str, event: &Event) -> EventRecord {
+    fn record(uid: &str, event: &KubeEvent) -> EventRecord {
         let about = ObjectReference {
             api_version: "apps/v1".into(),
             kind: "DaemonSet".into(),
@@ -280,7 +278,7 @@ mod tests {
         Time::from_micros(s * 1_000_000)
     }
 
-    fn emitted(correlator: &mut EventCorrelator, event: &Event, s: i64) -> String {
+    fn emitted(correlator: &mut EventCorrelator, event: &KubeEvent, s: i64) -> String {
         match correlator.correlate(&record("u", event), at(s)) {
             Some(emitted) => format!("{} ×{} {}", emitted.name, emitted.count, emitted.message),
             None => "dropped".to_owned(),
@@ -290,7 +288,7 @@ mod tests {
     #[test]
     fn a_failed_event_write_is_retried_by_status_code() {
         let mut correlator = EventCorrelator::default();
-        let record = record("u", &Event::warning("FailedCreate", "quota".to_owned()));
+        let record = record("u", &KubeEvent::warning("FailedCreate", "quota".to_owned()));
         let first = correlator.correlate(&record, at(1)).expect("not rate limited");
         let again = correlator.correlate(&record, at(2)).expect("not rate limited");
         let ask = |writing: &EventWrite<'_>| {
@@ -335,9 +333,9 @@ mod tests {
     #[test]
     fn repeated_events_are_counted_and_similar_ones_aggregated() {
         let mut correlator = EventCorrelator::default();
-        let failed = Event::warning("FailedCreate", "quota".to_owned());
+        let failed = KubeEvent::warning("FailedCreate", "quota".to_owned());
         let mut lines: Vec<String> = [1, 2, 90].map(|s| emitted(&mut correlator, &failed, s)).to_vec();
-        let created = |pod: i64| Event::normal("SuccessfulCreate", format!("Created pod: d-{pod}"));
+        let created = |pod: i64| KubeEvent::normal("SuccessfulCreate", format!("Created pod: d-{pod}"));
         lines.extend((1..13).map(|it| emitted(&mut correlator, &created(it), 100 + it)));
         // After the interval, events are written one by one again.
         lines.push(emitted(&mut correlator, &created(99), 1_000));
@@ -364,7 +362,7 @@ mod tests {
     #[test]
     fn the_rate_of_events_of_one_object_is_limited() {
         let mut correlator = EventCorrelator::default();
-        let event = Event::normal("SuccessfulCreate", "again".to_owned());
+        let event = KubeEvent::normal("SuccessfulCreate", "again".to_owned());
         let passes = |correlator: &mut EventCorrelator, s: i64| {
             correlator.correlate(&record("u", &event), at(s)).is_some()
         };
@@ -379,7 +377,7 @@ mod tests {
         // Warnings and other objects have buckets of their own.
         assert!(
             correlator
-                .correlate(&record("u", &Event::warning("FailedCreate", String::new())), at(1_301))
+                .correlate(&record("u", &KubeEvent::warning("FailedCreate", String::new())), at(1_301))
                 .is_some()
         );
         assert!(correlator.correlate(&record("v", &event), at(1_301)).is_some());
@@ -388,7 +386,7 @@ mod tests {
     #[test]
     fn requests_that_create_and_patch_an_event() {
         let mut correlator = EventCorrelator::default();
-        let event = Event::normal("SuccessfulCreate", "Created pod: d-x".to_owned());
+        let event = KubeEvent::normal("SuccessfulCreate", "Created pod: d-x".to_owned());
         let text = |(path, body): (String, Value)| format!("{path}\n{body}");
         let first = correlator.correlate(&record("u", &event), at(1_767_225_600)).unwrap();
         let second = correlator.correlate(&record("u", &event), at(1_767_225_601)).unwrap();

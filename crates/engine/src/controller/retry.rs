@@ -6,8 +6,7 @@ use core::time::Duration;
 use muster_api::time::Time;
 use serde::Deserialize;
 
-use crate::controller::Outcome;
-use crate::daemonset::execution::Refusal;
+use crate::controller::{CallError, Outcome};
 
 /// Time for the watch to show a write. After that the write is attempted again, which changes nothing if it was done.
 pub(crate) const WATCH_DELAY_MAX: Duration = Duration::from_secs(10);
@@ -70,7 +69,7 @@ impl Attempt {
             Outcome::Done(answer) => {
                 self.expect_version(version_of(answer).unwrap_or(version.saturating_add(1)), now)
             }
-            Outcome::Refused(Refusal::NotFound) => self.expect_version(version.saturating_add(1), now),
+            Outcome::Refused(CallError::NotFound) => self.expect_version(version.saturating_add(1), now),
             Outcome::Refused(refusal) => self.fail(refusal, now),
         }
     }
@@ -81,13 +80,13 @@ impl Attempt {
     }
 
     /// Rule: a failed call is made again after a backoff that doubles each time.
-    pub(crate) fn fail(&mut self, refusal: &Refusal, now: Time) {
+    pub(crate) fn fail(&mut self, refusal: &CallError, now: Time) {
         let before = match self {
             Self::InFlight { failures } | Self::Failed { failures, .. } => *failures,
             Self::None | Self::Done { .. } => 0,
         };
         let wait = (RETRY_MIN * 2_u32.saturating_pow(before.min(16))).min(RETRY_MAX);
-        let wait = wait.max(refusal.asks_to_wait());
+        let wait = wait.max(refusal.retry_after());
         *self = Self::Failed { failures: before.saturating_add(1), retry_at: now + wait };
     }
 }
@@ -117,7 +116,7 @@ mod tests {
     fn a_clock_set_back_makes_no_backoff_longer() {
         let (now, hour) = (Time::from_secs(1_000_000), Duration::from_secs(3600));
         let mut refused = Attempt::default();
-        refused.fail(&Refusal::NoAnswer, now);
+        refused.fail(&CallError::NoAnswer, now);
         let mut done = Attempt::default();
         done.expect_version(5, now);
         for (attempt, until) in [(refused, now + RETRY_MIN), (done, now + WATCH_DELAY_MAX)] {

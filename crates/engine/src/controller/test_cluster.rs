@@ -11,9 +11,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::controller::{Controller, Event, Outcome, Request, Watch, WorkQueue};
-use crate::daemonset::execution::Refusal;
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{CallError, Controller, Event, Outcome, Patch, Request, Verb, Watch, WorkQueue};
 
 pub(crate) struct TestCluster<C: Controller> {
     queue: WorkQueue<C>,
@@ -25,7 +23,7 @@ pub(crate) struct TestCluster<C: Controller> {
     /// Events that the watches have not delivered yet, while they are delayed.
     delayed: Option<Vec<Event<C::Fact>>>,
     /// Errors of the next calls.
-    pub(crate) refusals: VecDeque<Refusal>,
+    pub(crate) refusals: VecDeque<CallError>,
     log: String,
 }
 
@@ -48,7 +46,7 @@ impl<C: Controller> TestCluster<C> {
         for (kind, watch) in cluster.watches.iter().enumerate() {
             let listed = cluster.objects.iter().filter(|((it, _), _)| *it == kind);
             let facts = listed.map(|(_, it)| decode::<C>(watch, it, &mut cluster.shared)).collect();
-            cluster.queue.apply(Event::Listed { kind, facts }, cluster.now);
+            cluster.queue.apply(Event::Listed { kind, facts, resource_version: 1 }, cluster.now);
         }
         cluster
     }
@@ -164,7 +162,7 @@ impl<C: Controller> TestCluster<C> {
                 };
                 let key = ObjectKey::new(key.namespace, name.as_str());
                 if self.objects.contains_key(&(kind, key.clone())) {
-                    return Outcome::Refused(Refusal::AlreadyExists);
+                    return Outcome::Refused(CallError::AlreadyExists);
                 }
                 object["metadata"]["name"] = json!(name);
                 object["metadata"]["namespace"] = json!(key.namespace);
@@ -172,9 +170,9 @@ impl<C: Controller> TestCluster<C> {
                 let done = self.store(kind, key, object);
                 Outcome::Done(done)
             }
-            (_, None) => Outcome::Refused(Refusal::NotFound),
+            (_, None) => Outcome::Refused(CallError::NotFound),
             (_, Some(it)) if differs("uid", it) || differs("resourceVersion", it) => {
-                Outcome::Refused(Refusal::Conflict)
+                Outcome::Refused(CallError::Conflict)
             }
             (Verb::Delete, Some(_)) => {
                 self.remove(kind, &key);

@@ -11,8 +11,8 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use super::revision::Current;
-use super::rollout::{self, Offer, Standing, Taken};
-use super::roster::{self, Backoff};
+use super::rollout::{self, Offer, RolloutDeletion, Standing};
+use super::roster::{self, FailedPodBackoff};
 use super::status::{available, counted};
 use crate::daemonset::facts::{Counts, Node, Pod, Set};
 use crate::daemonset::placement::{self, Verdict};
@@ -39,9 +39,9 @@ pub(crate) struct Cell {
 
 /// What is remembered of a node beside its facts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OfNode<'a> {
-    pub(crate) backoff: Option<Backoff>,
-    pub(crate) taken: Option<&'a Taken>,
+pub(crate) struct NodeMemory<'a> {
+    pub(crate) backoff: Option<FailedPodBackoff>,
+    pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
 /// What one node adds.
@@ -149,13 +149,13 @@ pub(crate) fn assess(
     current: &Current,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
-    of_node: OfNode<'_>,
+    node_memory: NodeMemory<'_>,
     now: Time,
 ) -> Cell {
     let verdict = node.map(|it| placement::verdict(&set.template, it));
-    let roster = roster::roster(set, current, verdict.as_ref(), pods, of_node.backoff, now);
-    let taken_until = of_node.taken.and_then(|it| it.until(set, current, pods, now));
-    let stand = rollout::stand(set, current, node.zip(verdict.as_ref()), pods, &roster, taken_until, now);
+    let roster = roster::roster(set, current, verdict.as_ref(), pods, node_memory.backoff, now);
+    let charged_until = node_memory.rollout_deletion.and_then(|it| it.until(set, current, pods, now));
+    let stand = rollout::stand(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
     let runs = verdict == Some(Verdict::Run);
     let counts = counted(set, current, pods, now);
     let how = counts.map(|pod| available(set, pod, now));

@@ -14,9 +14,10 @@ use super::revision::{Current, History};
 use super::rollout::Offer;
 use super::rollout::budget;
 use super::status::{self, Progress};
+use crate::controller::KubeEvent;
 use crate::daemonset::execution::Creates;
 use crate::daemonset::facts::{Phase, Pod, Revision, Rollout, Selector, Set};
-use crate::daemonset::plan::{Claim, Event, Plan, Settings};
+use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
 
@@ -151,7 +152,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) advance: Option<&'a Advance>,
     pub(crate) creates: &'a Creates,
     /// The events that hold as long as the object stays as it is were recorded for it already.
-    pub(crate) told: bool,
+    pub(crate) events_recorded: bool,
 }
 
 /// The five steps: claim what is ours, settle which revision is current, fill and clear the roster of every node, move
@@ -165,7 +166,7 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
         return plan;
     }
     if let Err(event) = readable(set) {
-        plan.events.extend(event.filter(|_| !facts.told));
+        plan.events.extend(event.filter(|_| !facts.events_recorded));
         return plan;
     }
     if !facts.claims.is_empty() {
@@ -182,7 +183,7 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     roster_of_all(&mut plan, facts, settings);
     let budget = advance_rollout(&mut plan, facts, settings);
     fold_and_prune(&mut plan, facts);
-    tell(&mut plan, facts);
+    add_events(&mut plan, facts);
     let stalled_since = facts.advance.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
     let allowed = if matches!(set.rollout, Rollout::Drain(_)) { budget } else { 0 };
     let refused = status::refused_creates(set, facts.creates).filter(|_| !plan.create.is_empty());
@@ -193,21 +194,25 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
 }
 
 /// Rule: a set whose selector selects everything, or cannot be read, touches nothing: one event says so.
-fn readable(set: &Set) -> Result<(), Option<Event>> {
+fn readable(set: &Set) -> Result<(), Option<KubeEvent>> {
     let unlike = || {
-        Event::warning("InvalidSelector", "The selector does not match the labels of the template.".into())
+        KubeEvent::warning(
+            "InvalidSelector",
+            "The selector does not match the labels of the template.".into(),
+        )
     };
     match &set.selector {
         // Every pod that was made would be released again.
         Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
         Selector::AllOf(_) => Ok(()),
-        Selector::Everything => Err(Some(Event::warning(
+        Selector::Everything => Err(Some(KubeEvent::warning(
             "SelectingAll",
             "This daemon set is selecting all pods. A non-empty selector is required.".into(),
         ))),
-        Selector::Unreadable(problem) => {
-            Err(Some(Event::warning("InvalidSelector", format!("The selector cannot be read: {problem}"))))
-        }
+        Selector::Unreadable(problem) => Err(Some(KubeEvent::warning(
+            "InvalidSelector",
+            format!("The selector cannot be read: {problem}"),
+        ))),
     }
 }
 
@@ -215,8 +220,8 @@ fn readable(set: &Set) -> Result<(), Option<Event>> {
 fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
     for (_, node) in &facts.ledger.wanted {
         let Some(cell) = facts.ledger.cells.get(node) else { continue };
-        let room = plan.create.len() < settings.burst;
-        if let Some(why) = cell.create.as_ref().filter(|_| room) {
+        let may_create = plan.create.len() < settings.burst;
+        if let Some(why) = cell.create.as_ref().filter(|_| may_create) {
             plan.create.push((node.clone(), why.clone()));
         }
         for (pod, why) in &cell.delete {
@@ -299,15 +304,15 @@ fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
 }
 
 /// Rule: a failed or succeeded pod that is deleted, and an invalid field of the spec, are reported as events with upstream's reasons.
-fn tell(plan: &mut Plan, facts: &Facts<'_>) {
+fn add_events(plan: &mut Plan, facts: &Facts<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
         let event = match (why, pod.phase) {
-            (Why::Failed { .. }, Phase::Failed) => Event::warning(
+            (Why::Failed { .. }, Phase::Failed) => KubeEvent::warning(
                 "FailedDaemonPod",
                 format!("Found failed daemon pod {key} on node {node}, will try to kill it"),
             ),
-            (Why::Succeeded, Phase::Succeeded) => Event::normal(
+            (Why::Succeeded, Phase::Succeeded) => KubeEvent::normal(
                 "SucceededDaemonPod",
                 format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"),
             ),
@@ -315,9 +320,9 @@ fn tell(plan: &mut Plan, facts: &Facts<'_>) {
         };
         plan.events.push(event);
     }
-    if !facts.told {
+    if !facts.events_recorded {
         let faults = facts.set.faults.iter();
-        plan.events.extend(faults.map(|it| Event::warning("InvalidSpec", format!("{it}"))));
+        plan.events.extend(faults.map(|it| KubeEvent::warning("InvalidSpec", format!("{it}"))));
     }
 }
 

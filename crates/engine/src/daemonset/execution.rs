@@ -1,7 +1,7 @@
-//! Carrying a plan out, call by call: a plan and the outcome of each call give the next call.
+//! Executes a plan call by call: the plan and the response to each call determine the next call.
 //!
-//! Slow start, what each error means, when to read before writing: all of it is decided here, so that it is simulated
-//! and mutated like every other rule. A shell asks [`Act::next`], makes the call, and hands the [`Outcome`] back.
+//! Slow start, the meaning of each error, and reads before writes are decided here, so that they are simulated and mutated
+//! like every other rule. [`Execution::next`] returns the calls; [`Execution::outcome`] applies the responses.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -10,13 +10,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
+use serde::Deserialize;
 
-use crate::daemonset::expectations::Gate;
-use crate::daemonset::facts::{Kind, Pod, Revision, Set, Status};
-use crate::daemonset::plan::{Claim, Event, Plan, Step};
+use crate::controller::{CallError, KubeEvent, Outcome};
+use crate::daemonset::expectations::Expectations;
+use crate::daemonset::facts::{self, Kind, Pod, Revision, Set, Status};
+use crate::daemonset::plan::{Claim, Plan, Step};
 use crate::daemonset::why::Why;
 
 /// One call to the API server. `manifest` has the bodies.
@@ -55,65 +58,73 @@ pub enum Call {
     },
 }
 
-/// What the API server said.
+/// The response of the API server to a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum Response {
     Wrote {
         name: Text,
         resource_version: u64,
     },
     Deleted,
     Set(Arc<Set>),
-    /// `None`: something that is no DaemonSet has it.
+    /// `None`: an object with that name has another controller.
     Revision(Option<Arc<Revision>>),
-    /// UID, resource version and whether it is being deleted.
+    /// UID, resource version, and whether the pod is being deleted.
     Pods(Vec<(Text, u64, bool)>),
-    Refused(Refusal),
+    Refused(CallError),
 }
 
-/// The ways a call fails, sorted by what follows from them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    NotFound,
-    AlreadyExists,
-    /// 409: the object has changed, or is another one of that name.
-    Conflict,
-    /// 403, quota among them.
-    Forbidden(String),
-    /// 422
-    Invalid(String),
-    /// 429
-    TooManyRequests {
-        retry_after: Option<Duration>,
-    },
-    /// 5xx: done or not, nobody knows.
-    Server(String),
-    /// No answer: done or not, nobody knows.
-    NoAnswer,
-    NamespaceTerminating,
-}
-
-impl Refusal {
-    /// How long the server asked us to wait, within reason.
-    pub(crate) fn asks_to_wait(&self) -> Duration {
-        match self {
-            Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
-            _ => Duration::ZERO,
+impl Response {
+    /// Reads the response to a call. A response that cannot be read counts as none.
+    pub fn read(call: &Call, outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done(body) => Self::parse(call, &body).unwrap_or(Self::Refused(CallError::NoAnswer)),
+            Outcome::Refused(error) => Self::Refused(error),
         }
     }
-}
 
-impl core::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::NotFound => f.write_str("not found"),
-            Self::AlreadyExists => f.write_str("already exists"),
-            Self::Conflict => f.write_str("the object has changed"),
-            Self::Forbidden(message) | Self::Invalid(message) | Self::Server(message) => f.write_str(message),
-            Self::TooManyRequests { .. } => f.write_str("too many requests"),
-            Self::NoAnswer => f.write_str("no answer in time"),
-            Self::NamespaceTerminating => f.write_str("the namespace is being terminated"),
+    fn parse(call: &Call, body: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Metadata,
         }
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<Object>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            #[serde(default)]
+            name: String,
+            #[serde(default)]
+            uid: String,
+            #[serde(default)]
+            resource_version: String,
+            deletion_timestamp: Option<String>,
+        }
+        let version = |it: &Metadata| it.resource_version.parse().unwrap_or_default();
+        let shared = &mut Interner::default();
+        Some(match call {
+            Call::ReadSet => Self::Set(Arc::new(facts::set(body, shared).ok()?)),
+            Call::ReadRevision { .. } => Self::Revision(facts::revision(body, shared).ok()?.map(Arc::new)),
+            Call::ListPods => {
+                let list: List = serde_json::from_slice(body).ok()?;
+                let pods = list.items.iter().map(|Object { metadata: it }| {
+                    (Text::from(it.uid.as_str()), version(it), it.deletion_timestamp.is_some())
+                });
+                Self::Pods(pods.collect())
+            }
+            Call::DeletePod { .. } | Call::DeleteRevision { .. } => Self::Deleted,
+            Call::Claim(_)
+            | Call::Step(_)
+            | Call::RelabelPod { .. }
+            | Call::CreatePod { .. }
+            | Call::PutStatus { .. } => {
+                let Object { metadata } = serde_json::from_slice(body).ok()?;
+                Self::Wrote { name: metadata.name.as_str().into(), resource_version: version(&metadata) }
+            }
+        })
     }
 }
 
@@ -135,15 +146,17 @@ pub enum Creates {
 impl Creates {
     /// Rule: a create that policy refuses (a missing account, quota, priority class, Pod Security) stays refused until somebody
     /// changes something, so its reason is worth telling; one that got no answer, or came too early, says nothing of the pod.
-    fn of(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::NotFound => Self::Refused(reason(refusal)),
-            Refusal::Server(_) => Self::Failed(reason(refusal)),
-            Refusal::NamespaceTerminating => Self::NamespaceTerminating,
-            Refusal::AlreadyExists
-            | Refusal::Conflict
-            | Refusal::TooManyRequests { .. }
-            | Refusal::NoAnswer => Self::Unknown,
+    fn of(error: &CallError) -> Self {
+        match error {
+            CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
+                Self::Refused(reason(error))
+            }
+            CallError::Server(_) => Self::Failed(reason(error)),
+            CallError::NamespaceTerminating => Self::NamespaceTerminating,
+            CallError::AlreadyExists
+            | CallError::Conflict
+            | CallError::TooManyRequests { .. }
+            | CallError::NoAnswer => Self::Unknown,
         }
     }
 }
@@ -152,8 +165,8 @@ impl Creates {
 const REASON_BYTES_MAX: usize = 512;
 
 /// A message without the name of the pod, which is another one each time.
-fn reason(refusal: &Refusal) -> Text {
-    let message = format!("{refusal}");
+fn reason(error: &CallError) -> Text {
+    let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
     let from = from.iter().filter_map(|it| Some(message.find(it)? + it.len())).min().unwrap_or(0);
     let reason = &message[from..];
@@ -174,13 +187,13 @@ pub enum Next {
     Done,
 }
 
-/// A plan being carried out.
+/// A plan in execution.
 #[derive(Debug)]
-pub struct Act {
-    plan: Plan,
+pub struct Execution {
+    plan: Arc<Plan>,
     stage: Stage,
     ready: VecDeque<Call>,
-    under_way: usize,
+    in_flight: usize,
     /// How many creates the next batch has, and where it starts.
     batch: usize,
     at: usize,
@@ -206,7 +219,7 @@ enum Stage {
     Done,
 }
 
-/// How it went: for the gate, for the back-off, and for whoever records events.
+/// The result of an execution: input of expectations and backoff, and events to record.
 #[derive(Debug, Default)]
 pub struct Report {
     pub(crate) uid: Text,
@@ -221,7 +234,7 @@ pub struct Report {
     /// Try again, no sooner than this.
     pub(crate) retry: Option<Duration>,
     pub(crate) creates: Creates,
-    pub events: Vec<Event>,
+    pub events: Vec<KubeEvent>,
 }
 
 impl Report {
@@ -230,18 +243,18 @@ impl Report {
         Self { uid: set.uid.clone(), doubt: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
 
-    pub(crate) fn tell(&self, gate: &mut Gate, now: Time) {
+    pub(crate) fn update(&self, expectations: &mut Expectations, now: Time) {
         if let Some(pods) = &self.confirmed {
-            gate.confirmed(pods, now);
+            expectations.confirm(pods, now);
         }
         for (kind, resource_version) in &self.wrote {
-            gate.wrote(*kind, *resource_version);
+            expectations.expect_version(*kind, *resource_version);
         }
-        self.deleted.iter().for_each(|pod| gate.deleted(pod));
-        self.pruned.iter().for_each(|revision| gate.pruned(revision));
-        self.doubted.iter().for_each(|pod| gate.doubt_delete(pod));
+        self.deleted.iter().for_each(|pod| expectations.expect_pod_delete(pod));
+        self.pruned.iter().for_each(|revision| expectations.expect_revision_delete(revision));
+        self.doubted.iter().for_each(|pod| expectations.expect_uncertain_delete(pod));
         if self.doubt {
-            gate.doubt();
+            expectations.mark_uncertain();
         }
     }
 
@@ -264,19 +277,18 @@ impl Report {
     }
 }
 
-/// A namespace that is being deleted takes the set along: it is only looked at again in case it does not.
+/// Retry after the namespace was found terminating: usually the set is deleted with it.
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
-/// Longest that a server may make us wait with Retry-After.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-impl Act {
-    pub fn new(plan: Plan) -> Self {
+impl Execution {
+    pub fn new(plan: impl Into<Arc<Plan>>) -> Self {
+        let plan = plan.into();
         let report = Report { uid: plan.set.uid.clone(), events: plan.events.clone(), ..Report::default() };
         Self {
             plan,
             stage: Stage::Confirm,
             ready: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             batch: 1,
             at: 0,
             batch_failed: false,
@@ -300,10 +312,10 @@ impl Act {
     pub fn next(&mut self) -> Next {
         loop {
             if let Some(call) = self.ready.pop_front() {
-                self.under_way += 1;
+                self.in_flight += 1;
                 return Next::Call(call);
             }
-            if 0 < self.under_way {
+            if 0 < self.in_flight {
                 return Next::Wait;
             }
             if self.stage == Stage::Done {
@@ -311,6 +323,23 @@ impl Act {
             }
             self.advance();
         }
+    }
+
+    /// Whether a call is ready to be sent.
+    pub(super) fn has_ready_calls(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether all calls are done. Enters the next stage that has calls if none is in flight.
+    pub(super) fn is_finished(&mut self) -> bool {
+        while self.ready.is_empty() && self.in_flight == 0 && self.stage != Stage::Done {
+            self.advance();
+        }
+        self.ready.is_empty() && self.in_flight == 0
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     pub fn finish(self) -> Report {
@@ -395,85 +424,87 @@ impl Act {
     }
 
     /// Takes in what the API server said to a call.
-    pub fn outcome(&mut self, call: &Call, outcome: Outcome) {
-        self.under_way -= 1;
+    pub fn outcome(&mut self, call: &Call, outcome: Response) {
+        self.in_flight -= 1;
         match outcome {
-            Outcome::Refused(refusal) => self.refused(call, &refusal),
+            Response::Refused(error) => self.refused(call, &error),
             outcome => self.went_well(call, outcome),
         }
     }
 
-    fn went_well(&mut self, call: &Call, outcome: Outcome) {
+    fn went_well(&mut self, call: &Call, outcome: Response) {
         match (call, outcome) {
-            (Call::ListPods, Outcome::Pods(pods)) => self.report.confirmed = Some(pods),
-            (Call::ReadSet, Outcome::Set(set)) => self.read_set(&set),
-            (Call::ReadRevision { .. }, Outcome::Revision(revision)) => {
+            (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
+            (Call::ReadSet, Response::Set(set)) => self.read_set(&set),
+            (Call::ReadRevision { .. }, Response::Revision(revision)) => {
                 self.read_revision(revision.as_deref())
             }
-            (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) => {
+            (Call::Claim(claim), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((kind_of(claim), resource_version));
             }
-            (Call::Step(_), Outcome::Wrote { resource_version, .. }) => {
+            (Call::Step(_), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
-            (Call::RelabelPod { .. }, Outcome::Wrote { resource_version, .. }) => {
+            (Call::RelabelPod { .. }, Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
             }
-            (Call::CreatePod { .. }, Outcome::Wrote { name, resource_version }) => {
+            (Call::CreatePod { .. }, Response::Wrote { name, resource_version }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
                 if self.report.creates == Creates::Unknown {
                     self.report.creates = Creates::WentWell;
                 }
-                self.report.events.push(Event::normal("SuccessfulCreate", format!("Created pod: {name}")));
+                self.report
+                    .events
+                    .push(KubeEvent::normal("SuccessfulCreate", format!("Created pod: {name}")));
             }
-            (Call::DeletePod { pod, why }, Outcome::Deleted | Outcome::Wrote { .. }) => {
+            (Call::DeletePod { pod, why }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.deleted.push(pod.clone());
                 self.note_finished(pod, why);
                 let message = format!("Deleted pod: {}", pod.key.name);
-                self.report.events.push(Event::normal("SuccessfulDelete", message));
+                self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
             }
-            (Call::PutStatus { .. }, Outcome::Wrote { resource_version, .. }) => {
+            (Call::PutStatus { .. }, Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Sets, resource_version));
             }
-            (Call::DeleteRevision { revision }, Outcome::Deleted | Outcome::Wrote { .. }) => {
+            (Call::DeleteRevision { revision }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.pruned.push(revision.clone());
             }
             _ => {}
         }
     }
 
-    /// Rule: what each refusal means. Gone is as good as deleted; changed means look again; a name that is taken is
+    /// Rule: what each error means. Gone is as good as deleted; changed means look again; a name that is taken is
     /// looked at; a write without an answer is found out about before the next plan; the rest is tried again later.
-    fn refused(&mut self, call: &Call, refusal: &Refusal) {
+    fn refused(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
-            return self.status_refused(refusal);
+            return self.status_refused(error);
         }
-        match (call, refusal) {
-            (Call::Step(Step::Create { name, .. }), Refusal::AlreadyExists) => {
+        match (call, error) {
+            (Call::Step(Step::Create { name, .. }), CallError::AlreadyExists) => {
                 self.ready.push_back(Call::ReadRevision { name: name.clone() });
                 return;
             }
-            (Call::DeletePod { pod, why }, Refusal::NotFound) => {
+            (Call::DeletePod { pod, why }, CallError::NotFound) => {
                 self.note_finished(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
             // The pod, or what it was, has changed since we looked: the watch will show it, and nothing was done.
-            (Call::DeletePod { .. } | Call::DeleteRevision { .. }, Refusal::Conflict) => {
+            (Call::DeletePod { .. } | Call::DeleteRevision { .. }, CallError::Conflict) => {
                 self.failed = true;
                 return self.report.retry(Duration::ZERO);
             }
-            (Call::DeleteRevision { revision }, Refusal::NotFound) => {
+            (Call::DeleteRevision { revision }, CallError::NotFound) => {
                 return self.report.pruned.push(revision.clone());
             }
             // Behind a 5xx the store may have done it all the same, as when only its answer was late.
-            (Call::DeletePod { pod, why }, Refusal::NoAnswer | Refusal::Server(_)) => {
+            (Call::DeletePod { pod, why }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.note_finished(pod, why);
                 self.report.doubted.push(pod.clone());
             }
-            (Call::CreatePod { .. }, Refusal::NoAnswer | Refusal::Server(_)) => self.report.doubt = true,
-            (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
+            (Call::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => self.report.doubt = true,
+            (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
-                self.report.creates = Creates::of(refusal);
+                self.report.creates = Creates::of(error);
                 return self.report.retry(NAMESPACE_TERMINATING_RETRY);
             }
             _ => {}
@@ -481,13 +512,13 @@ impl Act {
         self.fail();
         if let Call::CreatePod { .. } = call {
             self.batch_failed = true;
-            let creates = Creates::of(refusal);
+            let creates = Creates::of(error);
             if creates != Creates::Unknown {
                 self.report.creates = creates;
             }
         }
-        self.report.retry(refusal.asks_to_wait());
-        self.tell_failure(call, refusal);
+        self.report.retry(error.retry_after());
+        self.record_failure(call, error);
     }
 
     fn fail(&mut self) {
@@ -501,16 +532,16 @@ impl Act {
         }
     }
 
-    fn tell_failure(&mut self, call: &Call, refusal: &Refusal) {
+    fn record_failure(&mut self, call: &Call, error: &CallError) {
         let event = match call {
             Call::CreatePod { node, .. } => {
-                Event::warning("FailedCreate", format!("Error creating: pod for node {node}: {refusal}"))
+                KubeEvent::warning("FailedCreate", format!("Error creating: pod for node {node}: {error}"))
             }
             Call::DeletePod { pod, .. } => {
-                Event::warning("FailedDelete", format!("Error deleting: pod {}: {refusal}", pod.key.name))
+                KubeEvent::warning("FailedDelete", format!("Error deleting: pod {}: {error}", pod.key.name))
             }
             Call::Step(Step::Create { name, .. }) => {
-                Event::warning("FailedCreate", format!("Error creating: revision {name}: {refusal}"))
+                KubeEvent::warning("FailedCreate", format!("Error creating: revision {name}: {error}"))
             }
             _ => return,
         };
@@ -569,18 +600,21 @@ impl Act {
 
     /// Rule: a status that was refused is written once more on top of what is there now, unless somebody has said more
     /// than we know. Upstream: `StatusUpdateRetries`.
-    fn status_refused(&mut self, refusal: &Refusal) {
+    fn status_refused(&mut self, error: &CallError) {
         self.status_tries += 1;
         let hopeless = matches!(
-            refusal,
-            Refusal::NotFound | Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::TooManyRequests { .. }
+            error,
+            CallError::NotFound
+                | CallError::Forbidden(_)
+                | CallError::Invalid(_)
+                | CallError::TooManyRequests { .. }
         );
         if self.status_tries < 2 && !hopeless {
             self.ready.push_back(Call::ReadSet);
             return;
         }
         self.fail();
-        self.report.retry(refusal.asks_to_wait());
+        self.report.retry(error.retry_after());
     }
 
     fn put_status_again(&mut self, fresh: &Arc<Set>) {

@@ -1,4 +1,4 @@
-//! Do not plan again before your own writes came back.
+//! No new plan before the watches have shown the controller's own writes.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -9,122 +9,122 @@ use muster_api::time::Time;
 
 use crate::daemonset::facts::{Kind, Pod, Revision};
 
-/// The writes of one set that its caches have not shown yet.
+/// The writes of one set that the watches have not shown yet. Upstream: `ControllerExpectations`.
 ///
-/// Creates, patches and status writes are waited for by resource version, deletes by pod UID. A write that cannot come
-/// back (it failed, or changed nothing) is never waited for. Every wait has a timer.
+/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that no watch will show
+/// (it failed, or changed nothing) is not expected. Every wait has a timer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct Expectations {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the cache has not shown yet, by the UID of the pod or revision.
+    /// Deletes that the index does not show yet, by the UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
-    /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
-    doubt: bool,
-    closed_since: Option<Time>,
+    /// The response to a create or delete of a pod was lost: a list must show whether it was applied.
+    uncertain: bool,
+    unmet_since: Option<Time>,
     confirmed_at: Option<Time>,
 }
 
-/// After this long the API server is asked which pods there are.
+/// After this long the pods are listed from the API server.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
-/// After this long the watches themselves are doubted.
+/// After this long every kind is listed again.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// What a closed gate asks for.
+/// What to do while expectations are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closed {
+pub(crate) enum Unmet {
     Wait { writes: usize, again_at: Time },
     Confirm { relist: bool, again_at: Time },
 }
 
-impl Gate {
-    pub(crate) fn wrote(&mut self, kind: Kind, resource_version: u64) {
+impl Expectations {
+    pub(crate) fn expect_version(&mut self, kind: Kind, resource_version: u64) {
         let highest = self.wrote.entry(kind).or_default();
         *highest = (*highest).max(resource_version);
     }
 
-    /// The pod of this UID is deleted or gone for certain; the cache will show it.
-    pub(crate) fn deleted(&mut self, pod: &Pod) {
+    /// The pod with this UID is being deleted or gone; the watch will show it.
+    pub(crate) fn expect_pod_delete(&mut self, pod: &Pod) {
         self.deletes.insert(pod.uid.clone(), (Kind::Pods, pod.key.clone()));
     }
 
-    /// The same of a revision.
-    pub(crate) fn pruned(&mut self, revision: &Revision) {
+    /// The same for a revision.
+    pub(crate) fn expect_revision_delete(&mut self, revision: &Revision) {
         self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
 
-    /// A create that may have happened.
-    pub(crate) fn doubt(&mut self) {
-        self.doubt = true;
+    /// A create may have been applied.
+    pub(crate) fn mark_uncertain(&mut self) {
+        self.uncertain = true;
     }
 
-    /// A delete that may have happened.
-    pub(crate) fn doubt_delete(&mut self, pod: &Pod) {
-        self.deleted(pod);
-        self.doubt = true;
+    /// A delete may have been applied.
+    pub(crate) fn expect_uncertain_delete(&mut self, pod: &Pod) {
+        self.expect_pod_delete(pod);
+        self.uncertain = true;
     }
 
-    /// The API server has said which pods of the set there are: `(uid, resource version, deleting)`.
-    pub(crate) fn confirmed(&mut self, pods: &[(Text, u64, bool)], now: Time) {
+    /// Applies a list of the set's pods from the API server: `(uid, resource version, deleting)`.
+    pub(crate) fn confirm(&mut self, pods: &[(Text, u64, bool)], now: Time) {
         for (_, resource_version, _) in pods {
-            self.wrote(Kind::Pods, *resource_version);
+            self.expect_version(Kind::Pods, *resource_version);
         }
-        // What the list shows alive, which was made after the call had ended, was not deleted: not by one that had no
-        // answer, nor by one that was refused.
+        // The list was made after the call had ended: a pod that it shows alive was not deleted.
         for (uid, _, deleting) in pods {
             if !deleting {
                 self.deletes.remove(uid);
             }
         }
-        self.doubt = false;
+        self.uncertain = false;
         self.confirmed_at = Some(now);
     }
 
-    /// Rule: a plan is made only from caches that show all of the set's own writes. `seen` says how far each kind's watch
-    /// has come, `is_alive` whether the cache still shows the object of that UID alive. `None`: open.
-    pub(crate) fn closed(
+    /// Rule: a plan is made only from an index that shows all of the set's own writes. `seen` is the newest resource
+    /// version that the watch of a kind has delivered, `is_alive` whether the index shows the object of that UID alive.
+    /// `None`: all expectations are met.
+    pub(crate) fn check(
         &mut self,
         seen: impl Fn(Kind) -> u64,
         is_alive: impl Fn(Kind, &Text, &ObjectKey) -> bool,
         now: Time,
-    ) -> Option<Closed> {
+    ) -> Option<Unmet> {
         self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
         self.deletes.retain(|uid, (kind, key)| is_alive(*kind, uid, key));
         let writes = self.wrote.len() + self.deletes.len();
-        if writes == 0 && !self.doubt {
-            (self.closed_since, self.confirmed_at) = (None, None);
+        if writes == 0 && !self.uncertain {
+            (self.unmet_since, self.confirmed_at) = (None, None);
             return None;
         }
         // A clock that was set back must not make a wait longer.
-        let since = self.closed_since.filter(|it| *it <= now).unwrap_or(now);
-        self.closed_since = Some(since);
+        let since = self.unmet_since.filter(|it| *it <= now).unwrap_or(now);
+        self.unmet_since = Some(since);
         let asked = self.confirmed_at.filter(|it| *it <= now).unwrap_or(since);
-        if self.doubt || asked + CONFIRM_AFTER <= now {
-            return Some(Closed::Confirm {
+        if self.uncertain || asked + CONFIRM_AFTER <= now {
+            return Some(Unmet::Confirm {
                 relist: since + RELIST_AFTER <= now,
                 again_at: now + CONFIRM_AFTER,
             });
         }
-        Some(Closed::Wait { writes, again_at: asked + CONFIRM_AFTER })
+        Some(Unmet::Wait { writes, again_at: asked + CONFIRM_AFTER })
     }
 
-    /// The same question, asked of every event.
-    pub(crate) fn is_open(
+    /// Whether all expectations are met; checked after every event.
+    pub(crate) fn are_met(
         &self,
         seen: impl Fn(Kind) -> u64,
         is_alive: impl Fn(Kind, &Text, &ObjectKey) -> bool,
     ) -> bool {
-        !self.doubt
+        !self.uncertain
             && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))
             && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
-    /// How many writes, or kinds of them, are waited for; one whose answer never came counts as one.
-    pub(crate) fn unseen(&self) -> usize {
-        (self.wrote.len() + self.deletes.len()).max(usize::from(self.doubt))
+    /// Number of writes, or kinds of them, that are expected; a lost response counts as one.
+    pub(crate) fn pending(&self) -> usize {
+        (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }
 
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.wrote.is_empty() || !self.deletes.is_empty() || self.doubt
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.wrote.is_empty() || !self.deletes.is_empty() || self.uncertain
     }
 }

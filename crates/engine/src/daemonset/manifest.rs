@@ -16,7 +16,7 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-pub use call::{Patch, Stencil, Target, Verb, body, label_selector, status_body, target, verb};
+pub use call::{Stencil, Target, body, label_selector, path, status_body, target, verb};
 
 /// The label that says of which revision a pod, or a ControllerRevision, is.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;

@@ -1,6 +1,5 @@
 //! A plan is a value, and leaves nothing to choose.
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,12 +7,13 @@ use core::fmt;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
+use crate::controller::KubeEvent;
 use crate::daemonset::facts::{Pod, Revision, Set, Status};
 use crate::daemonset::manifest::Binding;
 pub use crate::daemonset::revision::Step;
 use crate::daemonset::why::Why;
 
-/// What may be chosen by whoever runs the engine.
+/// Settings of the DaemonSet controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Most creates and most deletes of one plan.
@@ -34,7 +34,7 @@ impl Default for Settings {
 }
 
 /// Everything to be written for one set now, in the order of its fields.
-#[must_use = "a plan does nothing until it is carried out"]
+#[must_use = "a plan does nothing until it is executed"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub set: Arc<Set>,
@@ -49,10 +49,10 @@ pub struct Plan {
     pub hash: Text,
     pub prune: Vec<Arc<Revision>>,
     pub status: Option<Status>,
-    pub events: Vec<Event>,
+    pub events: Vec<KubeEvent>,
     /// Why nothing is planned although something will have to be.
     pub waiting: Option<Why>,
-    /// The watches have not shown our own writes for too long: list anew.
+    /// The watches have not shown the controller's own writes for too long: list every kind again.
     pub relist: bool,
     /// Look again then, whatever happens or does not.
     pub wake_at: Option<Time>,
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// Whether there is nothing to carry out: no call, and no event to record.
+    /// Whether the plan has no call, and no event to record.
     pub fn is_idle(&self) -> bool {
         !self.confirm
             && self.claims.is_empty()
@@ -104,24 +104,6 @@ pub enum Claim {
 impl Claim {
     pub fn adopts(&self) -> bool {
         matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
-    }
-}
-
-/// A Kubernetes event to record on the set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
-
-impl Event {
-    pub fn normal(reason: &'static str, message: String) -> Self {
-        Self { warning: false, reason, message }
-    }
-
-    pub fn warning(reason: &'static str, message: String) -> Self {
-        Self { warning: true, reason, message }
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn stand(
     here: Option<(&Node, &Verdict)>,
     pods: &[Arc<Pod>],
     roster: &Roster,
-    taken_until: Option<Time>,
+    charged_until: Option<Time>,
     now: Time,
 ) -> Stand {
     let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
@@ -88,7 +88,7 @@ pub(crate) fn stand(
     let lost = node.and_then(|it| lost(it, current));
     let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
     let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
-    stand.again_at = taken_until.filter(|_| excused);
+    stand.again_at = charged_until.filter(|_| excused);
     let excused = excused && stand.again_at.is_none();
     stand.standing.charged = charged(set, current, &hold, excused, pods, roster, now);
     stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
@@ -130,7 +130,7 @@ pub(crate) fn stand(
             stand.delete.push((old.clone(), Why::OutOfDateAndNotReady));
             stand.waiting = Some(Why::BeingReplaced);
         }
-        (Hold::No, Rollout::Surge(_)) => match roster::room_for_new(current, pods, roster.again_at) {
+        (Hold::No, Rollout::Surge(_)) => match roster::may_create_new(current, pods, roster.again_at) {
             Err(why) => stand.waiting = Some(why),
             Ok(()) if is_up => {
                 stand.offer = Some(Offer::Surge);
@@ -248,19 +248,19 @@ fn never_reached(node: &Node, current: &Current, pods: &[Arc<Pod>]) -> bool {
 
 /// A pod that was deleted by our hand: under which revision, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct RolloutDeletion {
     pub hash: Text,
     pub at: Time,
 }
 
-/// Longer than a watch of nodes is late without being begun anew.
-const TAKEN_FOR: Duration = Duration::from_secs(5 * 60);
+/// Longer than a watch of nodes may lag before it is restarted.
+const DELETION_REMEMBERED_FOR: Duration = Duration::from_secs(5 * 60);
 
-impl Taken {
+impl RolloutDeletion {
     /// Rule: a node whose pod this rollout took is charged until its new pod is available, though it seem lost: what a
     /// late watch shows of it may be over already. What it shows after five minutes is believed.
     pub(crate) fn until(&self, set: &Set, current: &Current, pods: &[Arc<Pod>], now: Time) -> Option<Time> {
-        let until = self.at + TAKEN_FOR;
+        let until = self.at + DELETION_REMEMBERED_FOR;
         let is_back = || pods.iter().any(|it| current.is_new(it) && available(set, it, now).is_ok());
         (self.hash == current.hash && now < until && !is_back()).then_some(until)
     }

@@ -21,13 +21,13 @@ pub(crate) struct Roster {
     pub(crate) vacancy: Option<Why>,
     /// Why a node that should have a pod gets none yet.
     pub(crate) blocked: Option<Why>,
-    /// When this must be looked at again although nothing will have happened.
+    /// When this changes by time alone.
     pub(crate) again_at: Option<Time>,
 }
 
 /// Failed pods of one node: when the last one was deleted, and how long the next one stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Backoff {
+pub struct FailedPodBackoff {
     pub last: Time,
     pub delay: Duration,
 }
@@ -36,7 +36,7 @@ pub struct Backoff {
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
-impl Backoff {
+impl FailedPodBackoff {
     /// Rule: each failure within the window doubles the wait, from 1 s to 15 min; after twice the longest wait without
     /// a failure it starts over.
     pub fn next(before: Option<Self>, now: Time) -> Self {
@@ -60,7 +60,7 @@ pub(crate) fn roster(
     current: &Current,
     verdict: Option<&Verdict>,
     pods: &[Arc<Pod>],
-    backoff: Option<Backoff>,
+    backoff: Option<FailedPodBackoff>,
     now: Time,
 ) -> Roster {
     let mut roster = Roster::default();
@@ -110,10 +110,10 @@ fn of_a_missing_node(pods: &[Arc<Pod>]) -> Roster {
 fn replace_finished<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
-    backoff: Option<Backoff>,
+    backoff: Option<FailedPodBackoff>,
     now: Time,
 ) {
-    let retry_at = backoff.map(Backoff::until).filter(|until| now < *until);
+    let retry_at = backoff.map(FailedPodBackoff::until).filter(|until| now < *until);
     for pod in finished {
         match retry_at {
             Some(at) => roster.again_at = earliest(roster.again_at, Some(at)),
@@ -191,7 +191,7 @@ fn vacancy(
         if present.clone().any(|it| it.live()) {
             return Err(None);
         }
-        room_for_new(current, pods, retry_at).map_err(Some)?;
+        may_create_new(current, pods, retry_at).map_err(Some)?;
         return Ok(if present.next().is_some() { Why::OldPodIsLeaving } else { Why::NoPodHere });
     }
     if let Some(at) = retry_at {
@@ -206,7 +206,11 @@ fn vacancy(
 
 /// Rule: with surge, a new pod comes to a node only when no finished one waits there to be deleted, and no third one of
 /// a revision comes while two of it are leaving.
-pub(super) fn room_for_new(current: &Current, pods: &[Arc<Pod>], retry_at: Option<Time>) -> Result<(), Why> {
+pub(super) fn may_create_new(
+    current: &Current,
+    pods: &[Arc<Pod>],
+    retry_at: Option<Time>,
+) -> Result<(), Why> {
     if let Some(retry_at) = retry_at {
         return Err(Why::FailedRecently { retry_at });
     }

@@ -191,11 +191,11 @@ pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
         Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),
         Creates::WentWell | Creates::NamespaceTerminating => None,
         Creates::Unknown => {
-            let is_told =
+            let is_reported =
                 |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == FAILED_CREATE;
-            let told = set.status.conditions.iter().find(is_told)?;
-            let at = told.message.find(CANNOT_BE_CREATED)?;
-            Some(told.message[at..].into())
+            let reported = set.status.conditions.iter().find(is_reported)?;
+            let at = reported.message.find(CANNOT_BE_CREATED)?;
+            Some(reported.message[at..].into())
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Every reason the engine can give: the index of its rules.
+//! Every reason that the engine can give: the index of its rules.
 //!
-//! `explain` prints a `Why`; grep the variant to find the one function that builds it, whose doc
-//! comment states the rule.
+//! `explain` prints a `Why`. Grep the variant: it leads to the one function that builds it, whose doc comment states the
+//! rule.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -10,7 +10,7 @@ use muster_api::taints::Taint;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// Small, for every node has some: what is large is held elsewhere.
+/// Why something is so. Small, because every node has some: large values are behind an `Arc`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
     // placement: why no pod belongs on a node
@@ -50,11 +50,11 @@ pub enum Why {
     StillSettling { until: Time },
     UpToDate,
 
-    // gate and act
+    // expectations and execution
     WaitingForOwnWrites { writes: usize },
     RetryLater { at: Time },
 
-    // garbage: what goes because of what it belongs to
+    // garbage collector
     OwnersAreGone,
     OwnerIsLeaving,
     OwnerLetsGo,
@@ -64,7 +64,51 @@ pub enum Why {
 }
 
 impl Why {
-    /// The variant's name in words, without its particulars: what nodes are counted by.
+    /// The `reason` in the JSON of `muster explain` and `muster plan`. Clients compare it: it does not change when a
+    /// variant is renamed.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::AnotherNodeIsNamed { .. } => "AnotherNodeIsNamed",
+            Self::SelectorAsksForLabel { .. } => "SelectorAsksForLabel",
+            Self::AffinityMatchesNotThisNode => "AffinityMatchesNotThisNode",
+            Self::AffinityCannotBeRead { .. } => "AffinityCannotBeRead",
+            Self::TaintKeepsAway { .. } => "TaintKeepsAway",
+            Self::TaintSendsOff { .. } => "TaintSendsOff",
+            Self::NoPodHere => "NoPodHere",
+            Self::OldPodIsLeaving => "OldPodIsLeaving",
+            Self::Failed { .. } => "Failed",
+            Self::Succeeded => "Succeeded",
+            Self::SurplusPod { .. } => "SurplusPod",
+            Self::NodeIsGone => "NodeIsGone",
+            Self::FailedRecently { .. } => "FailedRecently",
+            Self::StillLeaving { .. } => "StillLeaving",
+            Self::TooManyStillLeaving { .. } => "TooManyStillLeaving",
+            Self::BeingReplaced => "BeingReplaced",
+            Self::OutOfDate => "OutOfDate",
+            Self::OutOfDateAndNotReady => "OutOfDateAndNotReady",
+            Self::NewPodIsAvailable { .. } => "NewPodIsAvailable",
+            Self::NewPodBesideNotReadyOld { .. } => "NewPodBesideNotReadyOld",
+            Self::TolerationDropped { .. } => "TolerationDropped",
+            Self::NodeInTrouble { .. } => "NodeInTrouble",
+            Self::NodeIsLost { .. } => "NodeIsLost",
+            Self::NodeIsSilent { .. } => "NodeIsSilent",
+            Self::KeptByTaint { .. } => "KeptByTaint",
+            Self::UpdatesWaitForDeletion => "UpdatesWaitForDeletion",
+            Self::NotReady { .. } => "NotReady",
+            Self::StillSettling { .. } => "StillSettling",
+            Self::UpToDate => "UpToDate",
+            Self::WaitingForOwnWrites { .. } => "WaitingForOwnWrites",
+            Self::RetryLater { .. } => "RetryLater",
+            Self::OwnersAreGone => "OwnersAreGone",
+            Self::OwnerIsLeaving => "OwnerIsLeaving",
+            Self::OwnerLetsGo => "OwnerLetsGo",
+            Self::NeverBound => "NeverBound",
+            Self::NodeOutOfService => "NodeOutOfService",
+            Self::TooManyEnded => "TooManyEnded",
+        }
+    }
+
+    /// The reason in words, without its details: nodes are grouped and counted by it.
     pub fn label(&self) -> &'static str {
         match self {
             Self::AnotherNodeIsNamed { .. } => "another node is named",
@@ -160,3 +204,60 @@ impl fmt::Display for Why {
 }
 
 const _: () = assert!(size_of::<Why>() <= 24);
+
+#[cfg(test)]
+mod tests {
+    use muster_api::taints::TaintEffect;
+
+    use super::*;
+
+    /// Clients compare these strings: never change one.
+    #[test]
+    fn reasons_in_json_are_stable() {
+        let at = Time::default();
+        let taint =
+            || Arc::new(Taint { key: "k".into(), value: "v".into(), effect: TaintEffect::NoSchedule });
+        let reasons = [
+            (Why::AnotherNodeIsNamed { named: "n".into() }, "AnotherNodeIsNamed"),
+            (Why::SelectorAsksForLabel { label: "n".into() }, "SelectorAsksForLabel"),
+            (Why::AffinityMatchesNotThisNode, "AffinityMatchesNotThisNode"),
+            (Why::AffinityCannotBeRead { problem: "n".into() }, "AffinityCannotBeRead"),
+            (Why::TaintKeepsAway { taint: taint() }, "TaintKeepsAway"),
+            (Why::TaintSendsOff { taint: taint() }, "TaintSendsOff"),
+            (Why::NoPodHere, "NoPodHere"),
+            (Why::OldPodIsLeaving, "OldPodIsLeaving"),
+            (Why::Failed { reason: None }, "Failed"),
+            (Why::Succeeded, "Succeeded"),
+            (Why::SurplusPod { kept: "n".into() }, "SurplusPod"),
+            (Why::NodeIsGone, "NodeIsGone"),
+            (Why::FailedRecently { retry_at: at }, "FailedRecently"),
+            (Why::StillLeaving { pod: "n".into() }, "StillLeaving"),
+            (Why::TooManyStillLeaving { count: 1 }, "TooManyStillLeaving"),
+            (Why::BeingReplaced, "BeingReplaced"),
+            (Why::OutOfDate, "OutOfDate"),
+            (Why::OutOfDateAndNotReady, "OutOfDateAndNotReady"),
+            (Why::NewPodIsAvailable { new: "n".into() }, "NewPodIsAvailable"),
+            (Why::NewPodBesideNotReadyOld { new: "n".into() }, "NewPodBesideNotReadyOld"),
+            (Why::TolerationDropped { taint: taint() }, "TolerationDropped"),
+            (Why::NodeInTrouble { taint: taint() }, "NodeInTrouble"),
+            (Why::NodeIsLost { since: at }, "NodeIsLost"),
+            (Why::NodeIsSilent { since: at }, "NodeIsSilent"),
+            (Why::KeptByTaint { taint: taint() }, "KeptByTaint"),
+            (Why::UpdatesWaitForDeletion, "UpdatesWaitForDeletion"),
+            (Why::NotReady { reason: None }, "NotReady"),
+            (Why::StillSettling { until: at }, "StillSettling"),
+            (Why::UpToDate, "UpToDate"),
+            (Why::WaitingForOwnWrites { writes: 1 }, "WaitingForOwnWrites"),
+            (Why::RetryLater { at }, "RetryLater"),
+            (Why::OwnersAreGone, "OwnersAreGone"),
+            (Why::OwnerIsLeaving, "OwnerIsLeaving"),
+            (Why::OwnerLetsGo, "OwnerLetsGo"),
+            (Why::NeverBound, "NeverBound"),
+            (Why::NodeOutOfService, "NodeOutOfService"),
+            (Why::TooManyEnded, "TooManyEnded"),
+        ];
+        for (why, reason) in reasons {
+            assert_eq!(why.reason(), reason);
+        }
+    }
+}

@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Subject;
 use super::decode::{BudgetStatus, Pod, PodDisruptionBudget};
-use crate::controller::Request;
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{Patch, Request, Verb};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {

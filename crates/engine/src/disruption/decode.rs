@@ -17,9 +17,9 @@ use muster_api::time::Time;
 use muster_api::well_known::{DISRUPTION_TARGET, POD_READY};
 use serde_json::Value;
 
-use crate::controller::{self, ObjectReference, Watch};
+use crate::controller::{self, Malformed, ObjectReference, Watch};
+use crate::daemonset::facts::Share;
 use crate::daemonset::facts::decode::share;
-use crate::daemonset::facts::{Malformed, Share};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
@@ -154,7 +154,7 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
         let pod: PodWithoutContainers<'_> = json::from_slice(object).map_err(malformed)?;
         return Ok(Fact::Pod(Arc::new(pod_fact(pod, shared))));
     }
-    let budget: policy_v1:: PodDisruptionBudget<'_> = json::from_slice(object).map_err(malformed)?;
+    let budget: policy_v1::PodDisruptionBudget<'_> = json::from_slice(object).map_err(malformed)?;
     Ok(Fact::Budget(Arc::new(budget_fact(budget, shared))))
 }
 

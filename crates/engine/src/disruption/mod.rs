@@ -21,10 +21,9 @@ use muster_api::time::{Time, earliest};
 
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, Event, EventRecord, Fact as _, Outcome, Reconcile, Request, Requeue, Watch,
+    Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, Outcome, Reconcile, Request, Requeue,
+    Watch,
 };
-use crate::daemonset::facts::Malformed;
-use crate::daemonset::plan;
 
 mod call;
 mod decode;
@@ -110,7 +109,7 @@ impl Controller for DisruptionController {
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut subjects),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut subjects),
-            Event::Listed { kind, facts } => {
+            Event::Listed { kind, facts, .. } => {
                 for gone in self.unlisted(kind, &facts) {
                     self.remove(&gone, &mut subjects);
                 }
@@ -243,7 +242,8 @@ impl DisruptionController {
         state.written_at = Some(now);
         attempt.begin();
         let events = evaluation.events(&budget, &state.selected);
-        Reconcile { calls: Vec::from([Call::WriteStatus { budget, status }]), events, wake_at }
+        let calls = Vec::from([Call::WriteStatus { budget, status }]);
+        Reconcile { calls, events, wake_at, ..Reconcile::default() }
     }
 
     /// Rule: the condition `DisruptionTarget` of a pod that is not being deleted is reset to False after two minutes,
@@ -268,7 +268,7 @@ impl DisruptionController {
                 Reconcile {
                     calls: Vec::from([Call::ClearDisruptionTarget { pod, at: now }]),
                     events,
-                    wake_at: None,
+                    ..Reconcile::default()
                 }
             }
         }
@@ -283,7 +283,7 @@ impl DisruptionController {
         let ObjectKey { namespace, name } = &pod.key;
         Some(EventRecord {
             about: pod.reference(),
-            event: plan::Event::warning(
+            event: KubeEvent::warning(
                 "MultiplePodDisruptionBudgets",
                 format!(
                     "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",

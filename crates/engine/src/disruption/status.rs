@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use super::decode::{AvailabilityTarget, BudgetStatus, Pod, PodController, PodDisruptionBudget};
 use super::{DISRUPTION_TIMEOUT, SelectedPods};
-use crate::controller::EventRecord;
-use crate::daemonset::plan::Event;
+use crate::controller::{EventRecord, KubeEvent};
 
 /// The pods of a budget, counted. `Err` if the expected number of pods cannot be computed.
 pub(super) struct Evaluation {
@@ -137,7 +136,10 @@ impl Evaluation {
     pub(super) fn events(&self, budget: &PodDisruptionBudget, selected: &SelectedPods) -> Vec<EventRecord> {
         let mut events = Vec::new();
         let mut record = |warning, reason, message| {
-            events.push(EventRecord { about: budget.reference(), event: Event { warning, reason, message } });
+            events.push(EventRecord {
+                about: budget.reference(),
+                event: KubeEvent { warning, reason, message },
+            });
         };
         if selected.pods == 0 {
             record(false, "NoPods", String::from("No matching pods found"));
@@ -164,7 +166,7 @@ impl Evaluation {
         }
         events.extend(self.not_deleted.iter().map(|pod| EventRecord {
             about: pod.reference(),
-            event: Event::warning(
+            event: KubeEvent::warning(
                 "NotDeleted",
                 format!("Pod was expected by PDB {} to be deleted but it wasn't", budget.key),
             ),

@@ -13,8 +13,8 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::CallError;
 use crate::controller::test_cluster::TestCluster;
-use crate::daemonset::execution::Refusal;
 
 fn check(scenario: &str, expected: Expect) {
     expected.assert_eq(&cluster(scenario).run(Duration::from_secs(1)));
@@ -317,7 +317,7 @@ fn a_failed_write_is_retried_and_a_delayed_watch_awaited() {
         pod web-1 app=web ready
     ",
     );
-    cluster.refusals.extend([Refusal::Conflict, Refusal::NoAnswer]);
+    cluster.refusals.extend([CallError::Conflict, CallError::NoAnswer]);
     expect![[r#"
         status of a/web: generation 1: 1 of 1 healthy, 0 desired, 1 disruptions allowed; DisruptionAllowed True SufficientPods  -> the object has changed
         status of a/web: generation 1: 1 of 1 healthy, 0 desired, 1 disruptions allowed; DisruptionAllowed True SufficientPods  -> no answer in time

@@ -15,8 +15,7 @@ use serde_json::{Map, Value, json};
 use super::facts::{
     Address, Endpoint, EndpointPort, Endpoints, Family, Slice, SliceOwner, Subset, TargetRef,
 };
-use crate::controller::Request;
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{Patch, Request, Verb};
 
 /// A write for one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]

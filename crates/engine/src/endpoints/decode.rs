@@ -19,8 +19,7 @@ use super::facts::{
     Address, Endpoint, EndpointPort, Endpoints, Fact, Family, Hints, Node, Pod, Service, ServicePort, Slice,
     SliceOwner, Subset, TargetPort, TargetRef, TrafficDistribution,
 };
-use crate::controller::Watch;
-use crate::daemonset::facts::Malformed;
+use crate::controller::{Malformed, Watch};
 
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;

@@ -16,8 +16,7 @@ use super::decode::address;
 use super::facts::{Address, Endpoint, EndpointPort, Endpoints, Family, Hints, Slice, SliceOwner, reference};
 use super::subsets::{flatten, repack};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
-use crate::controller::EventRecord;
-use crate::daemonset::plan::Event;
+use crate::controller::{EventRecord, KubeEvent};
 
 /// Value of the label `managed-by` of these slices.
 pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -103,7 +102,7 @@ fn desired_slices(endpoints: &Endpoints) -> (DesiredSlices, Vec<EventRecord>) {
     let mut warn = |reason, message| {
         let Endpoints { key, uid, resource_version, .. } = endpoints;
         let about = reference("Endpoints", key, uid, *resource_version);
-        events.push(EventRecord { about, event: Event::warning(reason, message) });
+        events.push(EventRecord { about, event: KubeEvent::warning(reason, message) });
     };
     if 0 < invalid {
         warn(

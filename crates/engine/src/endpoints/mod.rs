@@ -28,11 +28,9 @@ pub use facts::{
 use self::slices::NodeZones;
 use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
 use crate::controller::{
-    Controller, Event, EventRecord, Fact as _, Outcome, Reconcile, Request, Requeue, Watch,
+    CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, Outcome, Reconcile, Request,
+    Requeue, Watch,
 };
-use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::Malformed;
-use crate::daemonset::plan;
 
 mod call;
 mod decode;
@@ -197,7 +195,7 @@ impl Controller for EndpointsController {
         match event {
             Event::Applied { fact, .. } => self.put(fact, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
-            Event::Listed { kind, facts } => {
+            Event::Listed { kind, facts, .. } => {
                 for gone in self.unlisted(kind, &facts) {
                     self.remove(&gone, &mut keys);
                 }
@@ -239,7 +237,7 @@ impl Controller for EndpointsController {
         state.calls_in_flight = writes.len();
         state.attempt.begin();
         let calls = writes.into_iter().map(|write| Call { service: key.clone(), write }).collect();
-        Reconcile { calls, events, wake_at: None }
+        Reconcile { calls, events, ..Reconcile::default() }
     }
 
     fn request(call: &Call) -> Request {
@@ -254,7 +252,7 @@ impl Controller for EndpointsController {
             matches!(call.write, EndpointsWrite::DeleteEndpoints(_) | EndpointsWrite::DeleteSlice(_));
         let outcome = match outcome {
             // It was deleted meanwhile.
-            Outcome::Refused(Refusal::NotFound) if is_delete => Outcome::Done(Vec::new()),
+            Outcome::Refused(CallError::NotFound) if is_delete => Outcome::Done(Vec::new()),
             outcome => outcome,
         };
         match outcome {
@@ -262,7 +260,7 @@ impl Controller for EndpointsController {
                 state.expected.extend(expected_state(&call.write, &body));
                 state.expected_until = now + WATCH_DELAY_MAX;
             }
-            Outcome::Refused(Refusal::NamespaceTerminating) => {
+            Outcome::Refused(CallError::NamespaceTerminating) => {
                 state.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
             }
             Outcome::Refused(refusal) => {
@@ -529,20 +527,20 @@ fn expected_state(write: &EndpointsWrite, body: &[u8]) -> Option<((WrittenKind, 
     Some(((kind, written.metadata.name.as_str().into()), ExpectedState::Version(version)))
 }
 
-fn failure_event(service: &Service, write: &EndpointsWrite, refusal: &Refusal) -> EventRecord {
+fn failure_event(service: &Service, write: &EndpointsWrite, refusal: &CallError) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {
         let message = format!(
             "Error updating Endpoint Slices for Service {key}: failed to {what} EndpointSlice for Service {key}: {refusal}"
         );
-        plan::Event::warning("FailedToUpdateEndpointSlices", message)
+        KubeEvent::warning("FailedToUpdateEndpointSlices", message)
     };
     let event = match write {
-        EndpointsWrite::CreateEndpoints(_) => plan::Event::warning(
+        EndpointsWrite::CreateEndpoints(_) => KubeEvent::warning(
             "FailedToCreateEndpoint",
             format!("Failed to create endpoint for service {key}: {refusal}"),
         ),
-        EndpointsWrite::UpdateEndpoints(..) | EndpointsWrite::DeleteEndpoints(_) => plan::Event::warning(
+        EndpointsWrite::UpdateEndpoints(..) | EndpointsWrite::DeleteEndpoints(_) => KubeEvent::warning(
             "FailedToUpdateEndpoint",
             format!("Failed to update endpoint {key}: {refusal}"),
         ),

@@ -563,7 +563,7 @@ fn endpoints_without_a_selector_are_mirrored() {
 #[test]
 fn own_writes_are_awaited_and_failed_writes_retried() {
     let mut cluster = cluster("service web headless\nnode n1");
-    cluster.refusals.extend([Refusal::Server("not now".into()), Refusal::NamespaceTerminating]);
+    cluster.refusals.extend([CallError::Server("not now".into()), CallError::NamespaceTerminating]);
     let mut told = format!("# refused\n{}", cluster.run(Duration::from_secs(59)));
     told += &format!("# later\n{}", cluster.run(Duration::from_secs(5)));
     cluster.delay_watches();
@@ -599,7 +599,7 @@ fn own_writes_are_awaited_and_failed_writes_retried() {
 #[test]
 fn a_recreated_namespace_has_no_backoff() {
     let mut cluster = cluster("service web headless\nnode n1");
-    cluster.refusals.extend([Refusal::NamespaceTerminating, Refusal::NamespaceTerminating]);
+    cluster.refusals.extend([CallError::NamespaceTerminating, CallError::NamespaceTerminating]);
     let mut told = format!("# it is being deleted\n{}", cluster.run(Duration::from_secs(5)));
     cluster.delete("Service", "web");
     cluster.put(object("service web headless"));

@@ -12,8 +12,7 @@ use muster_api::well_known::DISRUPTION_TARGET;
 use serde_json::{Value, json};
 
 use super::{ObjectIdentity, TrackedObject};
-use crate::controller::Request;
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{Patch, Request, Verb};
 use crate::daemonset::why::Why;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

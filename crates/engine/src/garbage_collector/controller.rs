@@ -9,9 +9,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{Call, CallOutcome, GarbageCollector, GraphEvent, TrackedObject, decode, request};
-use crate::controller::{self, Controller, Fact, Reconcile, Request, Requeue, Watch};
-use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::Malformed;
+use crate::controller::{self, CallError, Controller, Fact, Malformed, Reconcile, Request, Requeue, Watch};
 
 impl Fact for TrackedObject {
     fn key(&self) -> ObjectKey {
@@ -41,7 +39,7 @@ impl Controller for GarbageCollector {
 
     fn apply(&mut self, event: controller::Event<TrackedObject>, _: Time) -> Vec<Text> {
         let event = match event {
-            controller::Event::Listed { kind, facts } => {
+            controller::Event::Listed { kind, facts, .. } => {
                 GraphEvent::Listed { resource: self.watched[kind].clone(), objects: facts }
             }
             controller::Event::Applied { fact, .. } => GraphEvent::Applied(fact),
@@ -64,7 +62,7 @@ impl Controller for GarbageCollector {
             (controller::Outcome::Done(answer), Call::Read(it)) => {
                 match decode::object(&it.resource, &answer, &mut Interner::default()) {
                     Ok(object) => CallOutcome::Found(object),
-                    Err(_) => CallOutcome::Refused(Refusal::NoAnswer),
+                    Err(_) => CallOutcome::Refused(CallError::NoAnswer),
                 }
             }
             (controller::Outcome::Done(_), _) => CallOutcome::Done,

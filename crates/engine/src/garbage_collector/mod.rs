@@ -24,10 +24,9 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use self::pod_gc::{PodGc, PodGcDecision, TERMINATED_MAX};
-use crate::controller::Reconcile;
 pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, NextAttempt};
-use crate::daemonset::execution::Refusal;
+use crate::controller::{CallError, Reconcile};
 use crate::daemonset::why::Why;
 
 mod call;
@@ -135,7 +134,7 @@ pub enum CallOutcome {
     Done,
     /// The object that was read.
     Found(TrackedObject),
-    Refused(Refusal),
+    Refused(CallError),
 }
 
 /// How long the state of an owner that was read from the API server is used: thousands of dependents cost one read.
@@ -526,7 +525,7 @@ impl GarbageCollector {
                 // The object was deleted meanwhile.
                 let Some(attempt) = self.attempts.get_mut(&object.uid) else { return BTreeSet::new() };
                 match outcome {
-                    CallOutcome::Done | CallOutcome::Found(_) | CallOutcome::Refused(Refusal::NotFound) => {
+                    CallOutcome::Done | CallOutcome::Found(_) | CallOutcome::Refused(CallError::NotFound) => {
                         attempt.expect_version(object.resource_version.saturating_add(1), now);
                     }
                     CallOutcome::Refused(refusal) => attempt.fail(&refusal, now),
@@ -548,7 +547,7 @@ impl GarbageCollector {
             CallOutcome::Found(object) if object.uid == identity.uid || identity.uid.is_empty() => {
                 object.owner_state()
             }
-            CallOutcome::Found(_) | CallOutcome::Done | CallOutcome::Refused(Refusal::NotFound) => {
+            CallOutcome::Found(_) | CallOutcome::Done | CallOutcome::Refused(CallError::NotFound) => {
                 OwnerState::Absent
             }
             CallOutcome::Refused(refusal) => {

@@ -166,7 +166,7 @@ impl TestCluster {
             Call::Read(it) => {
                 let is_it = |o: &&TrackedObject| o.resource == it.resource && o.key == it.key;
                 let found = self.server.values().find(is_it).cloned();
-                let found = found.map_or(CallOutcome::Refused(Refusal::NotFound), CallOutcome::Found);
+                let found = found.map_or(CallOutcome::Refused(CallError::NotFound), CallOutcome::Found);
                 return (found, None);
             }
             Call::Delete { object, .. }
@@ -178,17 +178,17 @@ impl TestCluster {
         };
         if let Some(times) = self.failures.get_mut(&uid).filter(|it| 0 < **it) {
             *times -= 1;
-            return (CallOutcome::Refused(Refusal::Server("not now".to_string())), None);
+            return (CallOutcome::Refused(CallError::Server("not now".to_string())), None);
         }
         let Some(object) = self.server.get_mut(&uid) else {
-            return (CallOutcome::Refused(Refusal::NotFound), None);
+            return (CallOutcome::Refused(CallError::NotFound), None);
         };
         match call {
             Call::Read(_) => unreachable!("read above"),
             Call::Delete { object: listed, .. } | Call::RemoveFinalizer { object: listed, .. }
                 if listed.resource_version != object.resource_version =>
             {
-                return (CallOutcome::Refused(Refusal::Conflict), None);
+                return (CallOutcome::Refused(CallError::Conflict), None);
             }
             Call::Delete { propagation, .. } => {
                 object.deleting = true;

@@ -18,8 +18,6 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::plan::Event;
-
 /// Interval of Lease renewals, and the duration of the Lease: three renewals may be missed.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 pub const LEASE_DURATION_S: u32 = 40;
@@ -98,7 +96,7 @@ pub fn initial_node(
     labels: &BTreeMap<String, String>,
     taints: &[Value],
     now: Time,
-) -> (Value, Vec<Event>) {
+) -> (Value, Vec<KubeEvent>) {
     let mut all = json!({
         (LABEL_HOSTNAME): node.name,
         (LABEL_OS): "linux",
@@ -137,14 +135,14 @@ pub fn default_label_patch(desired: &Value, current: &Value) -> Option<Value> {
 }
 
 /// Rule: the agent records an event when its node is cordoned or uncordoned. Upstream: `recordNodeSchedulableEvent`.
-pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<Event> {
+pub fn schedulable_event(name: &str, before: bool, now: bool) -> Option<KubeEvent> {
     let event = if now { "NodeNotSchedulable" } else { "NodeSchedulable" };
-    (before != now).then(|| Event::normal(event, format!("Node {name} status is now: {event}")))
+    (before != now).then(|| KubeEvent::normal(event, format!("Node {name} status is now: {event}")))
 }
 
 /// The status as a strategic merge patch, which leaves conditions of others, and the events to record. `current` is the
 /// status on the API server.
-pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
+pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<KubeEvent>) {
     let mut events = Vec::new();
     let name = &node.name;
     let conditions: Vec<Value> = conditions(node)
@@ -155,7 +153,7 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
             let since = before.map(|it| &it["lastTransitionTime"]).filter(|it| is_same && it.is_string());
             // No event if a new node is ready from the start.
             if !is_same && (before.is_some() || it.kind != "Ready") {
-                events.push(Event::normal(it.event, format!("Node {name} status is now: {}", it.event)));
+                events.push(KubeEvent::normal(it.event, format!("Node {name} status is now: {}", it.event)));
             }
             json!({
                 "type": it.kind,
@@ -170,7 +168,7 @@ pub fn status(node: &Node, current: &Value, now: Time) -> (Value, Vec<Event>) {
     let boot_id = &current["nodeInfo"]["bootID"];
     if boot_id.as_str().is_some_and(|it| !it.is_empty() && it != node.info.boot_id) {
         let message = format!("Node {name} has been rebooted, boot id: {}", node.info.boot_id);
-        events.push(Event::warning("Rebooted", message));
+        events.push(KubeEvent::warning("Rebooted", message));
     }
     let addresses = node.addresses.iter().map(|it| json!({"type": "InternalIP", "address": it}));
     let addresses = addresses.chain([json!({"type": "Hostname", "address": name})]);
@@ -364,3 +362,4 @@ pub fn lease(node: &str, node_uid: Option<&Text>, now: Time) -> Value {
 
 #[cfg(test)]
 mod tests;
+use crate::controller::KubeEvent;

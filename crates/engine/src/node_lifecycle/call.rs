@@ -14,8 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::{ConditionType, LEASE_NAMESPACE, Node, Pod, Taint};
 use super::{leases, nodes, pods};
-use crate::controller::Request;
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{Patch, Request, Verb};
 
 /// Reason of the condition `DisruptionTarget` of an evicted pod. Upstream: `PodReasonDeletionByTaintManager`.
 pub(super) const DELETION_BY_TAINT_MANAGER: &str = "DeletionByTaintManager";

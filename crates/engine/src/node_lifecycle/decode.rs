@@ -20,7 +20,7 @@ use muster_api::well_known::{
 
 use super::taints::NO_EXECUTE;
 use crate::controller;
-use crate::daemonset::facts::Malformed;
+use crate::controller::Malformed;
 
 /// Where nodes keep their leases.
 pub(super) const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
@@ -199,7 +199,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
     for found in status.iter().flat_map(|it| it.conditions.iter().flatten()) {
         let condition = ConditionType::ALL.into_iter().find(|it| Some(it.as_str()) == found.type_.as_deref());
         if let Some(condition) = condition.filter(|it| conditions.get(*it).is_none()) {
-            conditions.set(condition,found.status());
+            conditions.set(condition, found.status());
             if condition == ConditionType::Ready {
                 heartbeat = found.last_heartbeat_time.as_deref().map(Text::from);
             }

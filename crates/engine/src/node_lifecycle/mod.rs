@@ -39,11 +39,9 @@ use self::taint_eviction::NoExecuteTaint;
 use self::zones::Zones;
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::controller::{
-    Controller, Event, EventRecord, ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
+    CallError, Controller, Event, EventRecord, KubeEvent, Malformed, ObjectReference, Outcome, Reconcile,
+    Request, Requeue, Watch,
 };
-use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::Malformed;
-use crate::daemonset::plan;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -170,7 +168,7 @@ impl Controller for NodeLifecycle {
         match event {
             Event::Applied { fact, .. } => self.put(fact, now, &mut keys),
             Event::Deleted { fact, .. } => self.remove(&fact, now, &mut keys),
-            Event::Listed { kind, facts } => {
+            Event::Listed { kind, facts, .. } => {
                 // Heartbeats since the last list may have been missed.
                 if kind != PODS {
                     self.observation.restart(now);
@@ -228,7 +226,8 @@ impl Controller for NodeLifecycle {
                     return Requeue::default();
                 };
                 state.attempt.wrote(node.resource_version, &outcome, now);
-                let is_news = matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
+                let is_news =
+                    matches!(call, Call::MarkUnknown { .. }) && node.ready() == Some(ConditionStatus::True);
                 let event = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
                 Requeue { keys: [Key::Node(node.name.clone())].into(), events: event.into_iter().collect() }
             }
@@ -261,7 +260,7 @@ impl NodeLifecycle {
     fn node_was_marked_unknown(&mut self, node: &Text, outcome: &Outcome, now: Time) {
         match outcome {
             Outcome::Done(_) => self.observation.write_succeeded(now),
-            Outcome::Refused(Refusal::Server(_)) => {
+            Outcome::Refused(CallError::Server(_)) => {
                 self.observation.write_failed(now);
                 // Leases are read again before the next attempt.
                 self.nodes.values_mut().for_each(|it| it.silence_confirmed_for = None);
@@ -376,7 +375,8 @@ impl NodeLifecycle {
         }
         // Ready=Unknown was written by this controller, not by the node.
         let is_written_by_node = node.ready() != Some(ConditionStatus::Unknown);
-        if is_written_by_node && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
+        if is_written_by_node
+            && (before.heartbeat != node.heartbeat || before.ready().is_some() != node.ready().is_some())
         {
             self.heartbeat(&name, now);
         }
@@ -394,8 +394,8 @@ impl NodeLifecycle {
         if self.pods.get(&key).is_some_and(|it| it.pod.uid != pod.uid || it.pod.node != pod.node) {
             self.remove_pod(&key);
         }
-        let may_evict =
-            |it: &NodeState| { it.node.ready() == Some(ConditionStatus::Unknown) || it.node.no_execute_taints().next().is_some()
+        let may_evict = |it: &NodeState| {
+            it.node.ready() == Some(ConditionStatus::Unknown) || it.node.no_execute_taints().next().is_some()
         };
         let pod = Arc::new(pod);
         let state = self.pods.entry(key.clone()).or_insert_with(|| PodState {
@@ -487,9 +487,9 @@ impl NodeLifecycle {
         let renewed = match outcome {
             Outcome::Done(answer) => match read(answer) {
                 Some(lease) => Ok(lease.renewed),
-                None => Err(&Refusal::NoAnswer),
+                None => Err(&CallError::NoAnswer),
             },
-            Outcome::Refused(Refusal::NotFound) => Ok(None),
+            Outcome::Refused(CallError::NotFound) => Ok(None),
             Outcome::Refused(refusal) => Err(refusal),
         };
         match renewed {
@@ -525,7 +525,7 @@ impl NodeLifecycle {
         if state.eviction_scheduled && eviction_time.is_none() && !pod.deleting && node_state.is_some() {
             reconcile.events.push(pod_event(
                 &pod,
-                plan::Event::normal(EVICTION, format!("Cancelling deletion of Pod {key}")),
+                KubeEvent::normal(EVICTION, format!("Cancelling deletion of Pod {key}")),
             ));
         }
         state.eviction_scheduled = eviction_scheduled;
@@ -535,13 +535,13 @@ impl NodeLifecycle {
             NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
             NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
         }
-        let is_unready =
-            |it: &NodeState| { it.node.ready() == Some(ConditionStatus::Unknown) && !it.marked_not_ready.contains(&pod.uid)
+        let is_unready = |it: &NodeState| {
+            it.node.ready() == Some(ConditionStatus::Unknown) && !it.marked_not_ready.contains(&pod.uid)
         };
         let call = if eviction_time.is_some() && !eviction_scheduled {
             if !core::mem::replace(&mut state.eviction_started, true) {
                 let message = format!("Marking for deletion Pod {key}");
-                reconcile.events.push(pod_event(&pod, plan::Event::normal(EVICTION, message)));
+                reconcile.events.push(pod_event(&pod, KubeEvent::normal(EVICTION, message)));
             }
             Some(if pod.is_disruption_target {
                 Call::DeletePod { pod }
@@ -582,7 +582,7 @@ impl NodeLifecycle {
                 if let Some(node_state) = self.nodes.get_mut(&pod.node) {
                     node_state.marked_not_ready.insert(pod.uid.clone());
                 }
-                let event = plan::Event::warning(NOT_READY, "Node is not ready".into());
+                let event = KubeEvent::warning(NOT_READY, "Node is not ready".into());
                 next.events.push(pod_event(pod, event));
             }
             _ => {}
@@ -639,10 +639,10 @@ fn not_ready(node: &Node) -> EventRecord {
         resource_version: 0,
     };
     let message = format!("Node {} status is now: {NOT_READY}", node.name);
-    EventRecord { about, event: plan::Event::normal(NOT_READY, message) }
+    EventRecord { about, event: KubeEvent::normal(NOT_READY, message) }
 }
 
-fn pod_event(pod: &Pod, event: plan::Event) -> EventRecord {
+fn pod_event(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),

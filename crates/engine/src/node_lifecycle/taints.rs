@@ -15,8 +15,6 @@ use super::decode::{ConditionType, Node, Taint};
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NO_EXECUTE: &str = "NoExecute";
 
-
-
 /// Conditions, and the taint that each status of them adds. Upstream: `nodeConditionToTaintKeyStatusMap`.
 const BY_CONDITION: [(ConditionType, ConditionStatus, &str); 6] = [
     (ConditionType::Ready, ConditionStatus::False, TAINT_NODE_NOT_READY),
@@ -95,12 +93,14 @@ fn is_retained(node: &Node, taint: &Taint, turn: EvictionTurn) -> bool {
     }
 }
 
-/// The keys of the `NoSchedule` taints that follow from conditions and cordon.fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
+/// The keys of the `NoSchedule` taints that follow from conditions and cordon.
+fn no_schedule_taint_keys(node: &Node) -> impl Iterator<Item = &'static str> {
     let matching = BY_CONDITION.iter().filter(|(it, status, _)| node.conditions.get(*it) == Some(*status));
     matching.map(|(_, _, key)| *key).chain(node.unschedulable.then_some(TAINT_NODE_UNSCHEDULABLE))
 }
 
-/// Whether this controller adds and removes the taint.fn is_managed(key: &str) -> bool {
+/// Whether this controller adds and removes the taint.
+fn is_managed(key: &str) -> bool {
     key == TAINT_NODE_UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, it)| *it == key)
 }
 

@@ -97,7 +97,7 @@ impl TestCluster {
 
     fn list(&mut self) {
         for (kind, facts) in self.lists() {
-            self.queue.apply(Event::Listed { kind, facts }, self.now);
+            self.queue.apply(Event::Listed { kind, facts, resource_version: 1 }, self.now);
         }
     }
 
@@ -245,10 +245,10 @@ impl TestCluster {
 
     fn make(&mut self, call: &Call) -> Outcome {
         if self.no_response {
-            return Outcome::Refused(Refusal::NoAnswer);
+            return Outcome::Refused(CallError::NoAnswer);
         }
         if self.disk_full && !matches!(call, Call::ReadLease { .. }) {
-            return Outcome::Refused(Refusal::Server("the disk is full".into()));
+            return Outcome::Refused(CallError::Server("the disk is full".into()));
         }
         match call {
             Call::ReadLease { node, .. } => match self.leases.get(node) {
@@ -256,14 +256,14 @@ impl TestCluster {
                     let body = serde_json::json!({"spec": {"renewTime": lease.renewed}});
                     return Outcome::Done(body.to_string().into_bytes());
                 }
-                None => return Outcome::Refused(Refusal::NotFound),
+                None => return Outcome::Refused(CallError::NotFound),
             },
             Call::MarkUnknown { node: seen, .. } | Call::PatchNode { node: seen, .. } => {
                 let Some(node) = self.nodes.get_mut(&seen.name) else {
-                    return Outcome::Refused(Refusal::NotFound);
+                    return Outcome::Refused(CallError::NotFound);
                 };
                 if node.resource_version != seen.resource_version {
-                    return Outcome::Refused(Refusal::Conflict);
+                    return Outcome::Refused(CallError::Conflict);
                 }
                 if let Call::MarkUnknown { conditions, .. } = call {
                     conditions.iter().for_each(|it| node.conditions.set(*it, ConditionStatus::Unknown));
@@ -278,10 +278,10 @@ impl TestCluster {
             | Call::MarkDisruptionTarget { pod: seen, .. }
             | Call::DeletePod { pod: seen } => {
                 let Some(pod) = self.pods.get_mut(&seen.key) else {
-                    return Outcome::Refused(Refusal::NotFound);
+                    return Outcome::Refused(CallError::NotFound);
                 };
                 if pod.uid != seen.uid {
-                    return Outcome::Refused(Refusal::Conflict);
+                    return Outcome::Refused(CallError::Conflict);
                 }
                 match call {
                     Call::MarkPodNotReady { .. } => pod.ready = false,
@@ -350,8 +350,10 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
                 let said =
                     ConditionType::ALL.into_iter().filter(|it| *it != ConditionType::NetworkUnavailable);
                 let other = if says == ConditionStatus::Unknown {
-                    ConditionStatus::Unknown } else {
-                    ConditionStatus::False };
+                    ConditionStatus::Unknown
+                } else {
+                    ConditionStatus::False
+                };
                 said.for_each(|it| node.conditions.set(it, other));
                 node.conditions.set(ConditionType::Ready, says);
                 node.heartbeat = Some(now.to_rfc3339().into());

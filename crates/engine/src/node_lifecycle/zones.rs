@@ -72,7 +72,8 @@ impl Zones {
         let zone = self.zones.entry(node.zone.clone()).or_default();
         let had_ready_nodes = usize::from(0 < zone.ready);
         add(if node.ready() == Some(ConditionStatus::True) { &mut zone.ready } else { &mut zone.not_ready });
-        self.zones_with_ready_nodes = self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
+        self.zones_with_ready_nodes =
+            self.zones_with_ready_nodes + usize::from(0 < zone.ready) - had_ready_nodes;
     }
 
     /// Rule: while no node of any zone is ready, no pod is evicted, and `NoExecute` taints of unhealthy nodes are

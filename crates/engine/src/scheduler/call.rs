@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use super::facts::PREEMPTED;
 use super::{Pod, SCHEDULER_NAME};
-use crate::controller::{Request, Watch};
-use crate::daemonset::manifest::{Patch, Verb};
+use crate::controller::{Patch, Request, Verb, Watch};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {

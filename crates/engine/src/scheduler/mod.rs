@@ -40,11 +40,9 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::{
-    Controller, Event, EventRecord, Fact as _, ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
+    CallError, Controller, Event, EventRecord, Fact as _, KubeEvent, Malformed, ObjectReference, Outcome,
+    Reconcile, Request, Requeue, Watch,
 };
-use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::Malformed;
-use crate::daemonset::plan;
 use inter_pod_affinity::InterPodAffinity;
 use node_info::{NodeInfo, NodeInfos};
 use preemption::Preemption;
@@ -120,7 +118,7 @@ impl Controller for Scheduler {
 
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<()> {
         match event {
-            Event::Listed { kind, facts } => {
+            Event::Listed { kind, facts, .. } => {
                 let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
                 self.remove_unlisted(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
@@ -163,7 +161,7 @@ impl Controller for Scheduler {
         let events = match (call, refusal) {
             (Call::Bind { pod, node }, None) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
-                Some(event_record(pod, plan::Event::normal("Scheduled", message)))
+                Some(event_record(pod, KubeEvent::normal("Scheduled", message)))
             }
             (Call::Bind { pod, .. }, Some(refusal)) => self.binding_failed(pod, &refusal, now),
             (Call::MarkVictim { victim, node, by, .. }, None) => {
@@ -176,7 +174,7 @@ impl Controller for Scheduler {
             }
             (Call::DeleteVictim { victim, node, by }, None) => {
                 let message = format!("Preempted by pod {} on node {node}", by.uid);
-                Some(event_record(victim, plan::Event::normal("Preempted", message)))
+                Some(event_record(victim, KubeEvent::normal("Preempted", message)))
             }
             (Call::MarkVictim { victim, by, .. } | Call::DeleteVictim { victim, by, .. }, Some(refusal)) => {
                 self.victims.remove(&victim.uid);
@@ -372,7 +370,7 @@ impl Scheduler {
                 }
                 reconcile
                     .events
-                    .push(event_record(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
+                    .push(event_record(&pod, KubeEvent::warning("FailedScheduling", call::note(&message))));
                 let wanted: UnschedulableStatus = (message.into(), self.queue.nominated_node(key).cloned());
                 let condition =
                     pod.unschedulable_condition.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
@@ -489,7 +487,7 @@ impl Scheduler {
 
     /// Rule: a pod whose binding failed or got no response is unassigned and tried again after a backoff. If it was
     /// bound after all, the watch will show it.
-    fn binding_failed(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<EventRecord> {
+    fn binding_failed(&mut self, pod: &Arc<Pod>, refusal: &CallError, now: Time) -> Option<EventRecord> {
         let (latest, attempts) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);
         if let Some(node) = self.nodes.unassign(&pod.key) {
@@ -499,13 +497,13 @@ impl Scheduler {
             self.queue.requeue(latest, attempts, now);
         }
         let message = call::note(&format!("binding rejected: {refusal}"));
-        (*refusal != Refusal::NotFound)
-            .then(|| event_record(pod, plan::Event::warning("FailedScheduling", message)))
+        (*refusal != CallError::NotFound)
+            .then(|| event_record(pod, KubeEvent::warning("FailedScheduling", message)))
     }
 
     /// A write about the pod failed: schedules it again after a backoff, unless the pod is gone or has changed.
-    fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &Refusal, now: Time) {
-        if !matches!(refusal, Refusal::NotFound | Refusal::Conflict) {
+    fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &CallError, now: Time) {
+        if !matches!(refusal, CallError::NotFound | CallError::Conflict) {
             self.queue.back_off(key, now);
         }
     }
@@ -525,7 +523,7 @@ fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
-fn event_record(pod: &Pod, event: plan::Event) -> EventRecord {
+fn event_record(pod: &Pod, event: KubeEvent) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),

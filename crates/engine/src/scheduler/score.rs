@@ -60,7 +60,7 @@ fn score_node_affinity(pod: &Pod, nodes: &[&NodeInfo]) -> Vec<i64> {
             .requirements
             .preferred_node_affinity
             .iter()
-            .filter(|(_, term)| affinity::holds(term, &info.node.fact));
+            .filter(|(_, term)| affinity::matches_term(term, &info.node.fact));
         held.map(|(weight, _)| weight).sum()
     };
     let weights: Vec<i64> = nodes.iter().map(weight).collect();

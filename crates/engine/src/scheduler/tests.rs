@@ -26,7 +26,7 @@ struct TestScheduler {
     now: Time,
     version: u64,
     /// The error of every binding, if any.
-    refusal: Option<Refusal>,
+    refusal: Option<CallError>,
     events: Vec<String>,
 }
 
@@ -36,7 +36,9 @@ impl TestScheduler {
         let watches = scheduler.watches();
         let mut queue = WorkQueue::new(scheduler, 1000);
         let now = Time::from_secs(1_000_000);
-        (0..watches.len()).for_each(|kind| queue.apply(Event::Listed { kind, facts: Vec::new() }, now));
+        (0..watches.len()).for_each(|kind| {
+            queue.apply(Event::Listed { kind, facts: Vec::new(), resource_version: 1 }, now)
+        });
         Self {
             queue,
             watches,

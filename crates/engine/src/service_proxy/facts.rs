@@ -13,7 +13,7 @@ use muster_api::well_known::{LABEL_SERVICE_NAME, LABEL_TOPOLOGY_ZONE};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::daemonset::facts::Malformed;
+use crate::controller::Malformed;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {

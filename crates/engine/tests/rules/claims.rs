@@ -161,23 +161,23 @@ fn a_set_with_an_empty_selector_touches_nothing_and_says_so_once() {
         world.sets[0]["spec"]["selector"] = json!({});
     };
     let mut scene = super::changed(world, everything);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     expect![[r#"
         event SelectingAll: This daemon set is selecting all pods. A non-empty selector is required.
     "#]]
     .assert_eq(&text(&plan));
     assert!(!plan.is_idle(), "the event is to be recorded");
     assert_eq!(scene.act(plan, granted(1)), "");
-    assert!(scene.look().is_idle());
+    assert!(scene.reconcile().is_idle());
     // A new version of the same spec is not told of again, a new spec is.
     let mut again = parse(world);
     everything(&mut again);
     again.sets[0]["metadata"]["resourceVersion"] = json!("2");
     scene.list(&again);
-    assert!(scene.look().is_idle());
+    assert!(scene.reconcile().is_idle());
     again.sets[0]["metadata"]["generation"] = json!(2);
     scene.list(&again);
-    assert!(!scene.look().is_idle());
+    assert!(!scene.reconcile().is_idle());
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_selector_that_cannot_be_read_touches_nothing_and_says_why() {
         let mut scene = super::changed("set d\nrev d-1\nnode a\npod x on=a failed", |world| {
             world.sets[0]["spec"]["selector"] = selector.clone();
         });
-        out += &text(&scene.look());
+        out += &text(&scene.reconcile());
     }
     expect![[r#"
         event InvalidSelector: The selector cannot be read: spec.selector is missing
@@ -220,9 +220,9 @@ fn of_two_sets_with_one_selector_each_keeps_its_own() {
         ",
     );
     let mut scene = Scene::from(&world, muster_engine::daemonset::plan::Settings::default());
-    let keys: Vec<_> = scene.cache.keys().cloned().collect();
+    let keys: Vec<_> = scene.planner.keys().cloned().collect();
     for key in keys {
-        let plan = scene.cache.look(&key, scene.now).expect("the set is there");
+        let plan = scene.planner.reconcile(&key, scene.now).expect("the set is there");
         expect![[r#"
             nothing
         "#]]
@@ -285,19 +285,19 @@ fn a_pod_concerns_its_owner_and_an_orphan_those_who_might_adopt_it() {
 #[test]
 fn a_set_made_anew_under_its_old_name_starts_afresh() {
     let mut scene = Scene::of("set d uid=one\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     assert_eq!(plan.create.len(), 1);
     scene.act(plan, granted(5_000));
     expect![[r#"
         wait  2 own writes have not come back yet
         wake at 10
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
     // Its writes have not come back, but the new one has nothing to wait for.
     let anew = parse("set d uid=two rv=2").sets.remove(0);
     assert_eq!(scene.event(Kind::Sets, "MODIFIED", &anew), [scene.key()]);
     expect![[r#"
         create revision d-67d7c6686 number 1
     "#]]
-    .assert_eq(&text(&scene.look()));
+    .assert_eq(&text(&scene.reconcile()));
 }

@@ -32,7 +32,7 @@ fn numbers_go_on_from_the_highest_there_is() {
 
 #[test]
 fn the_name_comes_from_the_template_and_the_collision_count() {
-    let name = |world: &str| Scene::of(world).look().to_string();
+    let name = |world: &str| Scene::of(world).reconcile().to_string();
     let without = name("set d");
     assert_ne!(without, name("set d collisions=1"));
     assert_ne!(without, name("set d template=2"));
@@ -42,9 +42,9 @@ fn the_name_comes_from_the_template_and_the_collision_count() {
 #[test]
 fn a_raised_collision_count_changes_the_name_in_the_next_plan() {
     let mut scene = Scene::of("set d");
-    let first = scene.look().to_string();
+    let first = scene.reconcile().to_string();
     scene.then("set d collisions=1 rv=2");
-    assert_ne!(first, scene.look().to_string());
+    assert_ne!(first, scene.reconcile().to_string());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn on_delete_records_the_template_and_leaves_the_pods() {
     let plan = Scene::of(
         "set d template=2 on-delete\nrev d-1 template=1\nrev d-2 template=2 hash=two\nnode a\nnode b\npod x on=a rev=1 ready",
     )
-    .look();
+    .reconcile();
     assert_eq!((plan.create.len(), plan.hash.as_ref()), (1, "two"));
 }
 
@@ -139,7 +139,7 @@ fn a_pod_is_new_by_its_hash_or_by_its_template_generation() {
             let plan = Scene::of(&format!(
                 "set d {set} {surge}\nrev d-1 hash=cur\nrev d-0 template=2 number=0 hash=old\nnode a\npod x on=a ready {pod}"
             ))
-            .look();
+            .reconcile();
             let is = if plan.delete.is_empty() && plan.create.is_empty() { "new" } else { "old" };
             assert_eq!(is, want, "{set} {surge} {pod}");
         }
@@ -349,7 +349,7 @@ fn pods_of_every_revision_that_means_the_same_are_up_to_date() {
     "#]],
     );
     let mut scene = super::changed(world, upgraded);
-    assert_eq!(scene.look().status.expect("counts").counts.updated, 2);
+    assert_eq!(scene.reconcile().status.expect("counts").counts.updated, 2);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn annotations_go_into_the_revision_and_not_into_the_name() {
     let mut world = parse("set d");
     world.sets[0]["metadata"]["annotations"] = json!({"kubernetes.io/change-cause": "because"});
     let mut scene = Scene::from(&world, muster_engine::daemonset::plan::Settings::default());
-    assert_eq!(text(&scene.look()), text(&Scene::of("set d").look()));
+    assert_eq!(text(&scene.reconcile()), text(&Scene::of("set d").reconcile()));
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn a_template_spelt_anew_is_recorded_with_the_label_of_its_pods() {
                 world.sets[0]["spec"]["template"]["spec"][said] = json!(true);
             }
         })
-        .look()
+        .reconcile()
     };
     // The user said what is so anyway: upstream will look for these very bytes, and find the label of the pod.
     let plan = made_at("1", "hostUsers");

@@ -21,12 +21,12 @@ use world::{Scene, parse, status_text, text};
 
 /// The plan for the only set of a world. Its revision objects are part of the world.
 fn check(world: &str, plan: Expect) {
-    plan.assert_eq(&text(&Scene::of(world).look()));
+    plan.assert_eq(&text(&Scene::of(world).reconcile()));
 }
 
 /// The same for a world that the scenario language has no words for.
 fn check_changed(world: &str, change: impl Fn(&mut World), plan: Expect) {
-    plan.assert_eq(&text(&changed(world, change).look()));
+    plan.assert_eq(&text(&changed(world, change).reconcile()));
 }
 
 fn changed(world: &str, change: impl Fn(&mut World)) -> Scene {
@@ -38,13 +38,13 @@ fn changed(world: &str, change: impl Fn(&mut World)) -> Scene {
 /// What is true of each node.
 fn explained(world: &str, lines: Expect) {
     let mut scene = Scene::of(world);
-    let _ = scene.look();
+    let _ = scene.reconcile();
     lines.assert_eq(&explanation(&scene));
 }
 
 fn explanation(scene: &Scene) -> String {
     let mut out = String::new();
-    for it in scene.cache.explain(&scene.key()) {
+    for it in scene.planner.explain(&scene.key()) {
         let verdict = match it.verdict {
             Some(Verdict::Run) => "run",
             Some(Verdict::Keep(_)) => "keep",
@@ -58,5 +58,5 @@ fn explanation(scene: &Scene) -> String {
 
 /// The status that would be written.
 fn check_status(world: &str, lines: Expect) {
-    lines.assert_eq(&status_text(&Scene::of(world).look()));
+    lines.assert_eq(&status_text(&Scene::of(world).reconcile()));
 }

@@ -225,10 +225,10 @@ fn the_strictest_of_several_taints_wins() {
 #[test]
 fn a_taint_that_is_taken_away_brings_the_pod() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoSchedule");
-    assert!(scene.look().create.is_empty());
+    assert!(scene.reconcile().create.is_empty());
     let clean = parse("node a rv=2").nodes.remove(0);
     assert_eq!(scene.event(Kind::Nodes, "MODIFIED", &clean), [scene.key()]);
-    assert_eq!(scene.look().create.len(), 1);
+    assert_eq!(scene.reconcile().create.len(), 1);
 }
 
 #[test]

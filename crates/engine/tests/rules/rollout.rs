@@ -13,7 +13,7 @@ fn set(strategy: &str) -> String {
 
 /// How many pods of which name a plan deletes and how many it creates.
 fn moves(world: &str) -> (Vec<String>, usize) {
-    let plan = Scene::of(world).look();
+    let plan = Scene::of(world).reconcile();
     let mut deleted: Vec<String> = plan.delete.iter().map(|it| it.0.key.name.to_string()).collect();
     deleted.sort();
     (deleted, plan.create.len())
@@ -295,7 +295,7 @@ fn check_strategy(strategy: Value, want: Expect) {
         each("a b c", "pod old-$ on=$ rev=1 ready")
     ));
     with_strategy(strategy)(&mut world);
-    let plan = Scene::from(&world, Settings::default()).look();
+    let plan = Scene::from(&world, Settings::default()).reconcile();
     let degraded: String = status_text(&plan)
         .lines()
         .filter(|it| it.starts_with("Degraded"))
@@ -360,7 +360,7 @@ fn a_strategy_that_says_nothing_is_one_at_a_time() {
             each("a b c", "pod old-$ on=$ rev=1 ready")
         ));
         with_strategy(strategy)(&mut world);
-        assert_eq!(Scene::from(&world, Settings::default()).look().delete.len(), 1);
+        assert_eq!(Scene::from(&world, Settings::default()).reconcile().delete.len(), 1);
     }
 }
 
@@ -370,7 +370,7 @@ fn negative_seconds_and_limits_are_replaced_and_said() {
         world.sets[0]["spec"]["minReadySeconds"] = json!(-5);
         world.sets[0]["spec"]["revisionHistoryLimit"] = json!(-1);
     });
-    let plan = scene.look();
+    let plan = scene.reconcile();
     expect![[r#"
         event InvalidSpec: spec.minReadySeconds: -5 is negative, 0 is used
         event InvalidSpec: spec.revisionHistoryLimit: -1 is negative, 10 is used
@@ -393,7 +393,7 @@ fn an_affinity_that_cannot_be_read_matches_no_node_and_says_so() {
         world.revisions[0]["data"]["spec"]["template"] = data;
     };
     let mut scene = super::changed("set d\nrev d-1\nnode a", broken);
-    let plan = scene.look();
+    let plan = scene.reconcile();
     expect![[r#"
         event InvalidSpec: spec.template.spec.affinity.nodeAffinity: cpus: Gt "many" is not a whole number; that term matches no node
         desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=0 observed=1
@@ -480,7 +480,7 @@ fn a_revision_that_kills_its_node_stops_at_the_budget() {
         assert_eq!(moves(&world("max-unavailable=1")).0, [""; 0], "drain, {trouble}");
         assert_eq!(moves(&world("max-unavailable=2")).0.len(), 1, "drain, {trouble}");
         let surged = |world: &str| {
-            let plan = Scene::of(world).look();
+            let plan = Scene::of(world).reconcile();
             plan.create.iter().filter(|it| it.0.as_ref() != "a").count()
         };
         assert_eq!(surged(&world("max-surge=1")), 0, "surge, {trouble}");
@@ -658,7 +658,7 @@ fn an_old_pod_that_never_tolerated_the_taint_is_kept_and_not_charged() {
         wake at 1600
     "#]],
     );
-    let plan = Scene::of(&world).look();
+    let plan = Scene::of(&world).reconcile();
     assert_eq!(plan.status.expect("counts").counts.misscheduled, 1);
     // Not even one that is not ready: no other could follow it.
     assert!(

@@ -42,7 +42,7 @@ fn one_two_and_five_pods_and_some_of_another_label() {
         each("1 2 3 4 5", "pod five-$ on=n3 ready made=$"),
     );
     let mut scene = Scene::of(&world);
-    let claims = scene.look();
+    let claims = scene.reconcile();
     expect![[r#"
         release pod other-1
         release pod other-2
@@ -159,14 +159,14 @@ fn a_failed_pod_waits_twice_as_long_each_time_up_to_a_quarter_of_an_hour() {
         scene.then(&format!("now {now}\nset d\nrev d-1\nnode a\npod d-{round} on=a failed"));
         let since = now;
         // Too early: it is left alone, a timer stands, and asking makes the wait no longer.
-        while scene.look_at(now).delete.is_empty() {
-            let plan = scene.look();
+        while scene.reconcile_at(now).delete.is_empty() {
+            let plan = scene.reconcile();
             assert!(plan.create.is_empty());
             now = second(plan.wake_at.expect("a timer"));
-            assert_eq!(scene.look_at(now - 1).delete, []);
+            assert_eq!(scene.reconcile_at(now - 1).delete, []);
         }
         waits.push(now - since);
-        let plan = scene.look_at(now);
+        let plan = scene.reconcile_at(now);
         scene.act(plan, granted(1));
     }
     expect!["[0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900]"].assert_eq(&format!("{waits:?}"));
@@ -175,12 +175,12 @@ fn a_failed_pod_waits_twice_as_long_each_time_up_to_a_quarter_of_an_hour() {
 #[test]
 fn a_new_generation_is_a_new_try() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a\npod d-1 on=a failed");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(1));
     scene.then("set d\nrev d-1\nnode a\npod d-2 on=a failed");
-    assert_eq!(scene.look().delete.len(), 0);
+    assert_eq!(scene.reconcile().delete.len(), 0);
     scene.then("set d gen=2\nrev d-1\nnode a\npod d-2 on=a failed");
-    assert_eq!(scene.look().delete.len(), 1);
+    assert_eq!(scene.reconcile().delete.len(), 1);
 }
 
 #[test]
@@ -188,11 +188,11 @@ fn after_half_an_hour_without_a_failure_the_wait_starts_over() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a\npod d-1 on=a failed");
     for (now, wait) in [(0, 1), (1, 2), (3 + 1801, 1)] {
         scene.then(&format!("now {now}\nset d\nrev d-1\nnode a\npod d-{now} on=a failed"));
-        let plan = scene.look();
+        let plan = scene.reconcile();
         assert_eq!(plan.delete.len(), 1, "at {now}");
         scene.act(plan, granted(1));
         scene.then(&format!("now {now}\nset d\nrev d-1\nnode a\npod d-{now}x on=a failed"));
-        assert_eq!(scene.look().wake_at, Some(at(now + wait)));
+        assert_eq!(scene.reconcile().wake_at, Some(at(now + wait)));
     }
 }
 
@@ -287,15 +287,15 @@ fn a_pod_that_names_no_one_node_is_of_none() {
 #[test]
 fn a_plan_creates_and_deletes_a_burst_at_most() {
     let nodes = each(&names("n", 300), "node $");
-    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}")).look();
+    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}")).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (250, 0));
     let pods = each(&names("n", 300), "pod d-$ on=$ failed");
-    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}{pods}")).look();
+    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}{pods}")).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (0, 250));
     // A burst of one does not take from the other.
     let half =
         each(&names("x", 300), "node $ taint=x:NoExecute") + &each(&names("x", 300), "pod d-$ on=$ ready");
-    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}{half}")).look();
+    let plan = Scene::of(&format!("set d\nrev d-1\n{nodes}{half}")).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (250, 250));
 }
 

@@ -92,7 +92,7 @@ fn the_name_of_the_template_is_not_the_name_of_a_node() {
         world.sets[0]["spec"]["template"]["metadata"]["name"] = json!("b");
         world.revisions[0]["data"]["spec"]["template"]["metadata"]["name"] = json!("b");
     });
-    assert_eq!(scene.look().status.expect("counts").counts.desired, 1);
+    assert_eq!(scene.reconcile().status.expect("counts").counts.desired, 1);
 }
 
 #[test]
@@ -164,20 +164,20 @@ fn a_status_that_is_right_is_not_written() {
     let world = "set d gen=3 observed=3 status=desired:1,current:1,ready:1,updated:1,available:1\nrev d-1\nnode a\npod a on=a ready";
     let mut parsed = parse(world);
     let mut without = Scene::from(&parsed, Settings { conditions: false, ..Settings::default() });
-    assert_eq!(status_text(&without.look()), "as it is\n");
+    assert_eq!(status_text(&without.reconcile()), "as it is\n");
     // With conditions it is written once, and then it is right.
     let mut scene = Scene::from(&parsed, Settings::default());
-    let plan = scene.look();
+    let plan = scene.reconcile();
     let body = manifest::status_body(&plan.set, &plan.status.expect("conditions"));
     parsed.sets[0]["status"] = body["status"].clone();
     scene.list(&parsed);
-    assert_eq!(status_text(&scene.look()), "as it is\n");
-    assert_eq!(text(&scene.look()), "nothing\n");
+    assert_eq!(status_text(&scene.reconcile()), "as it is\n");
+    assert_eq!(text(&scene.reconcile()), "nothing\n");
 }
 
 #[test]
 fn the_generation_that_was_observed_is_the_set_s_and_never_goes_back() {
-    let observed = |world: &str| Scene::of(world).look().status.map(|it| it.observed_generation);
+    let observed = |world: &str| Scene::of(world).reconcile().status.map(|it| it.observed_generation);
     assert_eq!(observed("set d gen=7 observed=3\nrev d-1\nnode a\npod a on=a ready"), Some(7));
     assert_eq!(observed("set d gen=7 observed=9\nrev d-1\nnode a\npod a on=a ready"), Some(9));
 }
@@ -186,17 +186,17 @@ fn the_generation_that_was_observed_is_the_set_s_and_never_goes_back() {
 fn while_own_writes_are_awaited_nothing_is_observed() {
     // B45.
     let mut scene = Scene::of("set d gen=1\nrev d-1\nnode a");
-    let plan = scene.look();
+    let plan = scene.reconcile();
     scene.act(plan, granted(9_999));
     scene.then("set d gen=2 observed=1\nrev d-1\nnode a");
-    assert_eq!(scene.look().status, None);
+    assert_eq!(scene.reconcile().status, None);
 }
 
 #[test]
 fn before_the_history_is_settled_nothing_is_observed() {
-    let first = Scene::of("set d template=2 observed=1\nrev d-1 template=1").look().status;
+    let first = Scene::of("set d template=2 observed=1\nrev d-1 template=1").reconcile().status;
     assert_eq!(first.map(|it| it.observed_generation), Some(1));
-    assert_eq!(Scene::of("set d observed=0\nrev d-1\npod o orphan for=a").look().status, None);
+    assert_eq!(Scene::of("set d observed=0\nrev d-1\npod o orphan for=a").reconcile().status, None);
 }
 
 // Conditions.
@@ -261,7 +261,7 @@ fn a_rollout_without_progress_for_ten_minutes_is_stalled_and_then_goes_on() {
         )
     };
     let progressing = |scene: &mut Scene| {
-        let plan = scene.look();
+        let plan = scene.reconcile();
         let status = status_text(&plan);
         let line = status.lines().find(|it| it.starts_with("Progressing")).expect("a condition").to_owned();
         format!("{line}; wake {:?}\n", plan.wake_at.map(super::world::second))
@@ -324,7 +324,7 @@ fn a_condition_keeps_the_time_of_its_last_change() {
         Progressing=False since 500 Complete: 1 of 1 nodes are up to date
         Degraded=False since 500 AsExpected: no pod fails or is misplaced
     "#]]
-    .assert_eq(&status_text(&scene.look()));
+    .assert_eq(&status_text(&scene.reconcile()));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn without_conditions_none_are_written_and_those_that_are_there_stay() {
     let theirs = json!({"type": "Theirs", "status": "True"});
     let settings = Settings { conditions: false, ..Settings::default() };
     let status = |world: &muster_engine::scenario::World| -> Value {
-        let plan = Scene::from(world, settings).look();
+        let plan = Scene::from(world, settings).reconcile();
         manifest::status_body(&plan.set, &plan.status.expect("counts"))
             .get("status")
             .cloned()
@@ -350,7 +350,7 @@ fn conditions_of_others_survive_what_we_write() {
     let theirs = json!({"type": "Theirs", "status": "True", "extra": [1]});
     world.sets[0]["status"]["conditions"] = json!([theirs]);
     world.sets[0]["status"]["newField"] = json!("kept");
-    let plan = Scene::from(&world, Settings::default()).look();
+    let plan = Scene::from(&world, Settings::default()).reconcile();
     let body = manifest::status_body(&plan.set, &plan.status.expect("conditions"));
     assert_eq!(body["status"]["newField"], json!("kept"));
     assert_eq!(body["status"]["conditions"][0], theirs);

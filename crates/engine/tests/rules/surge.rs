@@ -126,7 +126,7 @@ fn an_old_pod_that_turns_unready_gets_its_new_one_beyond_the_limit() {
 fn young_old_pods_that_are_ready_are_surged_within_the_limit() {
     // K08 with surge.
     let pods = each("a b c d e", "pod old-$ on=$ rev=1 ready since=995");
-    let plan = Scene::of(&five(1000, "max-surge=2 min-ready=60", &pods)).look();
+    let plan = Scene::of(&five(1000, "max-surge=2 min-ready=60", &pods)).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (2, 0));
 }
 
@@ -344,7 +344,7 @@ fn taints_of_node_trouble_let_an_old_pod_leave_only_as_others_are_available() {
 fn a_node_that_starts_its_first_pod_takes_of_the_surge() {
     // The brake makes no exception: an unavailable new pod is charged wherever it is.
     let pods = old("b c d e") + "pod new-a on=a starting\n";
-    let plan = Scene::of(&five(1000, "max-surge=1", &pods)).look();
+    let plan = Scene::of(&five(1000, "max-surge=1", &pods)).reconcile();
     assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
 }
 

@@ -12,10 +12,11 @@ use expect_test::expect;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::facts::{self, Counts, Kind, Watched};
+use muster_engine::controller::Event;
+use muster_engine::daemonset::facts::{self, Counts, Fact, Kind};
 use muster_engine::daemonset::manifest::{self, Binding, Owner};
 use muster_engine::daemonset::plan::{Plan, Settings};
+use muster_engine::daemonset::planner::Planner;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -62,15 +63,19 @@ fn plans(settings: Settings) -> Vec<(String, Plan)> {
 }
 
 fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
-    let mut cache = Cache::new(settings);
+    let mut planner = Planner::new(settings);
     let mut shared = Interner::default();
     let mut list = |kind, objects: Vec<&String>| {
         let item = |it: &String| {
             let line = format!(r#"{{"type":"ADDED","object":{it}}}"#);
-            facts::watched(kind, line.as_bytes(), &mut shared).expect("an object")
+            facts::watched(kind, line.as_bytes(), &mut shared)
+                .expect("an object")
+                .into_fact()
+                .expect("a fact")
         };
-        let items: Vec<Watched> = objects.into_iter().map(item).collect();
-        let _ = cache.apply(Event::Listed { kind, items, resource_version: 1_000_000 });
+        let items: Vec<Fact> = objects.into_iter().map(item).collect();
+        let _ =
+            planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1_000_000 });
     };
     list(Kind::Sets, all.iter().map(|it| &it.set).collect());
     list(Kind::Nodes, lines("nodes.jsonl").iter().collect());
@@ -78,7 +83,8 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     list(Kind::Revisions, all.iter().flat_map(|it| &it.revisions).collect());
     let now = Time::parse(NOW).expect("a time");
     let mut look = |name: String| {
-        let plan = cache.look(&ObjectKey::new("shapes", name.as_str()), now).expect("a set that is known");
+        let plan =
+            planner.reconcile(&ObjectKey::new("shapes", name.as_str()), now).expect("a set that is known");
         (name, plan)
     };
     all.into_iter().map(|it| look(it.name)).collect()

@@ -4,17 +4,19 @@
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
-use muster_engine::daemonset::facts::{self, Kind, Set, Watched};
+use muster_engine::controller::CallError;
+use muster_engine::controller::Event;
+use muster_engine::daemonset::execution::{Call, Execution, Next, Report, Response};
+use muster_engine::daemonset::facts::{self, Fact, Kind, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
+use muster_engine::daemonset::planner::Planner;
 use muster_engine::scenario::{self, World};
 use serde_json::{Value, json};
 
 /// A cache that was told a world, and the time there.
 pub(crate) struct Scene {
-    pub(crate) cache: Cache,
+    pub(crate) planner: Planner,
     pub(crate) now: Time,
     pub(crate) shared: Interner,
     /// The newest resource version there is.
@@ -28,7 +30,7 @@ impl Scene {
 
     pub(crate) fn from(world: &World, settings: Settings) -> Self {
         let mut scene = Self {
-            cache: Cache::new(settings),
+            planner: Planner::new(settings),
             now: Time::default(),
             shared: Interner::default(),
             listed: 1_000,
@@ -47,9 +49,9 @@ impl Scene {
         self.listed += 1;
         let mut keys = Vec::new();
         for (kind, objects) in kinds(world) {
-            let items: Vec<Watched> = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
-            let listed = Event::Listed { kind, items, resource_version: self.listed };
-            keys.extend(self.cache.apply(listed));
+            let items: Vec<Fact> = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
+            let listed = Event::Listed { kind: kind.index(), facts: items, resource_version: self.listed };
+            keys.extend(self.planner.apply(listed));
         }
         keys.sort();
         keys.dedup();
@@ -63,42 +65,45 @@ impl Scene {
         let mut object = object.clone();
         object["metadata"]["resourceVersion"] = self.listed.to_string().into();
         let watched = self.read(kind, what, &object);
-        self.cache.apply(Event::Watched(watched))
+        self.planner.apply(watched.into_event())
     }
 
-    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Watched {
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Fact {
         let line = json!({"type": what, "object": object}).to_string();
-        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("a well-formed object")
+        facts::watched(kind, line.as_bytes(), &mut self.shared)
+            .expect("a well-formed object")
+            .into_fact()
+            .expect("a fact")
     }
 
     pub(crate) fn key(&self) -> ObjectKey {
-        self.cache.keys().next().expect("a set").clone()
+        self.planner.keys().next().expect("a set").clone()
     }
 
-    pub(crate) fn look(&mut self) -> Plan {
+    pub(crate) fn reconcile(&mut self) -> Plan {
         let key = self.key();
-        self.cache.look(&key, self.now).expect("the set is there")
+        self.planner.reconcile(&key, self.now).expect("the set is there")
     }
 
-    pub(crate) fn look_at(&mut self, second: i64) -> Plan {
+    pub(crate) fn reconcile_at(&mut self, second: i64) -> Plan {
         self.now = at(second);
-        self.look()
+        self.reconcile()
     }
 
     /// Carries a plan out and reports it; gives back the calls, one a line.
-    pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&Call) -> Outcome) -> String {
+    pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&Call) -> Response) -> String {
         let key = plan.set.key.clone();
         let (calls, report) = carry_out(plan, answer);
-        self.cache.done(&key, &report, self.now);
+        self.planner.done(&key, &report, self.now);
         calls
     }
 }
 
 /// Makes every call of a plan, in order; one that failed says so.
-pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Outcome) -> (String, Report) {
+pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Response) -> (String, Report) {
     let mut calls = String::new();
     let set = plan.set.clone();
-    let mut act = Act::new(plan);
+    let mut act = Execution::new(plan);
     loop {
         match act.next() {
             Next::Done => return (calls, act.finish()),
@@ -106,7 +111,7 @@ pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Outcome) ->
             Next::Call(call) => {
                 let outcome = answer(&call);
                 calls += &said(&set, &call);
-                if let Outcome::Refused(refusal) = &outcome {
+                if let Response::Refused(refusal) = &outcome {
                     calls += &format!("  refused: {refusal}");
                 }
                 calls.push('\n');
@@ -128,12 +133,12 @@ pub(crate) fn said(set: &Set, call: &Call) -> String {
 }
 
 /// Everything succeeds, at this resource version.
-pub(crate) fn granted(resource_version: u64) -> impl FnMut(&Call) -> Outcome {
+pub(crate) fn granted(resource_version: u64) -> impl FnMut(&Call) -> Response {
     move |call| match call {
-        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Outcome::Deleted,
-        Call::ListPods => Outcome::Pods(Vec::new()),
-        Call::ReadSet | Call::ReadRevision { .. } => Outcome::Refused(Refusal::NotFound),
-        _ => Outcome::Wrote { name: "made".into(), resource_version },
+        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Response::Deleted,
+        Call::ListPods => Response::Pods(Vec::new()),
+        Call::ReadSet | Call::ReadRevision { .. } => Response::Refused(CallError::NotFound),
+        _ => Response::Wrote { name: "made".into(), resource_version },
     }
 }
 

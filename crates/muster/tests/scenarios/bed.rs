@@ -220,8 +220,8 @@ impl Bed {
                 terms,
             });
             let options = Options { settings, lease, ..Options::default() };
-            let witness = witness(records.clone(), replica, life);
-            let controller = muster_control::Controller::new(line, options).watched_by(witness);
+            let observer = observer(records.clone(), replica, life);
+            let controller = muster_control::Controller::new(line, options).observed_by(observer);
             let ended = runtime.block_on(async {
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.
@@ -720,13 +720,13 @@ pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }
 
-fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> PlanObserver {
+fn observer(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> PlanObserver {
     Arc::new(move |moment| {
         let what = match moment {
-            Observation::Planned { cache, plan, .. } => What::Planned {
+            Observation::Planned { planner, plan, .. } => What::Planned {
                 plan: Arc::new(plan.clone()),
-                snapshot: judge::snapshot(cache),
-                sets: cache.sets().cloned().collect(),
+                snapshot: judge::snapshot(planner),
+                sets: planner.sets().cloned().collect(),
             },
             Observation::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
             Observation::Answered { set, call, outcome } => {

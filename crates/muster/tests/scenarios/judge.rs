@@ -12,9 +12,10 @@ use http::Method;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::controller::{CallError, Verb};
+use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Set};
-use muster_engine::daemonset::manifest::{self, Verb};
+use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_sim::faults::WriteFault;
 use muster_sim::invariants::liveness::ConvergenceCheck;
@@ -59,7 +60,7 @@ pub(crate) struct Record {
 pub(crate) enum What {
     Planned { plan: Arc<Plan>, snapshot: BTreeMap<Kind, u64>, sets: Vec<Arc<Set>> },
     Called { set: Arc<Set>, call: Call },
-    Answered { set: Arc<Set>, call: Call, outcome: Outcome },
+    Answered { set: Arc<Set>, call: Call, outcome: Response },
     Done { set: Arc<Set> },
     Died,
 }
@@ -258,7 +259,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn answered(&mut self, replica: usize, set: &Arc<Set>, call: &Call, outcome: &Outcome, at: Time) {
+    fn answered(&mut self, replica: usize, set: &Arc<Set>, call: &Call, outcome: &Response, at: Time) {
         let Some(open) = self
             .open
             .iter()
@@ -268,9 +269,9 @@ impl<'a> Replay<'a> {
             return;
         };
         match outcome {
-            Outcome::Wrote { resource_version, .. } => self.advance(*resource_version, at),
-            Outcome::Pods(pods) => self.advance(pods.iter().map(|it| it.1).max().unwrap_or(0), at),
-            Outcome::Set(it) => {
+            Response::Wrote { resource_version, .. } => self.advance(*resource_version, at),
+            Response::Pods(pods) => self.advance(pods.iter().map(|it| it.1).max().unwrap_or(0), at),
+            Response::Set(it) => {
                 self.advance(it.resource_version, at);
                 if let Some(decided) = self.decided.get_mut(&(replica, set.key.clone())) {
                     decided.rechecked = Some((it.uid.clone(), it.deleting));
@@ -281,26 +282,26 @@ impl<'a> Replay<'a> {
         let fate = open.sent.map(|it| self.run.sent[it].fate.clone());
         // What really happened, and what the controller was told of it.
         let (truth, fault) = match (fate, outcome) {
-            (Some(Fate::Answered { status: 200..300, resource_version }), Outcome::Refused(told)) => {
+            (Some(Fate::Answered { status: 200..300, resource_version }), Response::Refused(told)) => {
                 let told = match told {
-                    Refusal::NoAnswer => WriteFault::LostApplied,
+                    CallError::NoAnswer => WriteFault::LostApplied,
                     _ => WriteFault::ServerApplied,
                 };
                 let name = Text::from("");
                 let truth = match manifest::verb(call) {
-                    Verb::Delete => Outcome::Deleted,
+                    Verb::Delete => Response::Deleted,
                     Verb::Get | Verb::List => return,
-                    _ => Outcome::Wrote { name, resource_version: resource_version.unwrap_or(0) },
+                    _ => Response::Wrote { name, resource_version: resource_version.unwrap_or(0) },
                 };
                 self.advance(resource_version.unwrap_or(0), at);
                 (truth, Some(told))
             }
             (Some(Fate::Answered { resource_version, .. }), outcome) => {
-                let removal = if *outcome == Outcome::Deleted { self.removal(call) } else { 0 };
+                let removal = if *outcome == Response::Deleted { self.removal(call) } else { 0 };
                 self.advance(resource_version.unwrap_or(0).max(removal), at);
                 let truth = match (outcome, resource_version) {
-                    (Outcome::Wrote { name, .. }, Some(resource_version)) => {
-                        Outcome::Wrote { name: name.clone(), resource_version }
+                    (Response::Wrote { name, .. }, Some(resource_version)) => {
+                        Response::Wrote { name: name.clone(), resource_version }
                     }
                     _ => outcome.clone(),
                 };
@@ -476,6 +477,6 @@ pub(crate) fn change(of: Of, line: &str) -> Option<Change> {
 }
 
 /// What a witness must keep of the facts to be judged later.
-pub(crate) fn snapshot(cache: &muster_engine::daemonset::cache::Cache) -> BTreeMap<Kind, u64> {
-    Kind::ALL.into_iter().map(|kind| (kind, cache.seen(kind))).collect()
+pub(crate) fn snapshot(planner: &muster_engine::daemonset::planner::Planner) -> BTreeMap<Kind, u64> {
+    Kind::ALL.into_iter().map(|kind| (kind, planner.seen(kind))).collect()
 }

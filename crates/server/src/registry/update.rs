@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_api::well_known::POD_SCHEDULED;use muster_store::{Precondition, StoredObject};
+use muster_api::well_known::POD_SCHEDULED;
+use muster_store::{Precondition, StoredObject};
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Registry, create, dedup_owner_references, validate_object};

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_api::well_known::NAMESPACE_NODE_LEASE;use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
+use muster_api::well_known::NAMESPACE_NODE_LEASE;
+use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 

@@ -14,8 +14,9 @@ use std::time::Duration;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{Kind, Set, Watched};
+use muster_engine::controller::CallError;
+use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::plan::Plan;
 
 use crate::faults::WriteFault;
@@ -218,7 +219,7 @@ impl Checks {
         &mut self,
         decided: &PlanBasis,
         call: &Call,
-        outcome: &Outcome,
+        outcome: &Response,
         fault: Option<WriteFault>,
     ) {
         let lost = matches!(
@@ -227,11 +228,11 @@ impl Checks {
         );
         let failed = matches!(
             outcome,
-            Outcome::Refused(
-                Refusal::Forbidden(_)
-                    | Refusal::Invalid(_)
-                    | Refusal::Server(_)
-                    | Refusal::TooManyRequests { .. }
+            Response::Refused(
+                CallError::Forbidden(_)
+                    | CallError::Invalid(_)
+                    | CallError::Server(_)
+                    | CallError::TooManyRequests { .. }
             )
         );
         if failed && !matches!(call, Call::PutStatus { .. }) {
@@ -239,15 +240,15 @@ impl Checks {
             let id = (decided.replica, decided.life, set.uid.clone());
             self.failed_at.insert(id, (decided.clock, set.generation));
         }
-        if lost || matches!(outcome, Outcome::Refused(_)) {
+        if lost || matches!(outcome, Response::Refused(_)) {
             return;
         }
         let entry = self.acknowledged.entry((decided.replica, decided.plan.set.uid.clone())).or_default();
         match (call, outcome) {
-            (Call::DeletePod { pod, .. }, Outcome::Deleted) => {
+            (Call::DeletePod { pod, .. }, Response::Deleted) => {
                 entry.deleted.insert(pod.uid.clone(), pod.key.clone());
             }
-            (_, Outcome::Wrote { resource_version, .. }) => {
+            (_, Response::Wrote { resource_version, .. }) => {
                 let kind = written_kind(call);
                 let highest = entry.wrote.entry(kind).or_default();
                 *highest = (*highest).max(*resource_version);
@@ -259,8 +260,7 @@ impl Checks {
     /// Clears [`Checks::disrupted_nodes`] for a node whose pod was available before this commit, or that a user or the
     /// garbage collector has changed.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
-        let Some(Watched::Pod(before)) =
-            server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
+        let Some(Fact::Pod(before)) = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
         else {
             return;
         };
@@ -289,7 +289,7 @@ impl Checks {
     /// Excuses a node on which a set adopts a pod: the set deletes surplus pods next.
     fn excuse_adoption(&mut self, server: &SimServer, commit: &SimCommit) {
         let before = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
-        let (Some(Watched::Pod(before)), Some(Watched::Pod(now))) = (before, &commit.fact) else { return };
+        let (Some(Fact::Pod(before)), Some(Fact::Pod(now))) = (before, &commit.fact) else { return };
         if let (None, Some(owner), Some(node)) = (&before.owner, &now.owner, &now.target) {
             self.excused.insert((owner.clone(), node.clone()));
         }
@@ -318,7 +318,7 @@ impl Checks {
                 let before =
                     server.fact_at_revision(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
                 let same = match before {
-                    Some(Watched::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
+                    Some(Fact::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
                     _ => true,
                 };
                 if same {
@@ -343,12 +343,12 @@ fn written_kind(call: &Call) -> Kind {
     }
 }
 
-fn is_rejected(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Refused(_))
+fn is_rejected(outcome: &Response) -> bool {
+    matches!(outcome, Response::Refused(_))
 }
 
-fn is_namespace_terminating(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NamespaceTerminating)
+fn is_namespace_terminating(refusal: &CallError) -> bool {
+    matches!(refusal, CallError::NamespaceTerminating)
 }
 
 fn set_label(set: &Set) -> String {

@@ -15,8 +15,7 @@ use muster_api::well_known::{
     TAINT_NODE_UNSCHEDULABLE,
 };
 use muster_engine::daemonset::facts::{
-    Affinity, Counts, Kind, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Term, Truth,
-    Watched,
+    Affinity, Counts, Fact, Kind, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Term, Truth,
 };
 
 use crate::server::SimServer;
@@ -45,10 +44,10 @@ impl ClusterView {
         for (kind, revision) in snapshot {
             for fact in server.list_at_revision(*kind, *revision) {
                 match fact {
-                    Watched::Set(it) => drop(view.sets.insert(it.key.clone(), it)),
-                    Watched::Node(it) => drop(view.nodes.insert(it.name.clone(), it)),
-                    Watched::Pod(it) => drop(view.pods.insert(it.key.clone(), it)),
-                    Watched::Revision(it) => drop(view.revisions.insert(it.key.clone(), it)),
+                    Fact::Set(it) => drop(view.sets.insert(it.key.clone(), it)),
+                    Fact::Node(it) => drop(view.nodes.insert(it.name.clone(), it)),
+                    Fact::Pod(it) => drop(view.pods.insert(it.key.clone(), it)),
+                    Fact::Revision(it) => drop(view.revisions.insert(it.key.clone(), it)),
                     _ => {}
                 }
             }

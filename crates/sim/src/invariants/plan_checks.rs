@@ -51,9 +51,7 @@ impl Checks {
         let pods_at = seen(&Kind::Pods);
         let undeleted = writes.deleted.iter().find_map(|(uid, key)| {
             match server.fact_at_revision(Kind::Pods, key, pods_at) {
-                Some(muster_engine::daemonset::facts::Watched::Pod(pod))
-                    if pod.uid == *uid && !pod.deleting =>
-                {
+                Some(muster_engine::daemonset::facts::Fact::Pod(pod)) if pod.uid == *uid && !pod.deleting => {
                     Some(key.clone())
                 }
                 _ => None,
@@ -82,7 +80,7 @@ impl Checks {
         for set in cached {
             let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
             let true_one = match server.fact_at_revision(Kind::Sets, &set.key, at) {
-                Some(muster_engine::daemonset::facts::Watched::Set(it)) => Some(it),
+                Some(muster_engine::daemonset::facts::Fact::Set(it)) => Some(it),
                 _ => None,
             };
             if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {

@@ -1,7 +1,7 @@
 //! S: invariants that hold after every step.
 
 use muster_api::time::Time;
-use muster_engine::daemonset::facts::{Kind, Rollout, Set, Watched};
+use muster_engine::daemonset::facts::{Fact, Kind, Rollout, Set};
 
 use super::Checks;
 use super::oracle::{self, ClusterView};
@@ -11,18 +11,18 @@ impl Checks {
     /// Checks S1, S2 and W16 on a new commit.
     pub(super) fn check_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         match (&commit.fact, commit.kind) {
-            (Some(Watched::Pod(pod)), _) => {
+            (Some(Fact::Pod(pod)), _) => {
                 let set = server.sets.values().find(|it| pod.owner.as_ref() == Some(&it.uid)).cloned();
                 if let (Some(set), Some(node)) = (set, pod.target.clone()) {
                     self.check_one_pod_per_node(server, &set, &node, now);
                 }
                 self.check_owners(server, commit);
             }
-            (Some(Watched::Revision(revision)), _) => {
+            (Some(Fact::Revision(revision)), _) => {
                 let before =
                     server.facts_between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
                 let changed = before.into_iter().flatten().any(|it| match it {
-                    Watched::Revision(it) => it.uid == revision.uid && it.data != revision.data,
+                    Fact::Revision(it) => it.uid == revision.uid && it.data != revision.data,
                     _ => false,
                 });
                 if changed {

@@ -8,7 +8,8 @@ use muster_api::well_known::{
     TAINT_NODE_MEMORY_PRESSURE, TAINT_NODE_NETWORK_UNAVAILABLE, TAINT_NODE_NOT_READY,
     TAINT_NODE_PID_PRESSURE, TAINT_NODE_UNREACHABLE, TAINT_NODE_UNSCHEDULABLE,
 };
-use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::controller::CallError;
+use muster_engine::daemonset::execution::{Call, Response};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::Step;
@@ -85,7 +86,7 @@ impl Checks {
         decided: &PlanBasis,
         set: &Set,
         call: &Call,
-        outcome: &Outcome,
+        outcome: &Response,
         before: u64,
         now: Time,
     ) {
@@ -102,12 +103,12 @@ impl Checks {
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, decided, set, pod, now);
         }
-        if let (Call::PutStatus { .. }, Outcome::Refused(Refusal::Conflict)) = (call, outcome)
+        if let (Call::PutStatus { .. }, Response::Refused(CallError::Conflict)) = (call, outcome)
             && let Some(batches) = self.batches.get_mut(&key)
         {
             batches.status_refused = true;
         }
-        if let Outcome::Refused(refusal) = outcome
+        if let Response::Refused(refusal) = outcome
             && is_namespace_terminating(refusal)
         {
             return;
@@ -119,7 +120,7 @@ impl Checks {
         {
             self.report_violation("L9", || format!("{call:?} changed nothing"));
         }
-        let collided = matches!(outcome, Outcome::Refused(Refusal::AlreadyExists));
+        let collided = matches!(outcome, Response::Refused(CallError::AlreadyExists));
         if let (Call::Step(Step::Create { name, .. }), false, false) = (call, is_rejected(outcome), collided)
         {
             let expected = name.starts_with(&format!("{}-", set.key.name));
@@ -491,7 +492,7 @@ fn count_strategies(server: &SimServer, set: &Set) -> usize {
     let versions = server.facts_between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<Rollout> = Vec::new();
     for fact in versions.into_iter().flatten() {
-        if let muster_engine::daemonset::facts::Watched::Set(it) = fact
+        if let muster_engine::daemonset::facts::Fact::Set(it) = fact
             && it.uid == set.uid
             && !seen.contains(&it.rollout)
         {

@@ -73,10 +73,10 @@ impl World {
     /// Whether the leader still has writes to make or a retry pending.
     fn has_pending_writes(&self) -> bool {
         let Some(leader) = self.replicas.iter().find(|it| it.is_leader) else { return true };
-        let (mut cache, clock) = (leader.cache.from_scratch(), leader.local_time(self.now));
-        let keys: Vec<ObjectKey> = cache.keys().cloned().collect();
+        let (mut planner, clock) = (leader.controller.planner().from_scratch(), leader.local_time(self.now));
+        let keys: Vec<ObjectKey> = planner.keys().cloned().collect();
         keys.iter().any(|key| {
-            let plan = cache.look(key, clock);
+            let plan = planner.reconcile(key, clock);
             plan.is_some_and(|it| {
                 let waits =
                     matches!(it.waiting, Some(Why::RetryLater { .. } | Why::WaitingForOwnWrites { .. }));

@@ -235,7 +235,7 @@ impl World {
             match commit.kind {
                 Kind::Pods => {
                     let fact = match &commit.fact {
-                        Some(muster_engine::daemonset::facts::Watched::Pod(pod)) => {
+                        Some(muster_engine::daemonset::facts::Fact::Pod(pod)) => {
                             pod.target.clone().filter(|_| pod.bound)
                         }
                         _ => None,

@@ -1,17 +1,18 @@
-//! A replica of the DaemonSet controller: the shipped index, expectations and execution, with lagging watches, a Lease,
-//! and a process that can crash, freeze or lose its network.
+//! A replica of the DaemonSet controller: the shipped controller with lagging watches, a Lease, and a process that can
+//! crash, freeze or lose its network.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
-use muster_engine::daemonset::facts::{Kind, Set, Watched};
+use muster_engine::controller::{CallError, Controller as _, Event, EventRecord, Outcome};
+use muster_engine::daemonset::execution::{Call, Response};
+use muster_engine::daemonset::facts::{Fact, Kind, Set};
 use muster_engine::daemonset::manifest::{self, Binding};
-use muster_engine::daemonset::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::plan::{Claim, Plan, Settings, Step};
+use muster_engine::daemonset::{DaemonSetController, SetCall};
+use serde_json::{Value, json};
 
 use super::{SimTask, World};
 use crate::faults::{WatchFault, WriteFault};
@@ -50,34 +51,30 @@ pub struct Replica {
     cut_off_until: Time,
     pub is_leader: bool,
     renewed_at: Time,
-    pub cache: Cache,
+    pub controller: DaemonSetController,
     cursors: BTreeMap<Kind, u64>,
     delivering: BTreeSet<Kind>,
     stuck_until: BTreeMap<Kind, Time>,
     queue: BTreeSet<ObjectKey>,
     working: bool,
-    executing: BTreeMap<ObjectKey, ExecutingPlan>,
+    /// The plans in execution.
+    executing: BTreeMap<ObjectKey, PlanBasis>,
     calls: Vec<RequestInFlight>,
     timers: BTreeMap<ObjectKey, Time>,
-}
-
-/// A plan in execution.
-#[derive(Debug)]
-struct ExecutingPlan {
-    act: Act,
-    decided: PlanBasis,
 }
 
 /// A request in flight.
 #[derive(Debug)]
 struct RequestInFlight {
-    key: ObjectKey,
-    set: Arc<Set>,
-    call: Call,
+    call: SetCall,
     sent_at: Time,
-    outcome: Option<Outcome>,
+    /// The response as a value and as it is sent.
+    response: Option<(Response, Outcome)>,
     decided: PlanBasis,
 }
+
+/// Maximum number of plans in execution: the shipped default.
+const WORKERS: usize = 16;
 
 impl Replica {
     pub fn new(rng: &mut Rng, skew_s: u64) -> Self {
@@ -93,7 +90,7 @@ impl Replica {
             cut_off_until: Time::default(),
             is_leader: false,
             renewed_at: Time::default(),
-            cache: Cache::default(),
+            controller: DaemonSetController::new(Settings::default(), WORKERS),
             cursors: BTreeMap::new(),
             delivering: BTreeSet::new(),
             stuck_until: BTreeMap::new(),
@@ -140,7 +137,7 @@ impl World {
             life: replica.life,
             skew,
             usual_skew,
-            cache: Cache::new(settings),
+            controller: DaemonSetController::new(settings, WORKERS),
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let life = replica.life;
@@ -217,7 +214,9 @@ impl World {
         let items = self.server.list_at_revision(kind, revision);
         let replica = &mut self.replicas[index];
         replica.cursors.insert(kind, revision);
-        let keys = replica.cache.apply(Event::Listed { kind, items, resource_version: revision });
+        let clock = replica.local_time(self.now);
+        let listed = Event::Listed { kind: kind.index(), facts: items, resource_version: revision };
+        let keys = replica.controller.apply(listed, clock);
         replica.queue.extend(keys);
         self.trace.add_line(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
         self.schedule_delivery(index, kind);
@@ -262,7 +261,7 @@ impl World {
                     continue;
                 }
                 replica.cursors.insert(kind, revision);
-                let keys = replica.cache.bookmark(kind, revision);
+                let keys = replica.controller.bookmark(kind.index(), revision);
                 replica.queue.extend(keys);
                 self.wake_worker(index);
             }
@@ -337,7 +336,7 @@ impl World {
     fn apply_to_cache(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
         let gone =
-            Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
+            Fact::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
         self.checks.check_delivered_event(
             &self.server,
             index,
@@ -346,8 +345,9 @@ impl World {
             commit.revision,
         );
         let replica = &mut self.replicas[index];
-        let watched = commit.fact.clone().unwrap_or(gone);
-        let keys = replica.cache.apply(Event::Watched(watched));
+        let fact = commit.fact.clone().unwrap_or(gone);
+        let clock = replica.local_time(self.now);
+        let keys = replica.controller.apply(fact.into_event(), clock);
         replica.cursors.insert(commit.kind, commit.revision);
         self.trace.add_line(self.now, || {
             format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision)
@@ -378,20 +378,22 @@ impl World {
         replica.queue.remove(&key);
         replica.timers.remove(&key);
         let clock = replica.local_time(now);
-        let plan = replica.cache.look(&key, clock);
+        let step = replica.controller.reconcile(&key, clock);
+        let plan = replica.controller.last_plan(&key).cloned();
         let snapshot = replica.watch_revisions();
         if let Some(plan) = plan {
             self.trace.add_line(now, || format!("replica {index} reconciles {key}: {}", plan_summary(&plan)));
             let life = self.replicas[index].life;
-            let decided =
-                PlanBasis { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
-            self.checks.check_new_plan(&self.server, self.replicas[index].cache.sets(), &decided);
-            self.execute_plan(decided);
+            let decided = PlanBasis { replica: index, life, snapshot, clock, plan, rechecked: None };
+            let planner = self.replicas[index].controller.planner();
+            self.checks.check_new_plan(&self.server, planner.sets(), &decided);
+            self.count_events(&step.events);
+            self.execute_plan(decided, step.calls);
         }
         self.wake_worker(index);
     }
 
-    fn execute_plan(&mut self, decided: PlanBasis) {
+    fn execute_plan(&mut self, decided: PlanBasis, calls: Vec<SetCall>) {
         let (index, life, plan) = (decided.replica, decided.life, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
@@ -400,9 +402,6 @@ impl World {
             }
         }
         if plan.is_idle() {
-            for event in &plan.events {
-                *self.events.entry(event.reason.to_owned()).or_default() += 1;
-            }
             if let Some(at) = plan.wake_at {
                 let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
@@ -411,52 +410,39 @@ impl World {
             return;
         }
         self.checks.on_execution_start(&decided);
-        let act = Act::new((*plan).clone());
-        self.replicas[index].executing.insert(key.clone(), ExecutingPlan { act, decided });
-        self.send_ready_requests(index, &key);
+        self.replicas[index].executing.insert(key.clone(), decided);
+        self.continue_execution(index, &key, calls);
     }
 
-    /// Sends all requests of a plan that may be sent now.
-    fn send_ready_requests(&mut self, index: usize, key: &ObjectKey) {
-        loop {
+    /// Sends the requests of a plan that may be sent now, or ends its execution.
+    fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<SetCall>) {
+        for call in calls {
             let (now, life) = (self.now, self.replicas[index].life);
-            let may_write = self.may_replica_write(index);
-            let replica = &mut self.replicas[index];
-            let Some(acting) = replica.executing.get_mut(key) else { return };
-            match acting.act.next() {
-                Next::Call(_) if !may_write => {
-                    // The replica may no longer be the leader: it stops in the middle of the plan.
-                    return self.stop_leading(index);
-                }
-                Next::Call(call) => {
-                    let flight = RequestInFlight {
-                        key: key.clone(),
-                        set: acting.act.set().clone(),
-                        call,
-                        sent_at: now,
-                        outcome: None,
-                        decided: acting.decided.clone(),
-                    };
-                    replica.calls.push(flight);
-                    let call = replica.calls.len() - 1;
-                    let delay = self.random_delay();
-                    self.schedule_after(delay, SimTask::Call { replica: index, life, call });
-                }
-                Next::Wait => return,
-                Next::Done => break,
+            if !self.may_replica_write(index) {
+                // The replica may no longer be the leader: it stops in the middle of the plan.
+                return self.stop_leading(index);
             }
+            let replica = &mut self.replicas[index];
+            let Some(decided) = replica.executing.get(key).cloned() else { return };
+            replica.calls.push(RequestInFlight { call, sent_at: now, response: None, decided });
+            let call = replica.calls.len() - 1;
+            let delay = self.random_delay();
+            self.schedule_after(delay, SimTask::Call { replica: index, life, call });
         }
         let replica = &mut self.replicas[index];
-        let Some(acting) = replica.executing.remove(key) else { return };
-        let clock = replica.local_time(self.now);
-        let report = acting.act.finish();
-        for event in &report.events {
-            *self.events.entry(event.reason.to_owned()).or_default() += 1;
+        if replica.controller.is_executing(key) {
+            return;
         }
-        replica.cache.done(key, &report, clock);
+        let Some(decided) = replica.executing.remove(key) else { return };
         replica.queue.insert(key.clone());
-        self.checks.on_execution_end(&self.server, &acting.decided);
+        self.checks.on_execution_end(&self.server, &decided);
         self.wake_worker(index);
+    }
+
+    fn count_events(&mut self, events: &[EventRecord]) {
+        for record in events {
+            *self.events.entry(record.event.reason.to_owned()).or_default() += 1;
+        }
     }
 
     fn may_replica_write(&self, index: usize) -> bool {
@@ -471,29 +457,30 @@ impl World {
             return;
         }
         let is_read = matches!(
-            self.replicas[index].calls[at].call,
+            self.replicas[index].calls[at].call.call,
             Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
         );
-        let (key, set, call, sent_at, decided) = {
+        let (SetCall { set, call, .. }, sent_at, decided) = {
             let it = &self.replicas[index].calls[at];
-            (it.key.clone(), it.set.clone(), it.call.clone(), it.sent_at, it.decided.clone())
+            (it.call.clone(), it.sent_at, it.decided.clone())
         };
+        let key = set.key.clone();
         let fault = self.next_write_fault(is_read);
         let too_late = sent_at + WRITE_TIMEOUT < self.now || self.now < self.replicas[index].cut_off_until;
         let outcome = match fault {
-            _ if too_late => Outcome::Refused(Refusal::NoAnswer),
+            _ if too_late => Response::Refused(CallError::NoAnswer),
             Some(WriteFault::CrashBefore) => {
                 self.crash_replica(index);
                 return;
             }
-            Some(WriteFault::LostNotApplied) => Outcome::Refused(Refusal::NoAnswer),
-            Some(WriteFault::Conflict) => Outcome::Refused(Refusal::Conflict),
+            Some(WriteFault::LostNotApplied) => Response::Refused(CallError::NoAnswer),
+            Some(WriteFault::Conflict) => Response::Refused(CallError::Conflict),
             Some(WriteFault::TooManyRequests) => {
-                Outcome::Refused(Refusal::TooManyRequests { retry_after: Some(Duration::from_secs(1)) })
+                Response::Refused(CallError::TooManyRequests { retry_after: Some(Duration::from_secs(1)) })
             }
-            Some(WriteFault::Server) => Outcome::Refused(Refusal::Server("etcd is away".into())),
-            Some(WriteFault::Forbidden) => Outcome::Refused(Refusal::Forbidden("denied".into())),
-            Some(WriteFault::Invalid) => Outcome::Refused(Refusal::Invalid("invalid".into())),
+            Some(WriteFault::Server) => Response::Refused(CallError::Server("etcd is away".into())),
+            Some(WriteFault::Forbidden) => Response::Refused(CallError::Forbidden("denied".into())),
+            Some(WriteFault::Invalid) => Response::Refused(CallError::Invalid("invalid".into())),
             Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
                 let before = self.server.revision();
                 let body = manifest::body(&set, &call, Binding::Scheduler).unwrap_or_default();
@@ -515,8 +502,8 @@ impl World {
             }
         };
         self.checks.on_response(&decided, &call, &outcome, fault);
-        let lost =
-            matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
+        let lost = matches!(fault, Some(WriteFault::LostApplied))
+            || outcome == Response::Refused(CallError::NoAnswer);
         if fault == Some(WriteFault::CrashAfter) {
             self.crash_replica(index);
             return;
@@ -526,11 +513,15 @@ impl World {
         } else {
             self.random_delay()
         };
-        self.replicas[index].calls[at].outcome = Some(match fault {
-            _ if lost => Outcome::Refused(Refusal::NoAnswer),
-            Some(WriteFault::ServerApplied) => Outcome::Refused(Refusal::Server("request timed out".into())),
+        let response = match fault {
+            _ if lost => Response::Refused(CallError::NoAnswer),
+            Some(WriteFault::ServerApplied) => {
+                Response::Refused(CallError::Server("request timed out".into()))
+            }
             _ => outcome,
-        });
+        };
+        let sent = self.encode_response(&key, &call, &response);
+        self.replicas[index].calls[at].response = Some((response, sent));
         self.schedule_after(delay, SimTask::Response { replica: index, life, call: at });
     }
 
@@ -561,15 +552,45 @@ impl World {
             return;
         }
         let replica = &mut self.replicas[index];
-        let flight = &mut replica.calls[at];
-        let (key, call) = (flight.key.clone(), flight.call.clone());
-        let Some(outcome) = flight.outcome.take() else { return };
-        let Some(acting) = replica.executing.get_mut(&key) else { return };
-        if let Outcome::Set(set) = &outcome {
-            acting.decided.rechecked = Some((set.uid.clone(), set.deleting));
+        let clock = replica.local_time(self.now);
+        let request = &mut replica.calls[at];
+        let call = request.call.clone();
+        let key = call.set.key.clone();
+        let Some((response, outcome)) = request.response.take() else { return };
+        let Some(decided) = replica.executing.get_mut(&key) else { return };
+        if let Response::Set(set) = &response {
+            decided.rechecked = Some((set.uid.clone(), set.deleting));
         }
-        acting.act.outcome(&call, outcome);
-        self.send_ready_requests(index, &key);
+        let done = replica.controller.done(&call, outcome, clock);
+        let is_executing = replica.controller.is_executing(&key);
+        let calls = if is_executing { replica.controller.reconcile(&key, clock).calls } else { Vec::new() };
+        self.count_events(&done.events);
+        self.continue_execution(index, &key, calls);
+    }
+
+    /// The response as the API server sends it.
+    fn encode_response(&self, key: &ObjectKey, call: &Call, response: &Response) -> Outcome {
+        let object = |kind: Kind, key: &ObjectKey| Outcome::Done(self.server.object_json(kind, key).to_vec());
+        let body: Value = match (response, call) {
+            (Response::Refused(error), _) => return Outcome::Refused(error.clone()),
+            (Response::Set(_), _) => return object(Kind::Sets, key),
+            (Response::Revision(_), Call::ReadRevision { name }) => {
+                return object(Kind::Revisions, &ObjectKey::new(key.namespace.clone(), name.clone()));
+            }
+            (Response::Wrote { name, resource_version }, _) => {
+                json!({"metadata": {"name": name, "resourceVersion": resource_version.to_string()}})
+            }
+            (Response::Pods(pods), _) => {
+                let pods = pods.iter().map(|(uid, resource_version, is_deleting)| {
+                    let deletion = is_deleting.then_some("1970-01-01T00:00:00Z");
+                    let version = resource_version.to_string();
+                    json!({"metadata": {"uid": uid, "resourceVersion": version, "deletionTimestamp": deletion}})
+                });
+                json!({"items": pods.collect::<Vec<_>>()})
+            }
+            (Response::Deleted | Response::Revision(_), _) => json!({}),
+        };
+        Outcome::Done(body.to_string().into_bytes())
     }
 
     pub fn fire_timer(&mut self, index: usize, life: u64, key: &ObjectKey) {
@@ -616,7 +637,7 @@ impl World {
             for kind in Kind::ALL {
                 self.relist_kind(index, kind, self.server.revision());
             }
-            let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
+            let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
             self.replicas[index].queue.extend(keys);
             self.wake_worker(index);
         }
@@ -630,12 +651,12 @@ impl World {
     }
 
     /// Executes a request on the simulated API server, with the body that the controller would send.
-    fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Outcome {
+    fn apply_request(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Response {
         let actor = Actor::Controller(index);
         let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
         let namespace = key.namespace.clone();
         let of = |name: &str| ObjectKey::new(namespace.clone(), name);
-        let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Outcome::Wrote {
+        let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Response::Wrote {
             name: key.name.clone(),
             resource_version: world.server.resource_version(kind, key),
         };
@@ -645,7 +666,7 @@ impl World {
                     .server
                     .sets
                     .get(key)
-                    .map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone()));
+                    .map_or(Response::Refused(CallError::NotFound), |it| Response::Set(it.clone()));
             }
             Call::ListPods => {
                 let pods = self
@@ -653,15 +674,15 @@ impl World {
                     .pods
                     .values()
                     .filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
-                return Outcome::Pods(
+                return Response::Pods(
                     pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
                 );
             }
             Call::ReadRevision { name } => {
                 let key = of(name);
                 return match self.server.object(Kind::Revisions, &key) {
-                    None => Outcome::Refused(Refusal::NotFound),
-                    Some(_) => Outcome::Revision(self.server.revisions.get(&key).cloned()),
+                    None => Response::Refused(CallError::NotFound),
+                    Some(_) => Response::Revision(self.server.revisions.get(&key).cloned()),
                 };
             }
             Call::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it)) | Call::RelabelPod { pod: it, .. } => {
@@ -683,19 +704,19 @@ impl World {
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
                 self.server
                     .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
-                    .map(|()| Outcome::Deleted)
+                    .map(|()| Response::Deleted)
             }
             Call::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
                 self.server
                     .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
-                    .map(|()| Outcome::Deleted)
+                    .map(|()| Response::Deleted)
             }
             Call::PutStatus { of, .. } => {
                 self.server.put_status(&of.key, &body, actor).map(|_| wrote(self, Kind::Sets, &of.key))
             }
         };
-        result.unwrap_or_else(Outcome::Refused)
+        result.unwrap_or_else(Response::Refused)
     }
 }
 
@@ -732,18 +753,18 @@ fn describe_call(call: &Call) -> String {
     }
 }
 
-fn describe_outcome(outcome: &Outcome) -> String {
+fn describe_outcome(outcome: &Response) -> String {
     match outcome {
-        Outcome::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
-        Outcome::Deleted => "deleted".to_owned(),
-        Outcome::Set(it) => {
+        Response::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
+        Response::Deleted => "deleted".to_owned(),
+        Response::Set(it) => {
             format!("r{}{}", it.resource_version, if it.deleting { ", deleting" } else { "" })
         }
-        Outcome::Revision(it) => {
+        Response::Revision(it) => {
             it.as_ref().map_or_else(|| "another owner's".to_owned(), |it| format!("r{}", it.resource_version))
         }
-        Outcome::Pods(pods) => format!("{} pods", pods.len()),
-        Outcome::Refused(refusal) => format!("rejected: {refusal}"),
+        Response::Pods(pods) => format!("{} pods", pods.len()),
+        Response::Refused(refusal) => format!("rejected: {refusal}"),
     }
 }
 
@@ -774,7 +795,7 @@ impl World {
     /// Enqueues all sets on the leader. In a converged cluster no write may result.
     pub fn enqueue_all_sets(&mut self) {
         for index in 0..self.replicas.len() {
-            let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
+            let keys: Vec<ObjectKey> = self.replicas[index].controller.planner().keys().cloned().collect();
             if self.replicas[index].is_leader {
                 self.replicas[index].queue.extend(keys);
                 self.wake_worker(index);

@@ -13,8 +13,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, ResourceQuantities};
 use muster_api::text::Text;
-use muster_engine::controller::{EventRecord, ObjectReference};
-use muster_engine::daemonset::plan::Event;
+use muster_engine::controller::{EventRecord, KubeEvent, ObjectReference};
 use muster_engine::kubelet::eviction::{
     self, ContainerUsage, CrossedThreshold, EvictionCandidate, EvictionResource, SYSTEM_CRITICAL_PRIORITY,
     ThresholdMonitor,
@@ -150,7 +149,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         let message = format!("Attempting to reclaim {resource}");
         self.record_event(
             node_reference(&self.node.config.name),
-            Event::warning("EvictionThresholdMet", message),
+            KubeEvent::warning("EvictionThresholdMet", message),
         );
         if resource.is_on_disk() {
             self.collect_images(garbage, ImageGcGoal::AllUnused).await;
@@ -203,7 +202,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     ) {
         self.node.metrics.count_eviction(signal);
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), signal, message, "evicting a pod");
-        self.record_event(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
+        self.record_event(pod_reference(pod), KubeEvent::warning(eviction::REASON, message.to_owned()));
         let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
         entry.terminate(PodTermination {
             reason: eviction::REASON.into(),
@@ -297,7 +296,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(snapshots.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
-    fn record_event(&self, about: ObjectReference, event: Event) {
+    fn record_event(&self, about: ObjectReference, event: KubeEvent) {
         self.node.recorder.record(EventRecord { about, event });
     }
 }

@@ -13,8 +13,7 @@ use kube::{Api, ResourceExt as _};
 use muster_api::interner::Interner;
 use muster_api::resources::ResourceQuantities;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
-use muster_engine::controller::EventRecord;
-use muster_engine::daemonset::plan::Event;
+use muster_engine::controller::{EventRecord, KubeEvent};
 use muster_engine::kubelet::node_status::{
     self, ContainerImage, HEARTBEAT_INTERVAL, NodeSystemInfo, Pressures, REPORT_INTERVAL,
 };
@@ -151,7 +150,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 Ok(own) => {
                     tracing::info!(node = self.node.config.name, "registered the node");
                     self.update_node(own);
-                    self.record_events(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
+                    self.record_events(vec![KubeEvent::normal("Starting", "Starting kubelet.".to_owned())]);
                     self.record_events(events);
                     return;
                 }
@@ -381,7 +380,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
         }
     }
 
-    fn record_events(&self, events: Vec<Event>) {
+    fn record_events(&self, events: Vec<KubeEvent>) {
         for event in events {
             self.node.recorder.record(EventRecord { about: node_reference(&self.node.config.name), event });
         }

@@ -25,102 +25,109 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionType, Counts, Fault, GENERATION_ANNOTATION, Kind, Malformed, Node,
-    NodeRequirement, Phase, Pod, Ready, Revision, Rollout, Selector, Set, Share, Status, Template, Term,
-    Told, Truth,
+    Affinity, Condition, ConditionType, Counts, Fault, GENERATION_ANNOTATION, Kind, Node, NodeRequirement,
+    Phase, Pod, Ready, Revision, Rollout, Selector, Set, Share, Status, Template, Term, Truth,
 };
+use crate::controller::{self, Event, Malformed, Watched, decode_watch_line};
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
 
-/// One line of a watch.
+/// An object of one of the kinds that the DaemonSet controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Watched {
+pub enum Fact {
     Set(Arc<Set>),
     Node(Arc<Node>),
     Pod(Arc<Pod>),
     Revision(Arc<Revision>),
-    /// The object is gone, or has become one that concerns no DaemonSet.
+    /// The object was deleted, or concerns no DaemonSet (any more).
     Gone {
         kind: Kind,
         key: ObjectKey,
         resource_version: u64,
     },
-    Bookmark {
-        resource_version: u64,
-        /// What there was when the watch began has been told: from here on it tells changes.
-        ends_list: bool,
-    },
-    /// The server ended the watch; 410 means that the history was compacted away and a list is due.
-    Error {
-        code: i64,
-        message: String,
-    },
 }
 
-impl Watched {
-    /// `None` for what is about no object.
-    pub fn key(&self) -> Option<ObjectKey> {
+impl Fact {
+    pub fn kind(&self) -> Kind {
         match self {
-            Self::Set(it) => Some(it.key.clone()),
-            Self::Node(it) => Some(ObjectKey::new("", it.name.clone())),
-            Self::Pod(it) => Some(it.key.clone()),
-            Self::Revision(it) => Some(it.key.clone()),
-            Self::Gone { key, .. } => Some(key.clone()),
-            Self::Bookmark { .. } | Self::Error { .. } => None,
+            Self::Set(_) => Kind::Sets,
+            Self::Node(_) => Kind::Nodes,
+            Self::Pod(_) => Kind::Pods,
+            Self::Revision(_) => Kind::Revisions,
+            Self::Gone { kind, .. } => *kind,
         }
     }
 
-    /// How far the watch that brought it has come.
-    pub fn resource_version(&self) -> Option<u64> {
+    /// The watch event that delivers this state of the object.
+    pub fn into_event(self) -> Event<Self> {
+        let kind = self.kind().index();
         match self {
-            Self::Set(it) => Some(it.resource_version),
-            Self::Node(it) => Some(it.resource_version),
-            Self::Pod(it) => Some(it.resource_version),
-            Self::Revision(it) => Some(it.resource_version),
-            Self::Gone { resource_version, .. } | Self::Bookmark { resource_version, .. } => {
-                Some(*resource_version)
-            }
-            Self::Error { .. } => None,
+            Self::Gone { .. } => Event::Deleted { kind, fact: self },
+            fact => Event::Applied { kind, fact },
         }
     }
 }
 
-/// Reads one line of a watch: `{"type":…,"object":…}`.
-pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<Watched, Malformed> {
-    super::line(kind.plural(), line, |told, object| match told {
-        Told::Put => listed(kind, object, shared),
-        Told::Gone => {
-            let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
-            Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
+impl controller::Fact for Fact {
+    fn key(&self) -> ObjectKey {
+        match self {
+            Self::Set(it) => it.key.clone(),
+            Self::Node(it) => ObjectKey::new("", it.name.clone()),
+            Self::Pod(it) => it.key.clone(),
+            Self::Revision(it) => it.key.clone(),
+            Self::Gone { key, .. } => key.clone(),
         }
-        Told::Bookmark { resource_version, ends_list } => {
-            Ok(Watched::Bookmark { resource_version, ends_list })
+    }
+
+    fn resource_version(&self) -> u64 {
+        match self {
+            Self::Set(it) => it.resource_version,
+            Self::Node(it) => it.resource_version,
+            Self::Pod(it) => it.resource_version,
+            Self::Revision(it) => it.resource_version,
+            Self::Gone { resource_version, .. } => *resource_version,
         }
-        Told::Error { code, message } => Ok(Watched::Error { code, message }),
+    }
+
+    fn is_relevant(&self) -> bool {
+        !matches!(self, Self::Gone { .. })
+    }
+}
+
+/// Decodes one line of a watch: `{"type":…,"object":…}`.
+pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<Watched<Fact>, Malformed> {
+    decode_watch_line(kind.plural(), line, |is_deleted, object| {
+        if is_deleted { deleted(kind, object, shared) } else { fact(kind, object, shared) }
     })
 }
 
-/// Reads an object that was listed, added or changed.
-pub fn listed(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Watched, Malformed> {
-    let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Watched::Gone {
+/// Reads a deleted object: only its metadata, so that an object of any other structure can be deleted too.
+pub fn deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
+    Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
+}
+
+/// Reads an object that was listed, added or modified.
+pub fn fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+    let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
         kind,
         key: meta.key(shared),
         resource_version: meta.resource_version(),
     };
     Ok(match kind {
-        Kind::Sets => Watched::Set(Arc::new(set(object, shared)?)),
-        Kind::Nodes => Watched::Node(Arc::new(node(object, shared)?)),
+        Kind::Sets => Fact::Set(Arc::new(set(object, shared)?)),
+        Kind::Nodes => Fact::Node(Arc::new(node(object, shared)?)),
         Kind::Pods => {
             let pod: DaemonPod<'_> = from_slice(kind, object)?;
             match owner(&pod.metadata, shared) {
-                Some(owner) => Watched::Pod(Arc::new(pod_fact(&pod, owner, shared))),
+                Some(owner) => Fact::Pod(Arc::new(pod_fact(&pod, owner, shared))),
                 None => concerns_no_set(&pod.metadata, shared),
             }
         }
         Kind::Revisions => {
             let revision: ControllerRevision<'_> = from_slice(kind, object)?;
             match owner(&revision.metadata, shared) {
-                Some(owner) => Watched::Revision(Arc::new(revision_fact(revision, owner, shared))),
+                Some(owner) => Fact::Revision(Arc::new(revision_fact(revision, owner, shared))),
                 None => concerns_no_set(&revision.metadata, shared),
             }
         }

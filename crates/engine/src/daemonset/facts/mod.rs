@@ -4,7 +4,6 @@
 //! [`Fault`] what was wrong and what was taken instead. Rules never parse.
 
 pub(crate) mod decode;
-mod line;
 mod selector;
 
 use alloc::string::String;
@@ -21,10 +20,10 @@ use muster_api::well_known::ANNOTATION_TEMPLATE_GENERATION;
 
 pub use muster_api::core_v1::{ConditionStatus as Truth, PodPhase as Phase};
 
-pub use decode::{Watched, listed, node, pod, revision, set, watched};
-pub use line::{Malformed, Told, line};
+pub use decode::{Fact, deleted, fact, node, pod, revision, set, watched};
 pub use selector::Selector;
 
+use crate::controller::Watch;
 use crate::daemonset::template_equivalence::Meaning;
 
 /// The four kinds the DaemonSet rules read.
@@ -39,7 +38,28 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
 
-    /// The API group; empty for the first one.
+    /// The index of the kind in [`Kind::ALL`] and among the watches of the controller.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// What the controller lists and watches.
+    pub fn watch(self) -> Watch {
+        let kind = match self {
+            Self::Sets => "DaemonSet",
+            Self::Nodes => "Node",
+            Self::Pods => "Pod",
+            Self::Revisions => "ControllerRevision",
+        };
+        Watch::whole(self.group(), "v1", kind, self.plural(), self != Self::Nodes)
+    }
+
+    /// The kind with this name in URL paths.
+    pub(crate) fn from_plural(plural: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.plural() == plural)
+    }
+
+    /// The API group; empty for the core group.
     pub fn group(self) -> &'static str {
         match self {
             Self::Sets | Self::Revisions => "apps",
@@ -47,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// The resource, as paths and roles name it.
+    /// The name of the resource in URL paths and RBAC rules.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Sets => "daemonsets",
@@ -237,7 +257,7 @@ pub struct Node {
 
 impl Node {
     /// Whether a rule could tell the two apart: a heartbeat changes neither.
-    pub fn looks_like(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
             && self.taints == other.taints

@@ -13,55 +13,11 @@ use super::{
     Binding, Owner, adopt_patch, controller_revision, daemon_pod, label_revision_patch, relabel_patch,
     release_patch, renumber_patch,
 };
+use crate::controller::{Patch, Verb};
 use crate::daemonset::execution::Call;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, Step};
 use crate::daemonset::why::Why;
-
-/// How a call is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verb {
-    Get,
-    List,
-    Create,
-    Patch(Patch),
-    Update,
-    Delete,
-}
-
-/// How the API server reads a patch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Patch {
-    Merge,
-    /// Lists are merged by key, which is how one owner of several is added or taken away.
-    Strategic,
-    /// Server-side apply.
-    Apply,
-}
-
-impl Patch {
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::Merge => "application/merge-patch+json",
-            Self::Strategic => "application/strategic-merge-patch+json",
-            Self::Apply => "application/apply-patch+yaml",
-        }
-    }
-}
-
-impl Verb {
-    /// The word that a role grants it by.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Create => "create",
-            Self::Patch(_) => "patch",
-            Self::Update => "update",
-            Self::Delete => "delete",
-        }
-    }
-}
 
 /// What a call is made on, in the set's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +59,34 @@ pub fn target(set: &Set, call: &Call) -> Target {
         | Call::Step(Step::Renumber { revision, .. } | Step::Label { revision })
         | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
     }
+}
+
+/// The URL path of a call, with its query; `None` for a list of the pods of a set whose selector matches none.
+pub fn path(set: &Set, call: &Call) -> Option<String> {
+    let target = target(set, call);
+    let mut path = target.kind.watch().resource.collection(Some(&set.key.namespace));
+    for part in target.name.as_deref().into_iter().chain(target.subresource) {
+        path = format!("{path}/{part}");
+    }
+    if verb(call) == Verb::List {
+        path = format!("{path}?labelSelector={}", form_encoded(&label_selector(set)?));
+    }
+    Some(path)
+}
+
+/// Encodes the value of a query parameter (`application/x-www-form-urlencoded`).
+fn form_encoded(value: &str) -> String {
+    let mut text = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'*' | b'-' | b'.' | b'_' => {
+                text.push(char::from(byte))
+            }
+            b' ' => text.push('+'),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
 }
 
 /// The JSON to send, spelt by [`muster_api::go_json::to_string`]; `None` where a call only reads.
@@ -248,7 +232,7 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
     fields.into()
 }
 
-/// Rule: only the very object that was looked at is deleted, never another one that has taken its name.
+/// Rule: a delete names the UID and version that the plan was made from, so that no other object of that name is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})

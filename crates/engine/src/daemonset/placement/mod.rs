@@ -1,4 +1,4 @@
-//! May such a pod be on this node? Asked by the DaemonSet rules, by the scheduler, and by whoever explains them.
+//! Whether a pod of a template may be on a node. Used by the DaemonSet controller, the scheduler and `muster explain`.
 
 pub(crate) mod affinity;
 mod node_name;
@@ -26,15 +26,15 @@ pub enum Verdict {
 /// weighed. Whether the pod fits (ports, resources) is the scheduler's to say, so that a template that no longer fits
 /// removes nothing. Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
-    let asked = node_name::named(template, node)
+    let asked = node_name::check(template, node)
         .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
     match asked {
         Err(why) => Verdict::Leave(why),
-        Ok(()) => taints::weigh(&template.tolerations, node),
+        Ok(()) => taints::verdict(&template.tolerations, node),
     }
 }
 
 /// Whether a node has what is asked of its labels.
 pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
-    selector::selected(node_selector, node).and_then(|()| affinity::attracted(affinity, node))
+    selector::check(node_selector, node).and_then(|()| affinity::check(affinity, node))
 }

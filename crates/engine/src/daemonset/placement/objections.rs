@@ -1,4 +1,4 @@
-//! All that speaks against a pod on a node, where the verdict has the first reason only: for whoever asks why.
+//! All requirements of a template that a node does not meet; the verdict has the first one only.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -7,7 +7,7 @@ use core::fmt;
 
 use muster_api::taints::{TaintEffect, any_tolerates};
 
-use super::affinity::required;
+use super::affinity::matches_requirement;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
 /// One thing that the template asks for, and what the node has instead.
@@ -59,7 +59,7 @@ fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
         let (asks, has) = match term {
             Term::Unreadable(problem) => (format!("{which} cannot be read: {problem}"), None),
             Term::AllOf(all) if all.is_empty() => (format!("{which} is empty, which matches no node"), None),
-            Term::AllOf(all) => match all.iter().find(|it| !required(it, node)) {
+            Term::AllOf(all) => match all.iter().find(|it| !matches_requirement(it, node)) {
                 None => return Vec::new(),
                 Some(it) => (format!("{which} asks for {it}"), key_of(it).map(|key| label_of(node, key))),
             },

@@ -9,7 +9,7 @@ use crate::daemonset::why::Why;
 
 /// Rule: an untolerated taint keeps new pods away; only `NoExecute` also sends the old ones off. `PreferNoSchedule`
 /// and effects no rule knows do nothing.
-pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
+pub(super) fn verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
     if let Some(taint) = untolerated(TaintEffect::NoExecute) {

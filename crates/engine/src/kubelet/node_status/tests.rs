@@ -36,7 +36,7 @@ fn node() -> Node {
     }
 }
 
-fn event_lines(events: &[Event]) -> String {
+fn event_lines(events: &[KubeEvent]) -> String {
     events.iter().map(|it| format!("{}: {}\n", it.reason, it.message)).collect()
 }
 

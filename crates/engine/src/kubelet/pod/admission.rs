@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::PodTermination;
-use crate::daemonset::facts::Malformed;
+use crate::controller::Malformed;
 use crate::daemonset::placement;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};

@@ -37,9 +37,8 @@ use self::backoff::ActionBackoffs;
 use self::container_start::StartHistory;
 use self::running_container::RunningContainer;
 pub use self::spec::{ContainerSpec, ImagePullPolicy, Object, Probe, RestartPolicy, Role, Spec};
-use crate::controller::{EventRecord, ObjectReference};
+use crate::controller::{EventRecord, KubeEvent, ObjectReference};
 use crate::daemonset::facts::Phase;
-use crate::daemonset::plan::Event;
 
 /// The fields of the node that each pod's status repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -524,7 +523,7 @@ impl Pod {
         self.in_flight.iter().any(is)
     }
 
-    fn emit(&mut self, event: Event) {
+    fn emit(&mut self, event: KubeEvent) {
         let about = ObjectReference {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -536,11 +535,11 @@ impl Pod {
     }
 
     fn record(&mut self, reason: &'static str, message: String) {
-        self.emit(Event::normal(reason, message));
+        self.emit(KubeEvent::normal(reason, message));
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        self.emit(Event::warning(reason, message));
+        self.emit(KubeEvent::warning(reason, message));
     }
 
     /// The pod's name in messages. Upstream: `format.Pod`.

@@ -12,8 +12,6 @@ use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::daemonset::facts::Malformed;
-
 /// A pod's API object, parsed once, with the fields that its node decides by.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -357,3 +355,4 @@ where
 pub(super) fn time(value: &Value) -> Option<Time> {
     value.as_str().and_then(Time::parse)
 }
+use crate::controller::Malformed;

@@ -81,7 +81,7 @@ proptest! {
         cluster.run(i64::from(at_s) + 200);
         let mut from_lists = NodeLifecycle::new(Config::default());
         for (kind, facts) in cluster.lists() {
-            from_lists.apply(Event::Listed { kind, facts }, cluster.now);
+            from_lists.apply(Event::Listed { kind, facts, resource_version: 1 }, cluster.now);
         }
         prop_assert_eq!(digest(cluster.queue.controller()), digest(&from_lists), "{}", cluster.report());
         let ours: Vec<&Taint> = cluster.nodes.values().flat_map(|it| &it.taints).filter(|it| {

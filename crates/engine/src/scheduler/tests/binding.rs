@@ -62,7 +62,7 @@ fn api_requests_of_calls() {
 #[test]
 fn a_failed_binding_is_retried_after_a_backoff() {
     let mut scheduler = TestScheduler::new();
-    scheduler.refusal = Some(Refusal::Server("the server is not well".into()));
+    scheduler.refusal = Some(CallError::Server("the server is not well".into()));
     scheduler
         .node("a", json!({}))
         .pod("x", cpu("2"))
@@ -95,7 +95,7 @@ fn objects_missing_from_a_list_are_removed() {
     scheduler.expect_calls(&expect!["report default/x-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."]);
     let x_2 = scheduler.pods["x-2"].clone();
     let facts = vec![scheduler.fact(0, &x_2)];
-    scheduler.queue.apply(Event::Listed { kind: 0, facts }, scheduler.now);
+    scheduler.queue.apply(Event::Listed { kind: 0, facts, resource_version: 1 }, scheduler.now);
     scheduler.pods.remove("x-1");
     scheduler.expect_calls(&expect!["bind default/x-2 to a"]);
 }

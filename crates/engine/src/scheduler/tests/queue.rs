@@ -79,7 +79,7 @@ fn a_clock_set_back_keeps_no_pod_parked() {
         .node("a", json!({"status": {"allocatable": {"cpu": "4"}}}))
         .expect_calls(&expect!["bind default/x to a"]);
     // Nor a pod in backoff after a failed binding.
-    scheduler.refusal = Some(Refusal::Server("the server is not well".into()));
+    scheduler.refusal = Some(CallError::Server("the server is not well".into()));
     scheduler.pod("y", cpu("1")).expect_calls(&expect!["bind default/y to a"]);
     scheduler.refusal = None;
     scheduler.now = scheduler.now - Duration::from_secs(3600);

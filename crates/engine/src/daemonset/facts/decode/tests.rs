@@ -9,14 +9,15 @@ fn decoded<T>(decode: fn(&[u8], &mut Interner) -> Result<T, Malformed>, object: 
     decode(object.to_string().as_bytes(), &mut Interner::default()).expect("well-formed")
 }
 
-fn line(kind: Kind, line: &Value) -> Result<Watched, Malformed> {
+fn line(kind: Kind, line: &Value) -> Result<Watched<Fact>, Malformed> {
     watched(kind, line.to_string().as_bytes(), &mut Interner::default())
 }
 
 #[test]
 fn a_watch_s_lines() {
     let meta = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
-    let gone = Watched::Gone { kind: Kind::Nodes, key: ObjectKey::new("", "a"), resource_version: 7 };
+    let gone =
+        Watched::Deleted(Fact::Gone { kind: Kind::Nodes, key: ObjectKey::new("", "a"), resource_version: 7 });
     assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
     assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: false });
@@ -45,10 +46,10 @@ fn a_pod_that_another_controller_takes_is_gone_for_us() {
         }})
     };
     let ours = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("DaemonSet")})).unwrap();
-    assert!(matches!(ours, Watched::Pod(pod) if pod.owner.as_deref() == Some("u")));
+    assert!(matches!(ours, Watched::Applied(Fact::Pod(pod)) if pod.owner.as_deref() == Some("u")));
     let theirs = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("ReplicaSet")})).unwrap();
-    let gone = Watched::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
-    assert_eq!(theirs, gone);
+    let gone = Fact::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
+    assert_eq!(theirs, Watched::Applied(gone));
 }
 
 /// Upstream: `TestGetTargetNodeName`.

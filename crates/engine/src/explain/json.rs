@@ -1,15 +1,13 @@
 //! An explanation for programs. The shape is documented in docs/explain.md, and only grows.
 
-use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use super::{Explanation, OnNode, State, Told};
+use super::{ControllerAnswer, Explanation, NodeState, OnNode};
 use crate::daemonset::facts::Rollout;
-use crate::daemonset::why::Why;
 
 impl Explanation {
     /// With all nodes, or one of them.
@@ -18,7 +16,7 @@ impl Explanation {
         let (set, rollout) = (&self.set, &self.rollout);
         let mut counts = Map::new();
         counts.insert("total".to_string(), self.node_count().into());
-        for state in State::ALL {
+        for state in NodeState::ALL {
             counts.insert(camel(state), self.count(state).into());
         }
         let (strategy, share) = strategy(set.rollout);
@@ -55,10 +53,10 @@ impl Explanation {
     }
 }
 
-fn controller(told: &Told) -> Value {
-    match told {
-        Told::NotKnown(why) => json!({"known": false, "why": why}),
-        Told::By(it) => {
+fn controller(answer: &ControllerAnswer) -> Value {
+    match answer {
+        ControllerAnswer::NotKnown(why) => json!({"known": false, "why": why}),
+        ControllerAnswer::By(it) => {
             let mut said = it.to_json();
             said["known"] = true.into();
             said
@@ -72,18 +70,12 @@ pub(crate) fn on_node(node: &OnNode) -> Value {
         "shouldRun": node.is.state.should_run(),
         "state": camel(node.is.state),
         "pod": node.is.pod,
-        "reason": reason(&node.is.why),
+        "reason": node.is.why.reason(),
         "message": node.message,
         "details": node.details,
         "usesBudget": node.is.charged,
         "changesAt": node.is.wakes_at.map(Time::to_rfc3339),
     })
-}
-
-/// The name of the variant: what the code is searched for.
-pub(crate) fn reason(why: &Why) -> String {
-    let text = format!("{why:?}");
-    text.split([' ', '{']).next().unwrap_or_default().to_string()
 }
 
 pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
@@ -95,7 +87,7 @@ pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
 }
 
 /// `upToDate`.
-pub(crate) fn camel(state: State) -> String {
+pub(crate) fn camel(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();
     words.fold(first, |mut name, word| {

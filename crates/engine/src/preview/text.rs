@@ -8,9 +8,9 @@ use core::fmt;
 
 use muster_api::text::Text;
 
-use super::{Change, Forecast};
-use crate::daemonset::explain::{State, counted, labelled, names, span, wrapped};
+use super::{Change, RolloutPreview};
 use crate::daemonset::facts::Rollout;
+use crate::explain::{NodeState, counted, labelled, names, span, wrapped};
 
 /// How many batches are told.
 const BATCHES_MAX: usize = 8;
@@ -18,7 +18,7 @@ const BATCHES_MAX: usize = 8;
 /// How many nodes are named.
 const NAMES_MAX: usize = 5;
 
-impl fmt::Display for Forecast {
+impl fmt::Display for RolloutPreview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
         wrapped(f, 0, &self.counts())?;
@@ -60,11 +60,11 @@ impl fmt::Display for Forecast {
     }
 }
 
-fn is_without(state: State) -> bool {
-    matches!(state, State::Excluded | State::Missing)
+fn is_without(state: NodeState) -> bool {
+    matches!(state, NodeState::Excluded | NodeState::Missing)
 }
 
-impl Forecast {
+impl RolloutPreview {
     /// How many nodes get a new pod for their old one.
     pub fn replaced(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
@@ -90,7 +90,7 @@ impl Forecast {
     }
 
     /// `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for those that are asked for.
-    fn reasons(&self, is_asked: impl Fn(&Text, State) -> bool) -> Vec<String> {
+    fn reasons(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes = group.nodes.iter().map(|it| &it.is.node).filter(|it| is_asked(it, group.state));
             let nodes: Vec<&str> = nodes.map(Text::as_ref).collect();
@@ -101,7 +101,7 @@ impl Forecast {
     }
 
     fn order(&self) -> Vec<String> {
-        let (strategy, share) = crate::daemonset::explain::strategy(self.set.rollout);
+        let (strategy, share) = crate::explain::strategy(self.set.rollout);
         let within = match (self.set.rollout, share) {
             (Rollout::OnDelete, _) | (_, None) => String::new(),
             (_, Some(share)) => format!(", {strategy} {share}"),

@@ -1,14 +1,14 @@
 //! Why a set runs where it does, and does not where it does not: `muster explain`.
 //!
-//! Whoever asks reads the cluster into a [`Picture`]; the rules look at it as the controller would, and what they find
+//! Whoever asks reads the cluster into a [`Snapshot`]; the rules look at it as the controller would, and what they find
 //! is an [`Explanation`], as text or as JSON. Nothing here is decided a second time: every reason is a [`Why`] of the
 //! rules themselves.
 
+mod controller_state;
 mod decode;
 mod json;
-mod picture;
+mod snapshot;
 mod text;
-mod told;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,11 +20,11 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-pub use crate::daemonset::cache::{Explained, RolloutState, State};
+pub use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
+pub use controller_state::{ControllerAnswer, ControllerState};
 pub(crate) use json::{on_node, strategy};
-pub use picture::{Picture, Unread};
+pub use snapshot::{Snapshot, Unread};
 pub(crate) use text::{counted, labelled, moment, names, span, wrapped};
-pub use told::{Controller, Told};
 
 use crate::daemonset::facts::{Rollout, Set};
 use crate::daemonset::why::Why;
@@ -40,15 +40,15 @@ pub struct Explanation {
     /// By name; pods whose node is gone come last.
     pub nodes: Vec<OnNode>,
     pub rollout: RolloutState,
-    pub controller: Told,
-    /// What else whoever asks should know.
+    pub controller: ControllerAnswer,
+    /// Further notes for the user.
     pub notes: Vec<String>,
 }
 
 /// One node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OnNode {
-    pub is: Explained,
+    pub is: NodeExplanation,
     /// In words that nodes of one reason share.
     pub message: String,
     /// All there is to say of this node, the message left out.
@@ -58,7 +58,7 @@ pub struct OnNode {
 /// Nodes of one state and one reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group<'a> {
-    pub state: State,
+    pub state: NodeState,
     pub message: &'a str,
     pub nodes: Vec<&'a OnNode>,
 }
@@ -67,7 +67,7 @@ impl Explanation {
     /// Rule: nodes of one state and one reason are one line; those that should run the set come first, and of those that
     /// are in one state the largest group.
     pub fn groups(&self) -> Vec<Group<'_>> {
-        let mut by_reason: BTreeMap<(State, &str), Vec<&OnNode>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<(NodeState, &str), Vec<&OnNode>> = BTreeMap::new();
         for node in &self.nodes {
             by_reason.entry((node.is.state, &node.message)).or_default().push(node);
         }
@@ -78,12 +78,12 @@ impl Explanation {
     }
 
     /// How many nodes are in each state. Pods whose node is gone are on no node.
-    pub fn count(&self, state: State) -> usize {
+    pub fn count(&self, state: NodeState) -> usize {
         self.nodes.iter().filter(|it| it.is.state == state).count()
     }
 
     pub fn node_count(&self) -> usize {
-        self.nodes.len() - self.count(State::Gone)
+        self.nodes.len() - self.count(NodeState::Gone)
     }
 
     /// Rule: what a rollout waits for are the nodes that take up its budget and are not up to date: by reason, most nodes

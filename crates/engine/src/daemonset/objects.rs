@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 
-use crate::daemonset::facts::{Kind, Node, Pod, Revision, Watched};
+use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision};
 use crate::hash_ordered_map::HashOrderedMap;
 
 #[derive(Debug, Default)]
@@ -146,10 +146,10 @@ impl Objects {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<Watched> {
-        let nodes = self.nodes.values().map(|it| Watched::Node(it.clone()));
-        let pods = self.pods.values().map(|it| Watched::Pod(it.clone()));
-        let revisions = self.revisions.values().map(|it| Watched::Revision(it.clone()));
+    pub(super) fn all(&self) -> Vec<Fact> {
+        let nodes = self.nodes.values().map(|it| Fact::Node(it.clone()));
+        let pods = self.pods.values().map(|it| Fact::Pod(it.clone()));
+        let revisions = self.revisions.values().map(|it| Fact::Revision(it.clone()));
         nodes.chain(pods).chain(revisions).collect()
     }
 }

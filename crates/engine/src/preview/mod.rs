@@ -1,6 +1,6 @@
 //! What a changed set would do to a cluster: `muster plan`.
 //!
-//! The rules are let loose on a [`Picture`] in which the set is as it would be, and each plan of theirs is carried out
+//! The rules are let loose on a [`Snapshot`] in which the set is as it would be, and each plan of theirs is carried out
 //! in it at once: pods that are deleted are gone, pods that are made become ready where the node is ready and has room for
 //! them. So nothing is foretold by a second set of rules, and the order is the one in which a rollout would go.
 
@@ -22,16 +22,17 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::daemonset::cache::{Cache, Event, State};
-use crate::daemonset::explain::{Explanation, Picture, Told, Unread};
-use crate::daemonset::facts::{HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth, Watched};
+use crate::daemonset::NodeState;
+use crate::daemonset::facts::{Fact, HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth};
 use crate::daemonset::plan::{Claim, Plan, Settings, Step};
+use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
+use crate::explain::{ControllerAnswer, Explanation, Snapshot, Unread};
 use crate::scheduler::FitCheck;
 
 /// What would come of a change.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Forecast {
+pub struct RolloutPreview {
     pub key: ObjectKey,
     /// The set as it would be.
     pub set: Arc<Set>,
@@ -88,29 +89,29 @@ pub struct Stop {
 
 /// Looks at one set and one node at most this often for each node there is: every pod is deleted once and made once, and
 /// becomes available once.
-const LOOKS_EACH: usize = 8;
+const RECONCILES_PER_NODE: usize = 8;
 
-impl Picture {
+impl Snapshot {
     /// What would come of the set that was taken in last, if it took the place of the one before, if there was one.
-    pub fn forecast(&self, now: Time) -> Result<Forecast, Unread> {
+    pub fn forecast(&self, now: Time) -> Result<RolloutPreview, Unread> {
         let set = self.set().ok_or(Unread::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
         let pod = self.pod_of(set);
-        let fitting = pod.as_ref().map(|it| self.rooms.fit_check(it));
-        let mut course = Course::new(self, set, fitting.as_ref(), now);
-        let steps = course.run();
-        course.tell(live, &steps).ok_or(Unread::NoSuchSet)
+        let fitting = pod.as_ref().map(|it| self.capacity.fit_check(it));
+        let mut simulation = RolloutSimulation::new(self, set, fitting.as_ref(), now);
+        let steps = simulation.run();
+        simulation.into_preview(live, &steps).ok_or(Unread::NoSuchSet)
     }
 }
 
-impl Forecast {
+impl RolloutPreview {
     /// Rule: whether a new pod fits is asked where one comes that was not there; and where an old one gives way, only if the
     /// new one asks for something else, or has to stand beside it.
-    pub fn looks_for_room(&self, picture: &Picture) -> BTreeSet<Text> {
+    pub fn unplaced_nodes(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
-        let live = picture.sets.iter().rev().nth(1);
+        let live = snapshot.sets.iter().rev().nth(1);
         let asks = |set: &Arc<Set>| {
-            let requirements = picture.pod_of(set)?.requirements;
+            let requirements = snapshot.pod_of(set)?.requirements;
             Some((
                 requirements.requests.clone(),
                 requirements.ports.clone(),
@@ -127,11 +128,11 @@ impl Forecast {
 }
 
 /// A rollout as it goes.
-struct Course<'a> {
-    picture: &'a Picture,
+struct RolloutSimulation<'a> {
+    snapshot: &'a Snapshot,
     set: &'a Arc<Set>,
     fitting: Option<&'a FitCheck<'a>>,
-    cache: Cache,
+    planner: Planner,
     /// Pods of the set by node, as they were; and the names of those that were made.
     had: BTreeMap<Text, Vec<Arc<Pod>>>,
     made: BTreeSet<Text>,
@@ -141,19 +142,19 @@ struct Course<'a> {
     resource_version: u64,
 }
 
-impl<'a> Course<'a> {
-    fn new(picture: &'a Picture, set: &'a Arc<Set>, fitting: Option<&'a FitCheck<'a>>, now: Time) -> Self {
-        let had = picture.own_pods(set);
+impl<'a> RolloutSimulation<'a> {
+    fn new(snapshot: &'a Snapshot, set: &'a Arc<Set>, fitting: Option<&'a FitCheck<'a>>, now: Time) -> Self {
+        let had = snapshot.own_pods(set);
         // A burst would cut batches short; conditions have timers that mean nothing here.
-        let desired = picture.items.get(&Kind::Nodes).map_or(0, Vec::len);
+        let desired = snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
-        let cache = picture.cache(set, settings);
+        let planner = snapshot.planner(set, settings);
         Self {
-            picture,
+            snapshot,
             set,
             fitting,
-            cache,
+            planner,
             had,
             made: BTreeSet::new(),
             began: now,
@@ -165,11 +166,11 @@ impl<'a> Course<'a> {
 
     /// Carries out one plan after the other until nothing is left to do; gives what was first done to the history.
     fn run(&mut self) -> Vec<Step> {
-        let nodes = self.picture.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.had.len();
+        let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.had.len();
         let mut first_steps = None;
         let mut settled = false;
-        for _ in 0..nodes.saturating_mul(LOOKS_EACH).saturating_add(100) {
-            let Some(plan) = self.cache.look(&self.picture.key, self.now) else { break };
+        for _ in 0..nodes.saturating_mul(RECONCILES_PER_NODE).saturating_add(100) {
+            let Some(plan) = self.planner.reconcile(&self.snapshot.key, self.now) else { break };
             first_steps.get_or_insert_with(|| plan.steps.clone());
             if self.carry_out(&plan) {
                 continue;
@@ -197,7 +198,7 @@ impl<'a> Course<'a> {
         }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
-            self.put(Watched::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
+            self.put(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
         // New pods are up before the next old ones go, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
@@ -242,11 +243,11 @@ impl<'a> Course<'a> {
                 if let Some(node) = &it.target {
                     self.had.entry(node.clone()).or_default().push(it.clone());
                 }
-                self.put(Watched::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+                self.put(Fact::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
             }
             Claim::ReleasePod(it) => self.drop(it),
             Claim::AdoptRevision(it) => {
-                self.put(Watched::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
+                self.put(Fact::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
             }
             Claim::ReleaseRevision(it) => self.gone(Kind::Revisions, it.key.clone()),
         }
@@ -255,7 +256,7 @@ impl<'a> Course<'a> {
     fn record(&mut self, step: &Step) {
         let revision = match step {
             Step::Create { name, hash, number } => Revision {
-                key: ObjectKey::new(self.picture.key.namespace.clone(), name.clone()),
+                key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
                 uid: name.clone(),
                 resource_version: 0,
                 owner: Some(self.set.uid.clone()),
@@ -273,37 +274,37 @@ impl<'a> Course<'a> {
                 Revision { labels, ..Revision::clone(revision) }
             }
         };
-        self.put(Watched::Revision(Arc::new(revision)));
+        self.put(Fact::Revision(Arc::new(revision)));
     }
 
     /// Rule: a new pod is taken to become ready where its node is ready and the scheduler would let it in; else it stays as
     /// it is, and a rollout waits for it.
     fn create(&mut self, node: &Text, hash: &Text) {
-        let here = self.cache.pods_on(&self.picture.key, node);
+        let here = self.planner.pods_on(&self.snapshot.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
             self.had.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
-        let has_room = self.fitting.and_then(|it| it.unfit_detail(node, &without)).is_none();
-        let is_ready = self.cache.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
+        let fits = self.fitting.and_then(|it| it.unfit_detail(node, &without)).is_none();
+        let is_ready = self.planner.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
         self.resource_version += 1;
-        let name: Text = format!("{} (new {})", self.picture.key.name, self.resource_version).into();
+        let name: Text = format!("{} (new {})", self.snapshot.key.name, self.resource_version).into();
         self.made.insert(name.clone());
         let pod = Pod {
-            key: ObjectKey::new(self.picture.key.namespace.clone(), name.clone()),
+            key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
             uid: name,
             resource_version: 0,
             owner: Some(self.set.uid.clone()),
             labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
             target: Some(node.clone()),
-            bound: has_room,
+            bound: fits,
             created: self.now,
             deleting: false,
-            phase: if has_room && is_ready { Phase::Running } else { Phase::Pending },
-            ready_since: (has_room && is_ready).then_some(self.now),
-            trouble: (!has_room).then(|| "Unschedulable".into()),
+            phase: if fits && is_ready { Phase::Running } else { Phase::Pending },
+            ready_since: (fits && is_ready).then_some(self.now),
+            trouble: (!fits).then(|| "Unschedulable".into()),
             tolerations: self.set.template.tolerations.clone(),
         };
-        self.put(Watched::Pod(Arc::new(pod)));
+        self.put(Fact::Pod(Arc::new(pod)));
     }
 
     /// Rule: what is under way already comes to its end: pods that are leaving are gone, and those that are starting, with
@@ -311,27 +312,27 @@ impl<'a> Course<'a> {
     fn settle(&mut self) {
         let nodes: Vec<Text> = self.had.keys().cloned().collect();
         for node in nodes {
-            let is_ready = self.cache.node_of(&node).is_some_and(|it| it.ready.status == Truth::True);
-            for pod in self.cache.pods_on(&self.picture.key, &node).to_vec() {
+            let is_ready = self.planner.node_of(&node).is_some_and(|it| it.ready.status == Truth::True);
+            for pod in self.planner.pods_on(&self.snapshot.key, &node).to_vec() {
                 if pod.deleting {
                     self.drop(&pod);
                 } else if is_ready && pod.live() && pod.ready_since.is_none() && pod.trouble.is_none() {
                     let ready_since = Some(self.now);
                     let (bound, phase) = (true, Phase::Running);
-                    self.put(Watched::Pod(Arc::new(Pod { ready_since, bound, phase, ..Pod::clone(&pod) })));
+                    self.put(Fact::Pod(Arc::new(Pod { ready_since, bound, phase, ..Pod::clone(&pod) })));
                 }
             }
         }
     }
 
-    fn put(&mut self, mut watched: Watched) {
+    fn put(&mut self, mut fact: Fact) {
         self.resource_version += 1;
-        match &mut watched {
-            Watched::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
-            Watched::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
+        match &mut fact {
+            Fact::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            Fact::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
             _ => {}
         }
-        self.cache.apply(Event::Watched(watched));
+        self.planner.apply(fact.into_event());
     }
 
     fn drop(&mut self, pod: &Pod) {
@@ -341,22 +342,22 @@ impl<'a> Course<'a> {
     fn gone(&mut self, kind: Kind, key: ObjectKey) {
         self.resource_version += 1;
         let resource_version = self.resource_version;
-        self.cache.apply(Event::Watched(Watched::Gone { kind, key, resource_version }));
+        self.planner.apply(Fact::Gone { kind, key, resource_version }.into_event());
     }
 
-    fn tell(self, live: Option<&Arc<Set>>, steps: &[Step]) -> Option<Forecast> {
-        let told = Told::NotKnown(String::new());
-        let mut after = self.picture.found(&self.cache, told, self.picture.notes.clone(), self.now)?;
+    fn into_preview(self, live: Option<&Arc<Set>>, steps: &[Step]) -> Option<RolloutPreview> {
+        let answer = ControllerAnswer::NotKnown(String::new());
+        let mut after = self.snapshot.found(&self.planner, answer, self.snapshot.notes.clone(), self.now)?;
         for node in &mut after.nodes {
             node.is.pod = node.is.pod.take().filter(|it| !self.made.contains(it));
         }
         let is_there = |it: &&Arc<Pod>| it.live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
-        for node in after.nodes.iter().filter(|it| it.is.state != State::Gone) {
+        for node in after.nodes.iter().filter(|it| it.is.state != NodeState::Gone) {
             let name = &node.is.node;
             let before: Vec<&Arc<Pod>> = self.had.get(name).into_iter().flatten().filter(is_there).collect();
             let now: Vec<&Arc<Pod>> =
-                self.cache.pods_on(&self.picture.key, name).iter().filter(is_there).collect();
+                self.planner.pods_on(&self.snapshot.key, name).iter().filter(is_there).collect();
             let stays = before.iter().any(|it| now.iter().any(|now| now.uid == it.uid));
             match (before.is_empty(), now.is_empty()) {
                 (true, false) => gains.push(name.clone()),
@@ -371,13 +372,13 @@ impl<'a> Course<'a> {
             batch.nodes.retain(|it| !others.contains(it));
         }
         batches.retain(|it| !it.nodes.is_empty());
-        let is_old = |it: &&crate::daemonset::explain::OnNode| it.is.state == State::Outdated;
+        let is_old = |it: &&crate::explain::OnNode| it.is.state == NodeState::Outdated;
         let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.is.node.clone()).collect();
         let on_delete = self.set.rollout == Rollout::OnDelete;
         let stops = (!after.rollout.complete && !on_delete && !after.waits_for().is_empty())
             .then(|| Stop { left: left.clone(), waits_for: owned(after.waits_for()) });
-        Some(Forecast {
-            key: self.picture.key.clone(),
+        Some(RolloutPreview {
+            key: self.snapshot.key.clone(),
             set: self.set.clone(),
             change: change(live, self.set, steps),
             gains,

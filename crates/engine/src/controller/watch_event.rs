@@ -1,4 +1,4 @@
-//! A line of a watch, taken apart: what happened, and to which object.
+//! Parses one line of a watch into the type of the event and the JSON of its object.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -10,8 +10,8 @@ use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An object that is not of its kind's shape at all. The API server lets none through; one that
-/// comes all the same is reported and left out, and stops nothing else.
+/// An object that does not have the structure of its kind. The API server refuses such objects; one that is received
+/// nevertheless is logged and skipped, and affects no other object.
 #[derive(Debug)]
 pub struct Malformed {
     kind: Text,
@@ -32,15 +32,15 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// What a line tells.
+/// The type of a watch event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
-    /// The object was added or changed.
-    Put,
-    Gone,
+pub enum WatchEventType {
+    /// Added or modified.
+    Applied,
+    Deleted,
     Bookmark {
         resource_version: u64,
-        /// What there was when the watch began has been told: from here on it tells changes.
+        /// All objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
     Error {
@@ -49,11 +49,11 @@ pub enum Told {
     },
 }
 
-/// Reads one line, `{"type":…,"object":…}`; `read` makes something of what it tells and of the object.
-pub fn line<T>(
+/// Parses one line, `{"type":…,"object":…}`, and passes the type of the event and the JSON of the object to `read`.
+pub fn watch_event<T>(
     kind: &str,
     line: &[u8],
-    mut read: impl FnMut(Told, &[u8]) -> Result<T, Malformed>,
+    mut read: impl FnMut(WatchEventType, &[u8]) -> Result<T, Malformed>,
 ) -> Result<T, Malformed> {
     #[derive(Deserialize)]
     struct Line<'a> {
@@ -63,18 +63,18 @@ pub fn line<T>(
         object: &'a RawValue,
     }
     if let Some((event, object)) = split(line)
-        && let Ok(told) = told(kind, event, object)
-        && let Ok(read) = read(told, object)
+        && let Ok(event) = event_type(kind, event, object)
+        && let Ok(read) = read(event, object)
     {
         return Ok(read);
     }
     let line: Line<'_> = from_slice(kind, line)?;
     let object = line.object.get().as_bytes();
-    read(told(kind, line.event.as_ref(), object)?, object)
+    read(event_type(kind, line.event.as_ref(), object)?, object)
 }
 
-/// A line as API servers spell it is taken apart without being read: to find where an object ends costs as much as to
-/// read it. What is spelled otherwise is read the long way.
+/// Splits a line in the form that API servers write, without parsing it: to find the end of an object costs as much as
+/// to parse it. `None` for any other form, which is parsed as JSON.
 fn split(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
@@ -82,7 +82,7 @@ fn split(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
 }
 
-fn told(kind: &str, event: &str, object: &[u8]) -> Result<Told, Malformed> {
+fn event_type(kind: &str, event: &str, object: &[u8]) -> Result<WatchEventType, Malformed> {
     #[derive(Deserialize)]
     struct Bookmark<'a> {
         #[serde(borrow, default)]
@@ -104,22 +104,25 @@ fn told(kind: &str, event: &str, object: &[u8]) -> Result<Told, Malformed> {
         message: String,
     }
     Ok(match event {
-        "DELETED" => Told::Gone,
+        "DELETED" => WatchEventType::Deleted,
         "BOOKMARK" => {
             let meta = from_slice::<Bookmark<'_>>(kind, object)?.metadata;
             let annotations = meta.annotations.as_ref();
             let ends_list = annotations.is_some_and(|it| it.get(LIST_ENDS).is_some_and(|it| it == "true"));
-            Told::Bookmark { resource_version: meta.resource_version.parse().unwrap_or_default(), ends_list }
+            WatchEventType::Bookmark {
+                resource_version: meta.resource_version.parse().unwrap_or_default(),
+                ends_list,
+            }
         }
         "ERROR" => {
             let failure: Failure = from_slice(kind, object)?;
-            Told::Error { code: failure.code, message: failure.message }
+            WatchEventType::Error { code: failure.code, message: failure.message }
         }
-        _ => Told::Put,
+        _ => WatchEventType::Applied,
     })
 }
 
-/// On the bookmark that ends a list which came as a watch.
+/// The annotation of the bookmark that ends a streaming list.
 const LIST_ENDS: &str = ANNOTATION_INITIAL_EVENTS_END;
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: &str, json: &'a [u8]) -> Result<T, Malformed> {

@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::daemonset::explain::tests::{picture, time};
+use crate::explain::tests::{snapshot, time};
 use crate::scenario::{self, World};
 
 /// What would come of a set that becomes the one which the last line says.
@@ -13,30 +13,30 @@ fn check(world: &str, planned: &str, want: Expect) {
     want.assert_eq(&forecast(world, planned).to_string());
 }
 
-fn forecast(world: &str, planned: &str) -> Forecast {
+fn forecast(world: &str, planned: &str) -> RolloutPreview {
     let live = scenario::parse(world).expect("a scenario");
     forecast_of(&live, planned, |_| {})
 }
 
-fn forecast_of(live: &World, planned: &str, change: impl Fn(&mut Value)) -> Forecast {
+fn forecast_of(live: &World, planned: &str, change: impl Fn(&mut Value)) -> RolloutPreview {
     let planned = scenario::parse(planned).expect("a scenario").sets.remove(0);
     let mut world = live.clone();
     if world.sets.is_empty() {
         world.sets.push(planned.clone());
     }
-    let mut picture = picture(&world);
+    let mut snapshot = snapshot(&world);
     for node in &world.nodes {
-        picture.take_room(node.to_string().as_bytes()).expect("it is a node");
+        snapshot.add_node_capacity(node.to_string().as_bytes()).expect("it is a node");
     }
     for pod in &world.pods {
-        picture.take_guest(pod.to_string().as_bytes()).expect("it is a pod");
+        snapshot.add_scheduled_pod(pod.to_string().as_bytes()).expect("it is a pod");
     }
     if !live.sets.is_empty() {
         let mut planned = planned;
         change(&mut planned);
-        picture.take(Kind::Sets, planned.to_string().as_bytes()).expect("it is a set");
+        snapshot.take(Kind::Sets, planned.to_string().as_bytes()).expect("it is a set");
     }
-    picture.forecast(time(live)).expect("the set is there")
+    snapshot.forecast(time(live)).expect("the set is there")
 }
 
 const FIVE: &str = "

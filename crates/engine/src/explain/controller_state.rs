@@ -1,4 +1,4 @@
-//! What only the controller knows, on its way from its endpoint to whoever asks.
+//! The in-memory state of the running controller, as `/debug/explain` sends it.
 
 use alloc::string::{String, ToString as _};
 
@@ -6,23 +6,23 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::cache::Remembered;
+use crate::daemonset::SetMemory;
 use crate::daemonset::execution::Creates;
-use crate::daemonset::{Backoff, Taken};
+use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
 /// What the controller said, if it could be asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
-    By(Controller),
+pub enum ControllerAnswer {
+    By(ControllerState),
     /// Nobody was there to say: why not.
     NotKnown(String),
 }
 
 /// What the running controller knows of one set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Controller {
-    pub remembered: Remembered,
-    /// A plan is being carried out.
+pub struct ControllerState {
+    pub remembered: SetMemory,
+    /// A plan is being executed.
     pub acts: bool,
     /// It will look at the set as soon as it can.
     pub queued: bool,
@@ -32,7 +32,7 @@ pub struct Controller {
     pub left_alone_until: Option<Time>,
 }
 
-impl Controller {
+impl ControllerState {
     /// As the endpoint writes it.
     pub fn to_json(&self) -> Value {
         let time = |at: Option<Time>| at.map(Time::to_rfc3339_micros);
@@ -45,8 +45,8 @@ impl Controller {
                 (node.to_string(), json!({"failedAt": time(Some(it.last)), "delayMs": delay_ms}))
             })
             .collect();
-        let taken: Map<String, Value> = known
-            .taken
+        let rollout_deletions: Map<String, Value> = known
+            .rollout_deletions
             .iter()
             .map(|(node, it)| (node.to_string(), json!({"hash": it.hash, "at": time(Some(it.at))})))
             .collect();
@@ -68,7 +68,7 @@ impl Controller {
             "advancedAt": time(known.advanced_at),
             "creates": creates,
             "backoffs": backoffs,
-            "taken": taken,
+            "taken": rollout_deletions,
         })
     }
 
@@ -78,21 +78,22 @@ impl Controller {
         let time = |at: &Value| at.as_str().and_then(Time::parse);
         let backoff = |it: &Value| {
             let delay = core::time::Duration::from_millis(it["delayMs"].as_u64()?);
-            Some(Backoff { last: time(&it["failedAt"])?, delay })
+            Some(FailedPodBackoff { last: time(&it["failedAt"])?, delay })
         };
         let backoffs = said.get("backoffs")?.as_object()?.iter();
-        let taken = |it: &Value| Some(Taken { hash: it["hash"].as_str()?.into(), at: time(&it["at"])? });
+        let deletion =
+            |it: &Value| Some(RolloutDeletion { hash: it["hash"].as_str()?.into(), at: time(&it["at"])? });
         Some(Self {
-            remembered: Remembered {
+            remembered: SetMemory {
                 generation: said.get("generation")?.as_i64()?,
                 backoffs: backoffs
                     .filter_map(|(node, it)| Some((Text::from(node.as_str()), backoff(it)?)))
                     .collect(),
-                taken: said["taken"]
+                rollout_deletions: said["taken"]
                     .as_object()
                     .into_iter()
                     .flatten()
-                    .filter_map(|(node, it)| Some((Text::from(node.as_str()), taken(it)?)))
+                    .filter_map(|(node, it)| Some((Text::from(node.as_str()), deletion(it)?)))
                     .collect(),
                 unseen_writes: said["unseenWrites"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),
                 failures: said["failures"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What a cache can say of one set to somebody who asks, as of the last look.
+//! The state of one set on every node, as of the last reconcile: for `muster explain`.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,22 +9,22 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Cache, Entry};
+use super::planner::Planner;
 use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::Creates;
 use crate::daemonset::facts::{Counts, Node, Pod};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::Step;
 use crate::daemonset::why::Why;
-use crate::daemonset::{self, Backoff, Taken};
+use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
 /// What is true of one node for one set.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Explained {
+pub struct NodeExplanation {
     pub node: Text,
     /// `None`: the node is gone, only pods are left.
     pub verdict: Option<Verdict>,
-    pub state: State,
+    pub state: NodeState,
     /// The pod that counts.
     pub pod: Option<Text>,
     pub why: Why,
@@ -35,7 +35,7 @@ pub struct Explained {
 
 /// How a node stands to a set. The first six should run it, the next three should not; together they are all nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum State {
+pub enum NodeState {
     UpToDate,
     Outdated,
     /// A pod is there, and not available.
@@ -52,7 +52,7 @@ pub enum State {
     Gone,
 }
 
-impl State {
+impl NodeState {
     pub const ALL: [Self; 10] = [
         Self::UpToDate,
         Self::Outdated,
@@ -121,12 +121,12 @@ pub struct RolloutState {
 
 /// What is remembered of a set beside the facts: nobody but the controller that runs knows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Remembered {
+pub struct SetMemory {
     pub generation: i64,
     /// Failed pods by node.
-    pub backoffs: BTreeMap<Text, Backoff>,
+    pub backoffs: BTreeMap<Text, FailedPodBackoff>,
     /// Nodes whose pod was deleted under a revision.
-    pub taken: BTreeMap<Text, Taken>,
+    pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     /// Own writes that no watch has shown yet.
     pub unseen_writes: usize,
     /// Calls that failed in a row, and when the next one is made.
@@ -138,17 +138,17 @@ pub struct Remembered {
     pub creates: Creates,
 }
 
-impl Cache {
+impl Planner {
     /// What is true of each node for a set, by name, as of the last look.
-    pub fn explain(&self, key: &ObjectKey) -> Vec<Explained> {
-        let cells = self.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
-        let mut lines: Vec<Explained> = cells.map(|(node, cell)| explained(node, cell)).collect();
+    pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
+        let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
+        let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explained(node, cell)).collect();
         lines.sort_by(|a, b| a.node.cmp(&b.node));
         lines
     }
 
     pub fn rollout_of(&self, key: &ObjectKey) -> Option<RolloutState> {
-        let entry = self.entries.get(key)?;
+        let entry = self.index.entries.get(key)?;
         let (ledger, totals) = (&entry.ledger, &entry.ledger.totals);
         Some(RolloutState {
             counts: totals.counts(),
@@ -162,13 +162,14 @@ impl Cache {
     }
 
     /// What this process alone knows of a set.
-    pub fn remembered(&self, key: &ObjectKey) -> Option<Remembered> {
-        let Entry { set, memory, .. } = self.entries.get(key)?;
-        Some(Remembered {
+    pub fn remembered(&self, key: &ObjectKey) -> Option<SetMemory> {
+        let entry = self.index.entries.get(key)?;
+        let (set, memory) = (&entry.set, &entry.memory);
+        Some(SetMemory {
             generation: set.generation,
             backoffs: memory.backoffs.clone(),
-            taken: memory.taken.clone(),
-            unseen_writes: memory.gate.unseen(),
+            rollout_deletions: memory.rollout_deletions.clone(),
+            unseen_writes: memory.expectations.pending(),
             failures: memory.failures,
             retry_at: memory.retry_at,
             advanced_at: memory.advance.as_ref().map(|it| it.at),
@@ -177,34 +178,35 @@ impl Cache {
     }
 
     /// Takes the waits of failed pods from another process, so that this one looks at the set with its eyes.
-    pub fn recall(&mut self, key: &ObjectKey, remembered: &Remembered) {
-        if let Some(entry) = self.entries.get_mut(key)
+    pub fn recall(&mut self, key: &ObjectKey, remembered: &SetMemory) {
+        if let Some(entry) = self.index.entries.get_mut(key)
             && entry.set.generation == remembered.generation
         {
             entry.memory.generation = remembered.generation;
             entry.memory.backoffs.clone_from(&remembered.backoffs);
-            entry.memory.taken.clone_from(&remembered.taken);
+            entry.memory.rollout_deletions.clone_from(&remembered.rollout_deletions);
             entry.memory.creates.clone_from(&remembered.creates);
         }
     }
 
     /// Why no pod of a set can be created, where that is so.
     pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
-        let Entry { set, memory, .. } = self.entries.get(key)?;
+        let entry = self.index.entries.get(key)?;
+        let (set, memory) = (&entry.set, &entry.memory);
         daemonset::status::refused_creates(set, &memory.creates)
     }
 
     /// The pods of a set on one node, by name.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
-        self.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
+        self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 
     pub fn node_of(&self, name: &Text) -> Option<&Node> {
-        self.objects.node(name)
+        self.index.objects.node(name)
     }
 }
 
-fn explained(node: &Text, cell: &Cell) -> Explained {
+fn explained(node: &Text, cell: &Cell) -> NodeExplanation {
     let from_verdict = || match &cell.verdict {
         Some(Verdict::Keep(why) | Verdict::Leave(why)) => why.clone(),
         Some(Verdict::Run) => Why::NoPodHere,
@@ -213,10 +215,10 @@ fn explained(node: &Text, cell: &Cell) -> Explained {
     let standing = cell.pod.as_ref().map(|(_, why)| why.clone());
     let runs = cell.verdict == Some(Verdict::Run);
     let why = cell.waiting.clone().or(standing.filter(|_| runs)).unwrap_or_else(from_verdict);
-    Explained {
+    NodeExplanation {
         node: node.clone(),
         verdict: cell.verdict.clone(),
-        state: State::of(cell),
+        state: NodeState::of(cell),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
         charged: cell.share.standing.charged,

@@ -12,28 +12,31 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
-use crate::daemonset::cache::{Cache, Event, Explained, RolloutState, State};
-use crate::daemonset::facts::{self, Affinity, Kind, Malformed, Pod, Revision, Set, Truth, Watched};
+use super::{ControllerAnswer, Explanation, OnNode, decode, moment, particulars, shared_words};
+use crate::controller::Event;
+use crate::controller::Malformed;
+use crate::daemonset::facts::{self, Affinity, Fact, Kind, Pod, Revision, Set, Truth};
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
+use crate::daemonset::planner::Planner;
 use crate::daemonset::why::Why;
+use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
 /// Facts about all that concerns one set. What concerns others is not kept.
 #[derive(Debug)]
-pub struct Picture {
+pub struct Snapshot {
     pub(crate) key: ObjectKey,
     shared: Interner,
     pub(crate) sets: Vec<Arc<Set>>,
-    pub(crate) items: BTreeMap<Kind, Vec<Watched>>,
+    pub(crate) items: BTreeMap<Kind, Vec<Fact>>,
     /// What ails pods of the set, by name.
     pub(crate) ailing: BTreeMap<Text, String>,
     pub(crate) revisions: Vec<Arc<Revision>>,
     pub(crate) notes: Vec<String>,
     /// What each node has to give and who has it, as far as that was read.
-    pub(crate) rooms: Scheduler,
+    pub(crate) capacity: Scheduler,
 }
 
 /// The set's pods by node.
@@ -46,7 +49,7 @@ pub enum Unread {
     NoSuchSet,
 }
 
-impl Picture {
+impl Snapshot {
     pub fn of(key: ObjectKey) -> Self {
         Self {
             key,
@@ -56,19 +59,19 @@ impl Picture {
             ailing: BTreeMap::new(),
             revisions: Vec::new(),
             notes: Vec::new(),
-            rooms: Scheduler::default(),
+            capacity: Scheduler::default(),
         }
     }
 
     /// Takes one object in. The set comes first.
     pub fn take(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
-        let read = facts::listed(kind, object, &mut self.shared)?;
+        let read = facts::fact(kind, object, &mut self.shared)?;
         let set = self.sets.last();
         let is_ours = |owner: &Option<Text>| set.is_some_and(|set| owner.as_ref() == Some(&set.uid));
         match &read {
-            Watched::Set(set) if set.key == self.key => self.sets.push(set.clone()),
-            Watched::Set(_) => return Ok(()),
-            Watched::Pod(pod) => {
+            Fact::Set(set) if set.key == self.key => self.sets.push(set.clone()),
+            Fact::Set(_) => return Ok(()),
+            Fact::Pod(pod) => {
                 if !is_ours(&pod.owner) && pod.owner.is_some() {
                     return Ok(());
                 }
@@ -77,7 +80,7 @@ impl Picture {
                     ailment.map(|it| self.ailing.insert(pod.key.name.clone(), it));
                 }
             }
-            Watched::Revision(revision) => {
+            Fact::Revision(revision) => {
                 if !is_ours(&revision.owner) && revision.owner.is_some() {
                     return Ok(());
                 }
@@ -95,96 +98,104 @@ impl Picture {
     }
 
     /// Takes in what a node has to give.
-    pub fn take_room(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
+    pub fn add_node_capacity(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::node(node, &mut self.shared)?;
-        self.rooms.put(scheduler::Fact::Node(Arc::new(node)));
+        self.capacity.put(scheduler::Fact::Node(Arc::new(node)));
         Ok(())
     }
 
-    /// Takes in what a pod takes up on its node, whoever's it is.
-    pub fn take_guest(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
+    /// Adds the resource requests of a pod to its node, whatever its owner.
+    pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
-            self.rooms.put(scheduler::Fact::Pod(Arc::new(pod)));
+            self.capacity.put(scheduler::Fact::Pod(Arc::new(pod)));
         }
         Ok(())
     }
 
-    /// Something that whoever asks should know beside what is found.
+    /// Adds a note for the user.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
     /// What is true of the set, on every node.
-    pub fn explain(&self, controller: Told, now: Time) -> Result<Explanation, Unread> {
+    pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, Unread> {
         let set = self.sets.last().ok_or(Unread::NoSuchSet)?;
-        let mut cache = self.cache(set, Settings::default());
-        if let Told::By(it) = &controller {
-            cache.recall(&self.key, &it.remembered);
+        let mut planner = self.planner(set, Settings::default());
+        if let ControllerAnswer::By(it) = &controller {
+            planner.recall(&self.key, &it.remembered);
         }
-        let plan = cache.look(&self.key, now);
+        let plan = planner.reconcile(&self.key, now);
         let mut notes = self.notes_on(set);
         // What is wrong with the selector is said by an event alone.
         let events = plan.iter().flat_map(|it| &it.events);
         let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
         notes.extend(events.map(|it| it.message.clone()));
-        self.found(&cache, controller, notes, now).ok_or(Unread::NoSuchSet)
+        self.found(&planner, controller, notes, now).ok_or(Unread::NoSuchSet)
     }
 
-    pub(crate) fn cache(&self, set: &Arc<Set>, settings: Settings) -> Cache {
-        let mut cache = Cache::new(settings);
+    pub(crate) fn planner(&self, set: &Arc<Set>, settings: Settings) -> Planner {
+        let mut planner = Planner::new(settings);
         for kind in Kind::ALL {
             let items = match kind {
-                Kind::Sets => Vec::from([Watched::Set(set.clone())]),
+                Kind::Sets => Vec::from([Fact::Set(set.clone())]),
                 kind => self.items.get(&kind).cloned().unwrap_or_default(),
             };
-            cache.apply(Event::Listed { kind, items, resource_version: 1 });
+            planner.apply(Event::Listed { kind: kind.index(), facts: items, resource_version: 1 });
         }
-        cache
+        planner
     }
 
-    /// What the cache has found at its last look.
+    /// What the planner has found at its last look.
     pub(crate) fn found(
         &self,
-        cache: &Cache,
-        controller: Told,
+        planner: &Planner,
+        controller: ControllerAnswer,
         notes: Vec<String>,
         now: Time,
     ) -> Option<Explanation> {
-        let set = cache.set_of(&self.key)?.clone();
-        let rollout = cache.rollout_of(&self.key)?;
-        let mut explained = cache.explain(&self.key);
+        let set = planner.set_of(&self.key)?.clone();
+        let rollout = planner.rollout_of(&self.key)?;
+        let mut explained = planner.explain(&self.key);
         if rollout.hash.is_none() {
             // Before the template is recorded there is no cell, but whether a node is eligible can be said.
             explained = self.verdicts(&set);
         }
-        explained.sort_by_key(|it| it.state == State::Gone);
+        explained.sort_by_key(|it| it.state == NodeState::Gone);
         let pod = self.pod_of(&set);
-        let fitting = pod.as_ref().map(|it| self.rooms.fit_check(it));
+        let fitting = pod.as_ref().map(|it| self.capacity.fit_check(it));
         let own = self.own_pods(&set);
         let fitting = fitting.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
-        let nodes = nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting, now)).collect();
+        let nodes = nodes.map(|is| self.on_node(planner, (&set, &rollout), is, fitting, now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
     }
 
-    fn verdicts(&self, set: &Set) -> Vec<Explained> {
+    fn verdicts(&self, set: &Set) -> Vec<NodeExplanation> {
         let nodes = self.items.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
-            Watched::Node(node) => Some(node),
+            Fact::Node(node) => Some(node),
             _ => None,
         });
         let explained = nodes.map(|node| {
             let verdict = placement::verdict(&set.template, node);
             let (state, why) = match &verdict {
-                Verdict::Run => (State::Missing, Why::NoPodHere),
-                Verdict::Keep(why) | Verdict::Leave(why) => (State::Excluded, why.clone()),
+                Verdict::Run => (NodeState::Missing, Why::NoPodHere),
+                Verdict::Keep(why) | Verdict::Leave(why) => (NodeState::Excluded, why.clone()),
             };
             let node = node.name.clone();
-            Explained { node, verdict: Some(verdict), state, pod: None, why, charged: false, wakes_at: None }
+            NodeExplanation {
+                node,
+                verdict: Some(verdict),
+                state,
+                pod: None,
+                why,
+                charged: false,
+                wakes_at: None,
+            }
         });
-        let mut explained: Vec<Explained> = explained.collect();
+        let mut explained: Vec<NodeExplanation> = explained.collect();
         explained.sort_by(|a, b| a.node.cmp(&b.node));
         explained
     }
@@ -193,7 +204,7 @@ impl Picture {
     pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
         let mut own: OwnPods = BTreeMap::new();
         for item in self.items.get(&Kind::Pods).into_iter().flatten() {
-            if let Watched::Pod(pod) = item
+            if let Fact::Pod(pod) = item
                 && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
             {
                 own.entry(node.clone()).or_default().push(pod.clone());
@@ -217,13 +228,13 @@ impl Picture {
 
     fn on_node(
         &self,
-        cache: &Cache,
+        planner: &Planner,
         (set, rollout): (&Set, &RolloutState),
-        is: Explained,
+        is: NodeExplanation,
         fitting: Option<(&FitCheck<'_>, &OwnPods)>,
         now: Time,
     ) -> OnNode {
-        let node = cache.node_of(&is.node);
+        let node = planner.node_of(&is.node);
         let mut message = shared_words(&is.why);
         let mut details: Vec<String> = particulars(&is.why, now).into_iter().collect();
         // Who should not have a pod is told all that speaks against it.
@@ -232,11 +243,11 @@ impl Picture {
         let mut objections = objections.unwrap_or_default().into_iter();
         if let Some(first) = objections.next() {
             match is.state {
-                State::Kept | State::Leaving if !matches!(is.verdict, Some(Verdict::Leave(_))) => {
+                NodeState::Kept | NodeState::Leaving if !matches!(is.verdict, Some(Verdict::Leave(_))) => {
                     let first = first.to_string();
                     if first != message {
                         details.push(first);
-                    } else if is.state == State::Kept {
+                    } else if is.state == NodeState::Kept {
                         details.push("its pod may stay; when it goes, none follows".to_string());
                     }
                 }
@@ -247,7 +258,7 @@ impl Picture {
             }
         }
         details.extend(objections.map(|it| it.to_string()));
-        if is.why == Why::OutOfDate && is.state == State::Outdated {
+        if is.why == Why::OutOfDate && is.state == NodeState::Outdated {
             message = if rollout.charged < rollout.budget {
                 "out of date, replaced next".to_string()
             } else {
@@ -255,10 +266,10 @@ impl Picture {
             };
         }
         match &is.why {
-            Why::NoPodHere if is.state == State::Missing => {
-                message = cache.refused_creates(&set.key).unwrap_or(message);
+            Why::NoPodHere if is.state == NodeState::Missing => {
+                message = planner.refused_creates(&set.key).unwrap_or(message);
             }
-            Why::NotReady { reason: None } if is.state == State::Pending => {
+            Why::NotReady { reason: None } if is.state == NodeState::Pending => {
                 message = "waits for the scheduler".to_string();
             }
             Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
@@ -268,9 +279,10 @@ impl Picture {
         }
         let waits_for_scheduler =
             matches!(&is.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
-        let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
-        if let Some((fitting, own)) = fitting.filter(|_| looks_for_room) {
-            let here = cache.pods_on(&self.key, &is.node);
+        let unplaced_nodes =
+            is.state == NodeState::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
+        if let Some((fitting, own)) = fitting.filter(|_| unplaced_nodes) {
+            let here = planner.pods_on(&self.key, &is.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&is.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
             if let Some(it) = fitting.unfit_detail(&is.node, &left.collect()) {
@@ -278,7 +290,7 @@ impl Picture {
                 details.extend(it.detail);
             }
         }
-        for pod in cache.pods_on(&self.key, &is.node) {
+        for pod in planner.pods_on(&self.key, &is.node) {
             if let Some(ailment) = self.ailing.get(&pod.key.name) {
                 details.push(format!("pod {}: {ailment}", pod.key.name));
             }
@@ -315,9 +327,7 @@ impl Picture {
 
     fn stray_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.items.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
-            Watched::Pod(pod)
-                if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) =>
-            {
+            Fact::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {
                 Some(pod.key.name.as_ref())
             }
             _ => None,

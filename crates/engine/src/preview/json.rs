@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use serde_json::{Value, json};
 
-use super::{Change, Forecast};
-use crate::daemonset::explain::{on_node, strategy};
+use super::{Change, RolloutPreview};
+use crate::explain::{on_node, strategy};
 
-impl Forecast {
+impl RolloutPreview {
     pub fn to_json(&self) -> Value {
         let nodes = self.after.nodes.iter();
         let loses: BTreeSet<&Text> = self.loses.iter().collect();

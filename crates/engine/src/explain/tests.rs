@@ -5,17 +5,17 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::daemonset::cache::Remembered;
+use crate::daemonset::SetMemory;
 use crate::daemonset::execution::Creates;
 use crate::daemonset::facts::Kind;
-use crate::daemonset::{Backoff, Taken};
+use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 use crate::scenario::{self, World};
 
 /// A world, with its only set looked at.
-pub(crate) fn picture(world: &World) -> Picture {
+pub(crate) fn snapshot(world: &World) -> Snapshot {
     let set = world.sets.first().expect("a world has a set");
     let text = |at: &str| set.pointer(at).and_then(|it| it.as_str()).expect("a set has a name").to_string();
-    let mut picture = Picture::of(ObjectKey::new(text("/metadata/namespace"), text("/metadata/name")));
+    let mut snapshot = Snapshot::of(ObjectKey::new(text("/metadata/namespace"), text("/metadata/name")));
     let kinds = [
         (Kind::Sets, &world.sets),
         (Kind::Nodes, &world.nodes),
@@ -24,23 +24,23 @@ pub(crate) fn picture(world: &World) -> Picture {
     ];
     for (kind, objects) in kinds {
         for object in objects {
-            picture.take(kind, object.to_string().as_bytes()).expect("a scenario is well formed");
+            snapshot.take(kind, object.to_string().as_bytes()).expect("a scenario is well formed");
         }
     }
-    picture
+    snapshot
 }
 
 pub(crate) fn time(world: &World) -> Time {
     Time::from_secs(scenario::EPOCH_S + world.now)
 }
 
-fn unknown() -> Told {
-    Told::NotKnown("this cluster's controller has no endpoint for it".to_string())
+fn unknown() -> ControllerAnswer {
+    ControllerAnswer::NotKnown("this cluster's controller has no endpoint for it".to_string())
 }
 
-fn explanation(world: &str, controller: Told) -> Explanation {
+fn explanation(world: &str, controller: ControllerAnswer) -> Explanation {
     let world = scenario::parse(world).expect("a scenario");
-    picture(&world).explain(controller, time(&world)).expect("the set is there")
+    snapshot(&world).explain(controller, time(&world)).expect("the set is there")
 }
 
 fn check(world: &str, want: Expect) {
@@ -185,7 +185,7 @@ fn one_node_is_told_everything() {
         no such node
     "#]]
     .assert_eq(
-        &["n3", "n6", "n7", "n99"].map(|it| all.of_node(it).unwrap_or("no such node\n".into())).join("\n"),
+        &["n3", "n6", "n7", "n99"].map(|it| all.for_node(it).unwrap_or("no such node\n".into())).join("\n"),
     );
 }
 
@@ -291,17 +291,17 @@ fn what_the_controller_remembers() {
     let now = Time::from_secs(scenario::EPOCH_S + 1000);
     let last = now - Duration::from_secs(10);
     let delay = Duration::from_secs(64);
-    let remembered = Remembered {
+    let remembered = SetMemory {
         generation: 1,
-        backoffs: [("n1".into(), Backoff { last, delay })].into(),
-        taken: [("n2".into(), Taken { hash: "a".into(), at: last })].into(),
+        backoffs: [("n1".into(), FailedPodBackoff { last, delay })].into(),
+        rollout_deletions: [("n2".into(), RolloutDeletion { hash: "a".into(), at: last })].into(),
         unseen_writes: 2,
         failures: 3,
         retry_at: Some(now + Duration::from_secs(2)),
         advanced_at: Some(now - Duration::from_secs(100)),
         creates: Creates::WentWell,
     };
-    let controller = Controller {
+    let controller = ControllerState {
         remembered,
         acts: true,
         queued: false,
@@ -309,9 +309,9 @@ fn what_the_controller_remembers() {
         left_alone_until: None,
     };
     let sent = controller.to_json();
-    assert_eq!(Controller::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
-    assert_eq!(Controller::of_json(b"{}"), None);
-    assert_eq!(Controller::of_json(b"404 page not found"), None);
+    assert_eq!(ControllerState::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
+    assert_eq!(ControllerState::of_json(b"{}"), None);
+    assert_eq!(ControllerState::of_json(b"404 page not found"), None);
     expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"creates":{"refused":null},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
@@ -334,7 +334,7 @@ fn what_the_controller_remembers() {
                     holds failed pods back on 1 node
                     looks again at 00:17:34Z (in 54s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, Told::By(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::By(controller)).to_string());
 }
 
 #[test]
@@ -534,14 +534,14 @@ fn ports_and_amounts() {
         guest("small", "n3", json!({"resources": {"requests": {"cpu": "500m"}}})),
         guest("only", "n4", json!({})),
     ];
-    let mut picture = picture(&world);
+    let mut snapshot = snapshot(&world);
     for node in &world.nodes {
-        picture.take_room(node.to_string().as_bytes()).expect("it is a node");
+        snapshot.add_node_capacity(node.to_string().as_bytes()).expect("it is a node");
     }
     for pod in &guests {
-        picture.take_guest(pod.to_string().as_bytes()).expect("it is a pod");
+        snapshot.add_scheduled_pod(pod.to_string().as_bytes()).expect("it is a pod");
     }
-    let said = picture.explain(unknown(), time(&world)).expect("the set is there");
+    let said = snapshot.explain(unknown(), time(&world)).expect("the set is there");
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         4 nodes: 4 should run it (1 pending, 3 missing), 0 should not
@@ -627,17 +627,20 @@ fn why_pods_cannot_be_created() {
     let creates = Creates::Refused(
         "error looking up service account default/web: serviceaccount \"web\" not found".into(),
     );
-    let remembered = Remembered {
+    let remembered = SetMemory {
         generation: 1,
         failures: 100,
         retry_at: Some(now + Duration::from_secs(17)),
         creates,
-        ..Remembered::default()
+        ..SetMemory::default()
     };
-    let controller =
-        Controller { remembered, wakes_at: Some(now + Duration::from_secs(17)), ..Controller::default() };
+    let controller = ControllerState {
+        remembered,
+        wakes_at: Some(now + Duration::from_secs(17)),
+        ..ControllerState::default()
+    };
     let sent = controller.to_json();
-    assert_eq!(Controller::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
+    assert_eq!(ControllerState::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         2 nodes: 2 should run it (2 missing), 0 should not
@@ -654,5 +657,5 @@ fn why_pods_cannot_be_created() {
         controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
                     looks again at 00:16:57Z (in 17s), or when something changes
     "#]]
-    .assert_eq(&explanation(world, Told::By(controller)).to_string());
+    .assert_eq(&explanation(world, ControllerAnswer::By(controller)).to_string());
 }

@@ -10,7 +10,7 @@ use core::time::Duration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::{Controller, Explanation, Group, State, Told};
+use super::{ControllerAnswer, ControllerState, Explanation, Group, NodeState};
 use crate::daemonset::facts::{ConditionType, Rollout, Share};
 
 /// How wide lines get.
@@ -48,7 +48,7 @@ impl fmt::Display for Explanation {
 
 /// What the nodes of such a group lack is what the line says already.
 fn is_plain(group: &Group<'_>) -> bool {
-    group.state == State::Excluded && 1 < group.nodes.len()
+    group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
@@ -60,7 +60,7 @@ impl Explanation {
     }
 
     /// All there is to say of one node; `None` where there is no such node.
-    pub fn of_node(&self, node: &str) -> Option<String> {
+    pub fn for_node(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.is.node.as_ref() == node)?;
         let mut out = String::new();
         let (key, state) = (&self.key, it.is.state.as_str());
@@ -100,9 +100,10 @@ impl Explanation {
         let revision = self.revision.map_or("not recorded yet".to_string(), |it| format!("revision {it}"));
         writeln!(f, "DaemonSet {}: {revision}, {generation}", self.key)?;
         let named = |wanted: bool| {
-            let states = State::ALL.into_iter().filter(|it| *it != State::Gone && it.should_run() == wanted);
+            let states =
+                NodeState::ALL.into_iter().filter(|it| *it != NodeState::Gone && it.should_run() == wanted);
             let counts = states.map(|it| (it, self.count(it))).filter(|(_, count)| 0 < *count);
-            let counts: Vec<(State, usize)> = counts.collect();
+            let counts: Vec<(NodeState, usize)> = counts.collect();
             let total: usize = counts.iter().map(|(_, count)| count).sum();
             let parts: Vec<String> =
                 counts.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
@@ -111,7 +112,7 @@ impl Explanation {
         let ((should, is), (should_not, is_not)) = (named(true), named(false));
         let nodes = counted(self.node_count(), "node");
         wrapped(f, 0, &format!("{nodes}: {should} should run it{is}, {should_not} should not{is_not}"))?;
-        let gone = self.count(State::Gone);
+        let gone = self.count(NodeState::Gone);
         if 0 < gone {
             wrapped(f, 0, &format!("and pods on {} that no longer exist", counted(gone, "node")))?;
         }
@@ -186,13 +187,13 @@ impl Explanation {
 
     fn controller_words(&self) -> Vec<String> {
         match &self.controller {
-            Told::NotKnown(why) => Vec::from([format!("not known from outside: {why}")]),
-            Told::By(it) => it.words(self.now),
+            ControllerAnswer::NotKnown(why) => Vec::from([format!("not known from outside: {why}")]),
+            ControllerAnswer::By(it) => it.words(self.now),
         }
     }
 }
 
-impl Controller {
+impl ControllerState {
     /// What the controller knows is told by what it does, what it waits for, and when it looks again.
     fn words(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();

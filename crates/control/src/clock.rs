@@ -1,0 +1,8 @@
+//! The wall clock.
+
+use jiff::Timestamp;
+use muster_api::time::Time;
+
+pub(crate) fn now() -> Time {
+    Time::from_micros(Timestamp::now().as_microsecond())
+}

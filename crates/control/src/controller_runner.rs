@@ -1,0 +1,354 @@
+//! Runs a controller of the engine: lists and watches its kinds, makes its calls, records its events, and reconciles
+//! again in time.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use kube::Client;
+use muster_api::time::Time;
+use muster_engine::controller::{
+    CallError, Controller, Event, EventRecord, Outcome, Reconcile, Watched, WorkQueue,
+};
+use muster_events::{EventRecorder, EventSource};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::Caller;
+use crate::clock::now;
+use crate::reflect::{Delivery, reflect};
+
+/// Maximum number of watch events that are applied before their keys are reconciled: a burst is reconciled once.
+const EVENTS_MAX: usize = 1024;
+
+/// No timer is longer than this, so that a clock that was set is noticed.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// Delay before a controller that ended is started again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// Time to write the events that are left when the controller stops.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// How one controller is run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunnerConfig {
+    /// The event source, and the name in logs.
+    pub(crate) component: &'static str,
+    /// Maximum number of calls in flight.
+    pub(crate) calls_max: usize,
+    /// Time to finish the calls of keys that are being executed when the controller stops.
+    pub(crate) drain_max: Duration,
+    /// Counts events that were not recorded.
+    pub(crate) events_dropped: Counter,
+}
+
+impl RunnerConfig {
+    /// Without draining: the next start finds out what was done.
+    pub(crate) fn new(component: &'static str, calls_max: usize) -> Self {
+        Self { component, calls_max, drain_max: Duration::ZERO, events_dropped: Counter::default() }
+    }
+}
+
+/// A controller's type that can be run.
+pub(crate) trait Runnable:
+    Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
+{
+}
+
+impl<C: Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static> Runnable for C {}
+
+/// Observes a controller: metrics, logs, queries and test hooks. It has no influence on the controller.
+pub(crate) trait Observer<C: Controller>: Send {
+    /// A query for the state of the controller.
+    type Query: Send;
+
+    fn open_queries(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
+        None
+    }
+
+    fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
+
+    /// A watch has delivered something, if only a bookmark.
+    fn received(&mut self, _kind: usize) {}
+
+    /// An event is about to be applied. Returns Kubernetes Events to record about it.
+    fn applying(&mut self, _event: &Event<C::Fact>) -> Vec<EventRecord> {
+        Vec::new()
+    }
+
+    /// A key was reconciled; it had waited in the queue for so long.
+    fn reconciled(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
+
+    fn calling(&mut self, _call: &C::Call) {}
+
+    /// The outcome of a call is about to be applied.
+    fn called(&mut self, call: &C::Call, outcome: &Outcome, _took: Duration) {
+        if let Outcome::Refused(error) = outcome {
+            tracing::debug!(%call, %error, "call failed");
+        }
+    }
+
+    /// The outcome of a call was applied.
+    fn applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
+
+    fn panicked(&mut self, _key: &C::Key) {}
+
+    /// All that was due is done; the controller waits for events.
+    fn idle(&mut self, _queue: &WorkQueue<C>) {}
+
+    fn draining(&mut self, _queue: &WorkQueue<C>) {}
+}
+
+/// Observes nothing.
+pub(crate) struct NoObserver;
+
+impl<C: Controller> Observer<C> for NoObserver {
+    type Query = Infallible;
+}
+
+/// Runs a controller until `stop`. One that panics, or whose API server's store was replaced, is started again with an
+/// empty state.
+pub(crate) async fn run<C: Runnable>(
+    client: Client,
+    config: RunnerConfig,
+    new_controller: impl Fn() -> BoxFuture<'static, C>,
+    stop: CancellationToken,
+) {
+    let running = async {
+        loop {
+            let controller = new_controller().await;
+            let caller = Caller { client: client.clone(), limits: None };
+            let running = run_once(caller, &config, controller, None, NoObserver, &stop);
+            let component = config.component;
+            match AssertUnwindSafe(running).catch_unwind().await {
+                Ok(()) => tracing::warn!(component, "restarting the controller"),
+                Err(_) => {
+                    tracing::error!(component, "restarting the controller: it panicked, which is a bug")
+                }
+            }
+            tokio::time::sleep(RESTART_DELAY).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        never = running => { let _: Infallible = never; }
+    }
+}
+
+/// Runs a controller until `stop`, in one namespace or in all. Ends earlier when the API server's store was replaced.
+pub(crate) async fn run_once<C: Runnable>(
+    caller: Caller,
+    config: &RunnerConfig,
+    controller: C,
+    namespace: Option<&str>,
+    observer: impl Observer<C>,
+    stop: &CancellationToken,
+) {
+    let client = caller.client.clone();
+    let watches = controller.watches();
+    let (mut runner, recording) = Runner::new(caller, config, controller, observer);
+    let (sender, deliveries) = mpsc::channel(EVENTS_MAX);
+    let reflecting = watches.into_iter().enumerate().map(|watch| {
+        let relist = runner.relist.subscribe();
+        reflect::<C>(client.clone(), watch, namespace, sender.clone(), relist).boxed()
+    });
+    let reflecting = futures::future::select_all(reflecting);
+    let mut recording = std::pin::pin!(recording);
+    tokio::select! {
+        _ = reflecting => {}
+        () = &mut recording => {}
+        () = runner.run(deliveries, config.drain_max, stop) => {}
+    }
+    // Without a recorder, the recording ends after the events that are left.
+    drop(runner);
+    let flushes = stop.is_cancelled() && !config.drain_max.is_zero();
+    if flushes && tokio::time::timeout(FLUSH_MAX, recording).await.is_err() {
+        tracing::warn!("some events were not recorded in time");
+    }
+}
+
+pub(crate) struct Runner<C: Controller, O> {
+    pub(crate) queue: WorkQueue<C>,
+    observer: O,
+    caller: Caller,
+    recorder: EventRecorder,
+    /// Counts the requests to list every kind again.
+    relist: watch::Sender<u64>,
+    component: &'static str,
+    calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
+}
+
+impl<C, O> Runner<C, O>
+where
+    C: Runnable,
+    O: Observer<C>,
+{
+    /// The runner, and the recording of its events.
+    pub(crate) fn new(
+        caller: Caller,
+        config: &RunnerConfig,
+        controller: C,
+        observer: O,
+    ) -> (Self, impl Future<Output = ()> + use<C, O>) {
+        let (recorder, recording) = EventRecorder::new(
+            caller.client.clone(),
+            EventSource::component(config.component),
+            config.events_dropped.clone(),
+        );
+        let runner = Self {
+            queue: WorkQueue::new(controller, config.calls_max),
+            observer,
+            caller,
+            recorder,
+            relist: watch::Sender::new(0),
+            component: config.component,
+            calls: FuturesUnordered::new(),
+        };
+        (runner, recording)
+    }
+
+    async fn run(
+        &mut self,
+        mut deliveries: mpsc::Receiver<(usize, Delivery<C::Fact>)>,
+        drain_max: Duration,
+        stop: &CancellationToken,
+    ) {
+        let mut received = Vec::new();
+        let mut queries = self.observer.open_queries();
+        loop {
+            self.reconcile();
+            let wake_at = self.start_calls();
+            self.observer.idle(&self.queue);
+            let sleep = wake_at.map_or(SLEEP_MAX, |at| at.since(now()).min(SLEEP_MAX));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.drain(drain_max).await,
+                Some((call, outcome, took)) = self.calls.next() => self.done(&call, outcome, took),
+                Some(query) = next_query(&mut queries) => self.observer.answer(&self.queue, query),
+                count = deliveries.recv_many(&mut received, EVENTS_MAX) => {
+                    if count == 0 {
+                        return;
+                    }
+                    for (kind, delivery) in received.drain(..) {
+                        self.apply(kind, delivery);
+                    }
+                }
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
+        self.observer.received(kind);
+        let event = match delivery {
+            Delivery::Listed { facts, resource_version } => Event::Listed { kind, facts, resource_version },
+            Delivery::Watched(Watched::Applied(fact)) => Event::Applied { kind, fact },
+            Delivery::Watched(Watched::Deleted(fact)) => Event::Deleted { kind, fact },
+            Delivery::Watched(Watched::Bookmark { resource_version, .. }) => {
+                return self.queue.bookmark(kind, resource_version, now());
+            }
+            Delivery::Watched(Watched::Error { .. }) => return,
+        };
+        self.observer.applying(&event).into_iter().for_each(|it| self.recorder.record(it));
+        self.queue.apply(event, now());
+    }
+
+    pub(crate) fn reconcile(&mut self) {
+        self.queue.enqueue_due(now());
+        while let Some((key, queued_at)) = self.queue.next_key(now()) {
+            self.reconcile_key(&key, now().since(queued_at));
+        }
+    }
+
+    fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
+        let now = now();
+        let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
+        if let Err(panic) = catch_unwind(reconciling) {
+            self.recover(key, panic);
+        }
+        self.observer.reconciled(&self.queue, key, waited, now);
+    }
+
+    /// Starts the calls that may be made now, and records events. Returns when the next key is due.
+    fn start_calls(&mut self) -> Option<Time> {
+        let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
+        for call in calls {
+            self.observer.calling(&call);
+            tracing::trace!(component = self.component, %call);
+            let (caller, request) = (self.caller.clone(), C::encode(&call));
+            self.calls.push(Box::pin(async move {
+                let calling = AssertUnwindSafe(caller.call(request)).catch_unwind().await;
+                let lost = (Outcome::Refused(CallError::NoAnswer), Duration::ZERO);
+                let (outcome, took) = calling.unwrap_or(lost);
+                (call, outcome, took)
+            }));
+        }
+        events.into_iter().for_each(|it| self.recorder.record(it));
+        if relist {
+            tracing::warn!(
+                component = self.component,
+                "listing every kind again: the watches do not show the controller's own writes"
+            );
+            self.relist.send_modify(|count| *count += 1);
+        }
+        wake_at
+    }
+
+    fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
+        self.observer.called(call, &outcome, took);
+        let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
+        if let Err(panic) = catch_unwind(applying) {
+            match C::key_of(call) {
+                Some(key) => self.recover(&key, panic),
+                None => resume_unwind(panic),
+            }
+        }
+        self.observer.applied(&self.queue, call);
+    }
+
+    /// A key that makes the engine panic is a bug, but no reason to stop reconciling the others.
+    pub(crate) fn recover(&mut self, key: &C::Key, panic: Box<dyn std::any::Any + Send>) {
+        self.observer.panicked(key);
+        if !self.queue.recover(key, now()) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Finishes the calls of keys that are being executed, and reconciles no other key.
+    async fn drain(&mut self, drain_max: Duration) {
+        if drain_max.is_zero() {
+            return;
+        }
+        self.observer.draining(&self.queue);
+        let finishing = async {
+            while let Some((call, outcome, took)) = self.calls.next().await {
+                self.done(&call, outcome, took);
+                if let Some(key) = C::key_of(&call).filter(|it| self.queue.controller().is_executing(it))
+                    && self.queue.controller().may_reconcile(&key)
+                {
+                    self.reconcile_key(&key, Duration::ZERO);
+                }
+                self.start_calls();
+            }
+        };
+        if tokio::time::timeout(drain_max, finishing).await.is_err() {
+            tracing::warn!(
+                component = self.component,
+                calls = self.queue.calls_in_flight(),
+                "stopping before all calls are done: the next leader finds out what was done"
+            );
+        }
+    }
+}
+
+async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
+    match queries {
+        Some(queries) => queries.recv().await,
+        None => None,
+    }
+}

@@ -1,0 +1,361 @@
+//! The work queue of a controller. Upstream: `workqueue.TypedRateLimitingInterface`.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use muster_api::time::Time;
+
+use super::{Controller, Event, EventRecord, Outcome, Reconcile};
+
+/// The keys that a controller is to reconcile now and later, without duplicates, and the calls in flight.
+#[derive(Debug)]
+pub struct WorkQueue<C: Controller> {
+    controller: C,
+    /// Kinds that are not listed yet.
+    missing: BTreeSet<usize>,
+    /// Keys to reconcile, with the time at which they were queued.
+    queue: BTreeMap<C::Key, Time>,
+    /// Keys that the controller may not reconcile yet, oldest first, and the time at which they were queued.
+    deferred: VecDeque<C::Key>,
+    deferred_since: BTreeMap<C::Key, Time>,
+    /// Keys to reconcile later even if nothing happens, by key and by time.
+    wakes: BTreeMap<C::Key, Time>,
+    due: BTreeSet<(Time, C::Key)>,
+    /// The time of the last call of `enqueue_due`.
+    last_now: Time,
+    /// Calls that wait until fewer are in flight.
+    ready: VecDeque<C::Call>,
+    in_flight: usize,
+    calls_max: usize,
+    events: Vec<EventRecord>,
+    relist: bool,
+}
+
+impl<C: Controller> WorkQueue<C> {
+    /// At most `calls_max` calls are in flight at once.
+    pub fn new(controller: C, calls_max: usize) -> Self {
+        assert!(0 < calls_max, "a controller must be allowed at least one call");
+        Self {
+            missing: (0..controller.watches().len()).collect(),
+            controller,
+            queue: BTreeMap::new(),
+            deferred: VecDeque::new(),
+            deferred_since: BTreeMap::new(),
+            wakes: BTreeMap::new(),
+            due: BTreeSet::new(),
+            last_now: Time::default(),
+            ready: VecDeque::new(),
+            in_flight: 0,
+            calls_max,
+            events: Vec::new(),
+            relist: false,
+        }
+    }
+
+    pub fn controller(&self) -> &C {
+        &self.controller
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Number of keys to reconcile now.
+    pub fn len(&self) -> usize {
+        self.queue.len() + self.deferred.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a key is to be reconciled now.
+    pub fn is_queued(&self, key: &C::Key) -> bool {
+        self.queue.contains_key(key) || self.deferred_since.contains_key(key)
+    }
+
+    /// When a key is to be reconciled even if nothing happens.
+    pub fn wake_at(&self, key: &C::Key) -> Option<Time> {
+        self.wakes.get(key).copied()
+    }
+
+    /// Calls that were returned and are not done.
+    pub fn calls_in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub fn apply(&mut self, event: Event<C::Fact>, now: Time) {
+        if let Event::Listed { kind, .. } = &event {
+            self.missing.remove(kind);
+        }
+        let keys = self.controller.apply(event, now);
+        self.enqueue(keys, now);
+    }
+
+    pub fn bookmark(&mut self, kind: usize, resource_version: u64, now: Time) {
+        let keys = self.controller.bookmark(kind, resource_version);
+        self.enqueue(keys, now);
+    }
+
+    /// Reconciles every key that is due, and returns the calls to make now, the events to record, and when to call this
+    /// again.
+    pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
+        self.enqueue_due(now);
+        while let Some((key, _)) = self.next_key(now) {
+            self.reconcile(&key, now);
+        }
+        self.take_step()
+    }
+
+    /// Enqueues the keys whose time has come.
+    ///
+    /// Rule: when the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
+    pub fn enqueue_due(&mut self, now: Time) {
+        if !self.is_synced() {
+            return;
+        }
+        let was_set_back = now < self.last_now;
+        self.last_now = now;
+        while let Some((at, _)) = self.due.first()
+            && (*at <= now || was_set_back)
+        {
+            let (_, key) = self.due.pop_first().expect("it is the first");
+            self.wakes.remove(&key);
+            self.enqueue([key].into(), now);
+        }
+    }
+
+    /// Removes the next key to reconcile from the queue, and returns it with the time at which it was queued.
+    pub fn next_key(&mut self, now: Time) -> Option<(C::Key, Time)> {
+        if !self.is_synced() {
+            return None;
+        }
+        if let Some(at) = self.deferred.iter().position(|key| self.controller.may_reconcile(key))
+            && let Some(key) = self.deferred.remove(at)
+        {
+            let since = self.deferred_since.remove(&key).unwrap_or(now);
+            return Some((key, since));
+        }
+        while let Some((key, since)) = self.queue.pop_first() {
+            if self.controller.may_reconcile(&key) {
+                return Some((key, since));
+            }
+            self.deferred.push_back(key.clone());
+            self.deferred_since.insert(key, since);
+        }
+        None
+    }
+
+    /// Reconciles a key; its calls and events are part of the next [`WorkQueue::take_step`].
+    pub fn reconcile(&mut self, key: &C::Key, now: Time) {
+        let reconcile = self.controller.reconcile(key, now);
+        self.events.extend(reconcile.events);
+        self.ready.extend(reconcile.calls);
+        self.relist |= reconcile.relist;
+        self.wake(key.clone(), reconcile.wake_at);
+    }
+
+    /// Returns the calls that may be made now, and the events to record, without reconciling further keys.
+    pub fn take_step(&mut self) -> Reconcile<C::Call> {
+        let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
+        self.in_flight += allowed;
+        Reconcile {
+            calls: self.ready.drain(..allowed).collect(),
+            events: core::mem::take(&mut self.events),
+            wake_at: self.due.first().map(|(at, _)| *at).filter(|_| self.is_synced()),
+            relist: core::mem::take(&mut self.relist),
+        }
+    }
+
+    pub fn done(&mut self, call: &C::Call, outcome: Outcome, now: Time) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let requeue = self.controller.done(call, outcome, now);
+        self.events.extend(requeue.events);
+        self.enqueue(requeue.keys, now);
+    }
+
+    /// Recovers from a panic in [`WorkQueue::reconcile`] or [`WorkQueue::done`]; `false` if the controller cannot.
+    pub fn recover(&mut self, key: &C::Key, now: Time) -> bool {
+        let Some(at) = self.controller.recover(key, now) else { return false };
+        self.wake(key.clone(), Some(at));
+        true
+    }
+
+    fn enqueue(&mut self, keys: Vec<C::Key>, now: Time) {
+        for key in keys {
+            if !self.deferred_since.contains_key(&key) {
+                self.queue.entry(key).or_insert(now);
+            }
+        }
+    }
+
+    fn wake(&mut self, key: C::Key, at: Option<Time>) {
+        if let Some(before) = self.wakes.remove(&key) {
+            self.due.remove(&(before, key.clone()));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, key.clone()));
+            self.wakes.insert(key, at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+    use core::time::Duration;
+
+    use expect_test::{Expect, expect};
+    use serde_json::Value;
+
+    use alloc::format;
+    use alloc::string::String;
+    use muster_api::interner::Interner;
+    use muster_api::meta::ObjectKey;
+    use muster_api::text::Text;
+
+    use super::*;
+    use crate::controller::{CallError, Fact, Malformed, Request, Requeue, Watch, Watched, watched};
+
+    /// Makes one call for each marked object, and retries a failed call after a second.
+    #[derive(Debug, Default)]
+    struct Copier {
+        marked: BTreeMap<Text, Option<Time>>,
+        asked: BTreeSet<Text>,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    struct Mark(ObjectKey, u64);
+
+    impl Fact for Mark {
+        fn key(&self) -> ObjectKey {
+            self.0.clone()
+        }
+
+        fn resource_version(&self) -> u64 {
+            self.1
+        }
+    }
+
+    impl Controller for Copier {
+        type Fact = Mark;
+        type Key = Text;
+        type Call = Text;
+
+        fn watches(&self) -> Vec<Watch> {
+            [
+                Watch::whole("", "v1", "ConfigMap", "configmaps", true),
+                Watch::metadata("", "v1", "Node", "nodes", false),
+            ]
+            .into()
+        }
+
+        fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Mark, Malformed> {
+            let value: Value =
+                serde_json::from_slice(object).map_err(|it| Malformed::new(&watch.resource.plural, it))?;
+            let name = shared.intern_text(value["name"].as_str().unwrap_or_default());
+            Ok(Mark(ObjectKey::new("a", name), value["version"].as_u64().unwrap_or_default()))
+        }
+
+        fn apply(&mut self, event: Event<Mark>, _: Time) -> Vec<Text> {
+            let marks = match event {
+                Event::Listed { facts, .. } => facts,
+                Event::Applied { fact, .. } => [fact].into(),
+                Event::Deleted { fact, .. } => {
+                    self.marked.remove(&fact.0.name);
+                    return Vec::new();
+                }
+            };
+            let names: Vec<Text> = marks.into_iter().map(|it| it.0.name).collect();
+            self.marked.extend(names.iter().map(|it| (it.clone(), None)));
+            names
+        }
+
+        fn reconcile(&mut self, key: &Text, now: Time) -> Reconcile<Text> {
+            let Some(not_before) = self.marked.get(key) else { return Reconcile::default() };
+            if let Some(wake_at) = not_before.filter(|it| now < *it) {
+                return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
+            }
+            let calls = if self.asked.insert(key.clone()) { [key.clone()].into() } else { Vec::new() };
+            Reconcile { calls, ..Reconcile::default() }
+        }
+
+        fn request(_: &Text) -> Request {
+            unreachable!("this test sends nothing")
+        }
+
+        fn done(&mut self, call: &Text, outcome: Outcome, now: Time) -> Requeue<Text> {
+            self.asked.remove(call);
+            self.marked.remove(call);
+            if matches!(outcome, Outcome::Refused(_)) {
+                self.marked.insert(call.clone(), Some(now + Duration::from_secs(1)));
+            }
+            Vec::from([call.clone()]).into()
+        }
+    }
+
+    fn listed(kind: usize, names: &[&str]) -> Event<Mark> {
+        let facts = names.iter().map(|it| Mark(ObjectKey::new("a", *it), 1)).collect();
+        Event::Listed { kind, facts, resource_version: 1 }
+    }
+
+    fn step(queue: &mut WorkQueue<Copier>, now_s: i64, expected: Expect) {
+        let step = queue.next(Time::from_secs(now_s));
+        let wake_at = step.wake_at.map_or_else(|| "-".to_string(), |it| it.to_rfc3339());
+        expected.assert_eq(&format!("{} | {wake_at}", step.calls.join(" ")));
+    }
+
+    #[test]
+    fn calls_wait_for_all_lists_and_for_the_limit_of_calls_in_flight() {
+        let mut queue = WorkQueue::new(Copier::default(), 2);
+        queue.apply(listed(0, &["x", "y", "z"]), Time::from_secs(0));
+        step(&mut queue, 0, expect![" | -"]);
+        queue.apply(listed(1, &[]), Time::from_secs(0));
+        step(&mut queue, 0, expect!["x y | -"]);
+        step(&mut queue, 0, expect![" | -"]);
+        queue.done(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5));
+        step(&mut queue, 5, expect!["z | 1970-01-01T00:00:06Z"]);
+        queue.done(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
+        step(&mut queue, 5, expect![" | 1970-01-01T00:00:06Z"]);
+        step(&mut queue, 6, expect!["x | -"]);
+    }
+
+    #[test]
+    fn a_clock_set_back_delays_no_key() {
+        let mut queue = WorkQueue::new(Copier::default(), 2);
+        queue.apply(listed(0, &["x"]), Time::from_secs(5000));
+        queue.apply(listed(1, &[]), Time::from_secs(5000));
+        step(&mut queue, 5000, expect!["x | -"]);
+        queue.done(&"x".into(), Outcome::Refused(CallError::NoAnswer), Time::from_secs(5000));
+        step(&mut queue, 5000, expect![" | 1970-01-01T01:23:21Z"]);
+        // An hour back: the key is reconciled, and the controller decides whether to wait.
+        queue.controller.marked.insert("x".into(), None);
+        step(&mut queue, 1401, expect!["x | -"]);
+    }
+
+    #[test]
+    fn a_watch_line_is_decoded() {
+        let watch = &Copier::default().watches()[0];
+        let read = |line: &str| watched::<Copier>(watch, line.as_bytes(), &mut Interner::default());
+        let mark = || Mark(ObjectKey::new("a", "x"), 4);
+        let put = read(r#"{"type":"ADDED","object":{"name":"x","version":4}}"#).unwrap();
+        assert_eq!(put, Watched::Applied(mark()));
+        let gone = read(r#"{ "object": {"name":"x","version":4}, "type": "DELETED"}"#).unwrap();
+        assert_eq!(gone, Watched::Deleted(mark()));
+        let error = read(r#"{"type":"ADDED","object":[}}"#).unwrap_err().to_string();
+        assert!(error.starts_with("read an object of configmaps: "), "{error}");
+    }
+
+    #[test]
+    fn url_paths_of_objects() {
+        let paths = Copier::default().watches().into_iter().map(|it| it.resource);
+        let paths: Vec<String> =
+            paths.flat_map(|it| [it.collection(None), it.path(&ObjectKey::new("a", "b/c"))]).collect();
+        expect![[r#"
+            /api/v1/configmaps
+            /api/v1/namespaces/a/configmaps/b%2Fc
+            /api/v1/nodes
+            /api/v1/nodes/b%2Fc"#]]
+        .assert_eq(&paths.join("\n"));
+    }
+}

@@ -1,0 +1,326 @@
+//! The DaemonSet controller: plans, and the execution of several plans at a time.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use muster_api::go_json;
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
+
+use crate::controller::{
+    Accept, Controller, EncodedRequest, Event, EventRecord, KubeEvent, Malformed, ObjectReference, Outcome,
+    Priority, Reconcile, Request, Requeue, Watch,
+};
+use crate::daemonset::execution::{Call, Execution, Next, Report, Response};
+use crate::daemonset::facts::{self, Fact, Kind, Set};
+use crate::daemonset::manifest::{self, Binding, Stencil};
+use crate::daemonset::plan::{Plan, Settings};
+use crate::daemonset::planner::Planner;
+
+/// Maximum number of calls of one plan in flight: half of the client's limit, so that a large set leaves some of it to
+/// others.
+const CALLS_MAX: usize = 32;
+
+/// First delay after a set made the controller panic, and the longest; doubled in between.
+const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
+const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// Reconciles DaemonSets. For each set at most one plan is executed at a time.
+#[derive(Debug)]
+pub struct DaemonSetController {
+    planner: Planner,
+    /// Maximum number of plans that are executed at a time.
+    workers: usize,
+    executions: BTreeMap<ObjectKey, Running>,
+    /// Number of executions so far: identifies one in its calls.
+    started: u64,
+    /// Number of reconciles that were to make a plan.
+    reconciles: u64,
+    /// The last plan of each set.
+    plans: BTreeMap<ObjectKey, Arc<Plan>>,
+    panics: BTreeMap<ObjectKey, PanicBackoff>,
+}
+
+/// A plan that is executed.
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    execution: Execution,
+    /// The pod to create, encoded once.
+    stencil: Option<Arc<Stencil>>,
+}
+
+/// Delay of a set that made the controller panic.
+#[derive(Clone, Copy, Debug)]
+struct PanicBackoff {
+    count: u32,
+    until: Time,
+}
+
+/// A call of a plan, with all that its request needs.
+#[derive(Clone, Debug)]
+pub struct SetCall {
+    pub set: Arc<Set>,
+    pub call: Call,
+    execution: u64,
+    binding: Binding,
+    stencil: Option<Arc<Stencil>>,
+}
+
+impl SetCall {
+    /// A call that is part of no plan.
+    pub fn single(set: Arc<Set>, call: Call, binding: Binding) -> Self {
+        Self { set, call, execution: 0, binding, stencil: None }
+    }
+
+    /// The JSON to send, in Go's encoding: the bytes of a revision are compared.
+    fn body(&self) -> Option<String> {
+        if let (Call::CreatePod { node, .. }, Some(stencil)) = (&self.call, &self.stencil)
+            && let Some(pod) = stencil.pod(node)
+        {
+            return Some(pod);
+        }
+        manifest::body(&self.set, &self.call, self.binding).as_ref().map(go_json::to_string)
+    }
+}
+
+/// Verb, resource and name, for logs: `create pods on n1`.
+impl fmt::Display for SetCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = manifest::target(&self.set, &self.call);
+        let name = target.name.as_deref().unwrap_or_default();
+        write!(f, "{} {} {name}", manifest::verb(&self.call).as_str(), target.kind.plural())
+    }
+}
+
+impl DaemonSetController {
+    /// At most `workers` plans are executed at a time.
+    pub fn new(settings: Settings, workers: usize) -> Self {
+        Self {
+            planner: Planner::new(settings),
+            workers: workers.max(1),
+            executions: BTreeMap::new(),
+            started: 0,
+            reconciles: 0,
+            plans: BTreeMap::new(),
+            panics: BTreeMap::new(),
+        }
+    }
+
+    pub fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// The plan of the last reconcile of a set; `None` if there is no such set.
+    pub fn last_plan(&self, key: &ObjectKey) -> Option<&Arc<Plan>> {
+        self.plans.get(key)
+    }
+
+    /// Number of reconciles so far that were to make a plan, not to continue one.
+    pub fn reconciles(&self) -> u64 {
+        self.reconciles
+    }
+
+    /// Number of plans that are executed now.
+    pub fn executing(&self) -> usize {
+        self.executions.len()
+    }
+
+    /// Until when a set that made the controller panic is not reconciled.
+    pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
+        self.panics.get(key).map(|it| it.until)
+    }
+
+    fn start(&mut self, plan: Arc<Plan>, now: Time) -> Reconcile<SetCall> {
+        let mut reconcile = Reconcile { wake_at: plan.wake_at, relist: plan.relist, ..Reconcile::default() };
+        if plan.is_idle() {
+            return reconcile;
+        }
+        let key = plan.set.key.clone();
+        let binding = self.planner.settings().binding;
+        let stencil =
+            if plan.create.is_empty() { None } else { Stencil::cut(&plan.set, &plan.hash, binding) };
+        self.started += 1;
+        let execution = Execution::new(plan);
+        let running = Running { number: self.started, execution, stencil: stencil.map(Arc::new) };
+        self.executions.insert(key.clone(), running);
+        reconcile.calls = self.next_calls(&key);
+        let (is_finished, events) = self.finish_if_done(&key, now);
+        reconcile.events = events;
+        if is_finished {
+            // The plan had no calls, only events.
+            reconcile.wake_at = Some(now);
+        }
+        reconcile
+    }
+
+    /// The calls of an execution that may be sent now.
+    fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
+        let binding = self.planner.settings().binding;
+        let Some(Running { number, execution, stencil }) = self.executions.get_mut(key) else {
+            return Vec::new();
+        };
+        let mut calls = Vec::new();
+        while execution.in_flight() < CALLS_MAX {
+            let Next::Call(call) = execution.next() else { break };
+            let set = execution.set().clone();
+            if manifest::path(&set, &call).is_none() {
+                execution.outcome(&call, Response::Pods(Vec::new()));
+                continue;
+            }
+            let stencil = stencil.clone().filter(|_| matches!(call, Call::CreatePod { .. }));
+            calls.push(SetCall { set, call, execution: *number, binding, stencil });
+        }
+        calls
+    }
+
+    /// Ends the execution of a set if all its calls are done.
+    fn finish_if_done(&mut self, key: &ObjectKey, now: Time) -> (bool, Vec<EventRecord>) {
+        if !self.executions.get_mut(key).is_some_and(|it| it.execution.is_finished()) {
+            return (false, Vec::new());
+        }
+        let Some(Running { execution, .. }) = self.executions.remove(key) else { return (false, Vec::new()) };
+        let set = execution.set().clone();
+        let report = execution.finish();
+        self.planner.done(key, &report, now);
+        (true, report.events.into_iter().map(|event| about(&set, event)).collect())
+    }
+}
+
+/// An event about a set.
+pub fn about(set: &Set, event: KubeEvent) -> EventRecord {
+    let about = ObjectReference {
+        api_version: "apps/v1".into(),
+        kind: "DaemonSet".into(),
+        key: set.key.clone(),
+        uid: set.uid.clone(),
+        resource_version: set.resource_version,
+    };
+    EventRecord { about, event }
+}
+
+impl Controller for DaemonSetController {
+    type Fact = Fact;
+    type Key = ObjectKey;
+    type Call = SetCall;
+
+    fn watches(&self) -> Vec<Watch> {
+        Kind::ALL.map(Kind::watch).into()
+    }
+
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+        facts::fact(kind_of(watch), object, shared)
+    }
+
+    fn decode_deleted(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
+        facts::deleted(kind_of(watch), object, shared)
+    }
+
+    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
+        self.planner.apply(event)
+    }
+
+    fn bookmark(&mut self, kind: usize, resource_version: u64) -> Vec<ObjectKey> {
+        self.planner.bookmark(Kind::ALL[kind], resource_version)
+    }
+
+    /// Rule: one plan of a set at a time, and a limited number of plans; the calls of a plan go on while others wait.
+    fn may_reconcile(&self, key: &ObjectKey) -> bool {
+        match self.executions.get(key) {
+            Some(Running { execution, .. }) => {
+                execution.has_ready_calls() && execution.in_flight() < CALLS_MAX
+            }
+            None => self.executions.len() < self.workers,
+        }
+    }
+
+    fn is_executing(&self, key: &ObjectKey) -> bool {
+        self.executions.contains_key(key)
+    }
+
+    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<SetCall> {
+        if self.executions.contains_key(key) {
+            return Reconcile { calls: self.next_calls(key), ..Reconcile::default() };
+        }
+        self.reconciles += 1;
+        if let Some(PanicBackoff { until, .. }) = self.panics.get(key).filter(|it| now < it.until) {
+            let idle = self.planner.set_of(key).map(|set| Arc::new(Plan::idle(set.clone())));
+            let wake_at = idle.as_ref().map(|_| *until);
+            self.plans.remove(key);
+            self.plans.extend(idle.map(|it| (key.clone(), it)));
+            return Reconcile { wake_at, ..Reconcile::default() };
+        }
+        let plan = self.planner.reconcile(key, now).map(Arc::new);
+        self.panics.remove(key);
+        self.plans.remove(key);
+        let Some(plan) = plan else { return Reconcile::default() };
+        self.plans.insert(key.clone(), plan.clone());
+        self.start(plan, now)
+    }
+
+    fn request(call: &SetCall) -> Request {
+        let metadata_only = !matches!(call.call, Call::ReadSet | Call::ReadRevision { .. });
+        Request {
+            verb: manifest::verb(&call.call),
+            path: manifest::path(&call.set, &call.call).unwrap_or_default(),
+            body: manifest::body(&call.set, &call.call, call.binding),
+            metadata_only,
+        }
+    }
+
+    fn encode(call: &SetCall) -> EncodedRequest {
+        let verb = manifest::verb(&call.call);
+        let accept = match &call.call {
+            Call::ReadSet | Call::ReadRevision { .. } => Accept::Object,
+            Call::ListPods => Accept::MetadataList,
+            _ => Accept::Metadata,
+        };
+        let is_status = matches!(call.call, Call::PutStatus { .. });
+        EncodedRequest {
+            verb,
+            path: manifest::path(&call.set, &call.call).unwrap_or_default(),
+            body: call.body().unwrap_or_default(),
+            accept,
+            priority: if is_status { Priority::Low } else { Priority::Normal },
+        }
+    }
+
+    fn done(&mut self, call: &SetCall, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+        let key = call.set.key.clone();
+        let Some(running) = self.executions.get_mut(&key).filter(|it| it.number == call.execution) else {
+            return Requeue::default();
+        };
+        running.execution.outcome(&call.call, Response::read(&call.call, outcome));
+        let (_, events) = self.finish_if_done(&key, now);
+        Requeue { keys: [key].into(), events }
+    }
+
+    fn key_of(call: &SetCall) -> Option<ObjectKey> {
+        Some(call.set.key.clone())
+    }
+
+    /// Rule: a set that makes the controller panic is not reconciled for a while, doubled each time; the other sets are.
+    /// The cells of all sets are computed again, because the panic may have left them half changed.
+    fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
+        self.planner = self.planner.from_scratch();
+        if let Some(Running { execution, .. }) = self.executions.remove(key) {
+            self.planner.done(key, &Report::unknown(execution.set()), now);
+        }
+        let count = self.panics.get(key).map_or(0, |it| it.count);
+        let until = now + PANIC_RETRY_MIN.saturating_mul(1 << count.min(16)).min(PANIC_RETRY_MAX);
+        self.panics.insert(key.clone(), PanicBackoff { count: count.saturating_add(1), until });
+        let idle = self.planner.set_of(key).map(|set| Arc::new(Plan::idle(set.clone())));
+        self.plans.remove(key);
+        self.plans.extend(idle.map(|it| (key.clone(), it)));
+        Some(until)
+    }
+}
+
+fn kind_of(watch: &Watch) -> Kind {
+    Kind::from_plural(&watch.resource.plural).expect("the controller watches these kinds only")
+}

@@ -1,0 +1,456 @@
+//! The objects of the cluster that concern DaemonSets, indexed by key, owner, node and label. An event goes in, the keys
+//! to reconcile come out.
+//!
+//! The cost of an event is that of the cells it touches: a pod touches one cell of one set, a node one cell of each set,
+//! a heartbeat none.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use crate::controller::Event;
+use crate::daemonset::Ledger;
+use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision, Set};
+use crate::daemonset::memory::Memory;
+use crate::daemonset::objects::Objects;
+use crate::daemonset::plan::Claim;
+use crate::hash_ordered_map::HashOrderedMap;
+
+/// The facts about all objects, and the state of each set.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// The newest resource version that each kind's watch has delivered; none before the first list.
+    pub(super) seen: BTreeMap<Kind, u64>,
+    /// The newest resource version ever delivered. A list from an API server that lags behind may be older.
+    pub(super) newest: BTreeMap<Kind, u64>,
+    pub(super) objects: Objects,
+    pub(super) entries: BTreeMap<ObjectKey, Entry>,
+    by_uid: BTreeMap<Text, ObjectKey>,
+}
+
+/// One set: its pods, its cells, and what the controller remembers about it. The memory belongs to the UID: a set that
+/// was deleted and created again starts without one.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) set: Arc<Set>,
+    /// Pods of the set by target node.
+    pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
+    /// Number of pods by revision label.
+    pub(super) carried: BTreeMap<Text, usize>,
+    /// Objects to adopt or to release.
+    pub(super) claims: BTreeMap<(Kind, Text), Claim>,
+    pub(super) ledger: Ledger,
+    pub(super) dirty: Dirty,
+    pub(super) reconciled_at: Option<Time>,
+    pub(super) memory: Memory,
+}
+
+/// Cells to compute again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Dirty {
+    All,
+    Nodes(BTreeSet<Text>),
+}
+
+impl Dirty {
+    pub(super) fn node(&mut self, node: &Text) {
+        if let Self::Nodes(nodes) = self {
+            nodes.insert(node.clone());
+        }
+    }
+}
+
+impl Index {
+    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster. Nor
+    /// while one of them shows an older state than it has shown before: the past was acted on already.
+    pub(super) fn synced(&self) -> bool {
+        let listed = |kind: &Kind| {
+            let newest = self.newest.get(kind).copied().unwrap_or(0);
+            self.seen.get(kind).is_some_and(|seen| newest <= *seen)
+        };
+        Kind::ALL.iter().all(listed)
+    }
+
+    /// Applies an event and returns the keys of the sets that it concerns.
+    pub(super) fn apply(&mut self, event: Event<Fact>) -> BTreeSet<ObjectKey> {
+        let mut keys = BTreeSet::new();
+        match event {
+            Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {
+                let (kind, at) = (fact.kind(), crate::controller::Fact::resource_version(&fact));
+                if self.is_stale(kind, at) {
+                    self.advance_watch(kind, at);
+                } else {
+                    self.take(fact, &mut keys);
+                }
+            }
+            Event::Listed { kind, facts, resource_version } => {
+                let kind = Kind::ALL[kind];
+                let is_older = resource_version < self.newest.get(&kind).copied().unwrap_or(0);
+                if !is_older {
+                    self.replace(kind, facts, &mut keys);
+                }
+                self.seen.insert(kind, resource_version);
+                self.advance_watch(kind, resource_version);
+            }
+        }
+        keys
+    }
+
+    pub(super) fn advance_watch(&mut self, kind: Kind, resource_version: u64) {
+        // Before its first list a kind has not been seen, whatever comes.
+        if let Some(seen) = self.seen.get_mut(&kind) {
+            *seen = (*seen).max(resource_version);
+            let newest = self.newest.entry(kind).or_default();
+            *newest = (*newest).max(*seen);
+        }
+    }
+
+    /// Rule: what is not newer than what was seen of its kind is in the cache already. Taking it in again would lead back
+    /// in time, and forget what is remembered of a set that was not there yet.
+    fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
+        resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
+    }
+
+    fn replace(&mut self, kind: Kind, facts: Vec<Fact>, keys: &mut BTreeSet<ObjectKey>) {
+        let listed: BTreeSet<ObjectKey> = facts
+            .iter()
+            .filter(|it| !matches!(it, Fact::Gone { .. }))
+            .map(crate::controller::Fact::key)
+            .collect();
+        for key in self.known(kind) {
+            if !listed.contains(&key) {
+                self.gone(kind, &key, keys);
+            }
+        }
+        for fact in facts {
+            self.take(fact, keys);
+        }
+    }
+
+    fn known(&self, kind: Kind) -> Vec<ObjectKey> {
+        match kind {
+            Kind::Sets => self.entries.keys().cloned().collect(),
+            kind => self.objects.keys(kind),
+        }
+    }
+
+    /// How many objects of a kind are known.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Sets => self.entries.len(),
+            kind => self.objects.count(kind),
+        }
+    }
+
+    /// The same facts, with every cell still to be computed.
+    pub(super) fn rebuilt(&self) -> Self {
+        let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
+        let mut ignored = BTreeSet::new();
+        let sets = self.entries.values().map(|it| Fact::Set(it.set.clone()));
+        for fact in self.objects.all().into_iter().chain(sets) {
+            scratch.take(fact, &mut ignored);
+        }
+        scratch.seen = self.seen.clone();
+        scratch.newest = self.newest.clone();
+        for (key, entry) in &self.entries {
+            if let Some(fresh) = scratch.entries.get_mut(key) {
+                fresh.memory = entry.memory.clone();
+                fresh.reconciled_at = entry.reconciled_at;
+            }
+        }
+        scratch
+    }
+
+    fn take(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
+        match fact {
+            Fact::Set(set) => self.set(set, keys),
+            Fact::Node(node) => self.node(node, keys),
+            Fact::Pod(pod) => self.pod(pod, keys),
+            Fact::Revision(revision) => self.revision(revision, keys),
+            Fact::Gone { kind, key, resource_version } => {
+                self.advance_watch(kind, resource_version);
+                self.gone(kind, &key, keys);
+            }
+        }
+    }
+
+    fn set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
+        self.advance_watch(Kind::Sets, set.resource_version);
+        let key = set.key.clone();
+        keys.insert(key.clone());
+        match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid) {
+            Some(entry) => {
+                let same = has_same_cells(&entry.set, &set);
+                if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
+                    entry.set = set;
+                    entry.collect_objects(&self.objects);
+                } else {
+                    entry.set = set;
+                }
+                if !same {
+                    entry.dirty = Dirty::All;
+                }
+            }
+            None => {
+                let mut entry = Entry::new(set);
+                entry.collect_objects(&self.objects);
+                self.by_uid.insert(entry.set.uid.clone(), key.clone());
+                if let Some(before) = self.entries.insert(key, entry) {
+                    self.by_uid.remove(&before.set.uid);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
+        self.advance_watch(Kind::Nodes, node.resource_version);
+        let name = node.name.clone();
+        let before = self.objects.put_node(node.clone());
+        if before.is_some_and(|it| it.is_equivalent(&node)) {
+            return;
+        }
+        self.mark_node(&name, keys);
+    }
+
+    fn mark_node(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
+        for (key, entry) in &mut self.entries {
+            entry.dirty.node(name);
+            keys.insert(key.clone());
+        }
+    }
+
+    fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
+        self.advance_watch(Kind::Pods, pod.resource_version);
+        let before = self.objects.put_pod(pod.clone());
+        // The version first: it lies in the pod itself, all else lies elsewhere.
+        if before.as_ref().is_some_and(|it| it.resource_version == pod.resource_version && *it == pod) {
+            return;
+        }
+        if let Some(before) = before {
+            if self.swap_pod(&before, &pod, keys) {
+                return;
+            }
+            self.remove_pod(&before, keys);
+        }
+        for key in self.interested(pod.owner.as_ref(), &pod.key.namespace) {
+            if self.entries.get_mut(&key).is_some_and(|it| it.add_pod(&pod)) {
+                keys.insert(key);
+            }
+        }
+    }
+
+    /// Most events change nothing of whose a pod is and where: then it only takes its own place.
+    fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) -> bool {
+        let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
+        let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
+        let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let here = entry.pods.get_mut(node).map_or(&mut [][..], Vec::as_mut_slice);
+        let Some(place) = here.iter_mut().find(|it| Arc::ptr_eq(it, before)) else { return false };
+        *place = pod.clone();
+        entry.dirty.node(node);
+        keys.insert(key.clone());
+        true
+    }
+
+    fn remove_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
+        for key in self.interested(pod.owner.as_ref(), &pod.key.namespace) {
+            if self.entries.get_mut(&key).is_some_and(|it| it.remove_pod(pod)) {
+                keys.insert(key);
+            }
+        }
+    }
+
+    /// Rule: an object that has a controller concerns that set only, found by UID, and only in the set's own namespace;
+    /// an orphan concerns the sets of its namespace.
+    fn interested(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
+        match owner {
+            Some(uid) => {
+                let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
+                owner.cloned().into_iter().collect()
+            }
+            None => {
+                let first = ObjectKey::new(namespace.clone(), "");
+                let sets = self.entries.range(first..).map(|(key, _)| key);
+                sets.take_while(|key| key.namespace == *namespace).cloned().collect()
+            }
+        }
+    }
+
+    fn revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
+        self.advance_watch(Kind::Revisions, revision.resource_version);
+        let before = self.objects.put_revision(revision.clone());
+        if before.as_ref() == Some(&revision) {
+            return;
+        }
+        self.mark_revision(&revision, before.as_ref(), keys);
+    }
+
+    fn mark_revision(
+        &mut self,
+        revision: &Revision,
+        before: Option<&Arc<Revision>>,
+        keys: &mut BTreeSet<ObjectKey>,
+    ) {
+        let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
+        let interested = owners.into_iter().flat_map(|it| self.interested(it, &revision.key.namespace));
+        for key in interested.collect::<BTreeSet<ObjectKey>>() {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let objects = &self.objects;
+            let was_ours = before.is_some_and(|it| it.owner.as_ref() == Some(&entry.set.uid));
+            let is_ours = revision.owner.as_ref() == Some(&entry.set.uid);
+            let stray = entry.update_revision_claim(objects, &revision.key.name);
+            if was_ours || is_ours {
+                entry.dirty = Dirty::All;
+            }
+            if was_ours || is_ours || stray {
+                keys.insert(key);
+            }
+        }
+    }
+
+    fn gone(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
+        match kind {
+            Kind::Sets => {
+                if let Some(entry) = self.entries.remove(key) {
+                    self.by_uid.remove(&entry.set.uid);
+                }
+            }
+            Kind::Nodes => {
+                if self.objects.remove_node(&key.name) {
+                    self.mark_node(&key.name, keys);
+                }
+            }
+            Kind::Pods => {
+                if let Some(pod) = self.objects.remove_pod(key) {
+                    self.remove_pod(&pod, keys);
+                }
+            }
+            Kind::Revisions => {
+                if let Some(revision) = self.objects.remove_revision(key) {
+                    self.mark_revision(&revision, Some(&revision), keys);
+                }
+            }
+        }
+    }
+}
+
+/// Whether cells and history come out the same for both. The collision count is in the name of the next revision:
+/// without it a taken name would be tried, and the count raised, again and again.
+fn has_same_cells(a: &Set, b: &Set) -> bool {
+    a.generation == b.generation
+        && a.selector == b.selector
+        && a.rollout == b.rollout
+        && a.min_ready == b.min_ready
+        && a.history_max == b.history_max
+        && a.template == b.template
+        && a.template_generation == b.template_generation
+        && a.status.collisions == b.status.collisions
+}
+
+impl Entry {
+    fn new(set: Arc<Set>) -> Self {
+        Self {
+            set,
+            pods: HashOrderedMap::default(),
+            carried: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            ledger: Ledger::default(),
+            dirty: Dirty::All,
+            reconciled_at: None,
+            memory: Memory::default(),
+        }
+    }
+
+    /// Computes again which objects of the namespace the set owns, and which it adopts or releases.
+    fn collect_objects(&mut self, objects: &Objects) {
+        self.pods.clear();
+        self.carried.clear();
+        self.claims.clear();
+        let set = self.set.clone();
+        for pod in objects.pods_for(&set.uid, &set.key.namespace) {
+            self.add_pod(&pod);
+        }
+        for revision in objects.revisions_for(&set.uid, &set.key.namespace) {
+            self.update_revision_claim(objects, &revision.key.name);
+        }
+        self.dirty = Dirty::All;
+    }
+
+    /// Rule: a pod is the set's if its controller is the set, by UID. One of those that the selector no longer matches
+    /// is released; an orphan it matches is adopted, unless it is being deleted. Upstream: `ClaimPods`.
+    fn add_pod(&mut self, pod: &Arc<Pod>) -> bool {
+        let matches = self.set.selector.matches(&pod.labels);
+        let stray = match &pod.owner {
+            Some(owner) if *owner != self.set.uid => return false,
+            Some(_) if matches => None,
+            Some(_) => Some(Claim::ReleasePod(pod.clone())),
+            None if matches && !pod.deleting => Some(Claim::AdoptPod(pod.clone())),
+            None => return false,
+        };
+        if let Some(claim) = stray {
+            self.claims.insert((Kind::Pods, pod.key.name.clone()), claim);
+            return true;
+        }
+        if let Some(hash) = pod.hash() {
+            *self.carried.entry(hash.clone()).or_default() += 1;
+        }
+        if let Some(node) = &pod.target {
+            let here = self.pods.entry(node).or_default();
+            let at = here.partition_point(|it| it.key.name < pod.key.name);
+            here.insert(at, pod.clone());
+            self.dirty.node(node);
+        }
+        true
+    }
+
+    fn remove_pod(&mut self, pod: &Arc<Pod>) -> bool {
+        let was_stray = self.claims.remove(&(Kind::Pods, pod.key.name.clone())).is_some();
+        if was_stray || pod.owner.as_ref() != Some(&self.set.uid) || !self.set.selector.matches(&pod.labels) {
+            return was_stray;
+        }
+        if let Some(hash) = pod.hash()
+            && let Some(count) = self.carried.get_mut(hash)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.carried.remove(hash);
+            }
+        }
+        if let Some(node) = &pod.target
+            && let Some(here) = self.pods.get_mut(node)
+        {
+            here.retain(|it| it.key.name != pod.key.name);
+            if here.is_empty() {
+                self.pods.remove(node);
+            }
+            self.dirty.node(node);
+        }
+        true
+    }
+
+    /// The same rule for revisions.
+    fn update_revision_claim(&mut self, objects: &Objects, name: &Text) -> bool {
+        let place = (Kind::Revisions, name.clone());
+        let was_stray = self.claims.remove(&place).is_some();
+        let key = ObjectKey { namespace: self.set.key.namespace.clone(), name: name.clone() };
+        let Some(revision) = objects.revision(&key) else { return was_stray };
+        let matches = self.set.selector.matches(&revision.labels);
+        let claim = match &revision.owner {
+            Some(owner) if *owner != self.set.uid => None,
+            Some(_) if matches => None,
+            Some(_) => Some(Claim::ReleaseRevision(revision.clone())),
+            None if matches && !revision.deleting => Some(Claim::AdoptRevision(revision.clone())),
+            None => None,
+        };
+        let is_stray = claim.is_some();
+        if let Some(claim) = claim {
+            self.claims.insert(place, claim);
+        }
+        was_stray || is_stray
+    }
+}

@@ -1,0 +1,230 @@
+//! What the controller remembers about a set beside the facts, and how its cells follow from both. A crash may lose all of
+//! it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
+use crate::daemonset::cell::{self, NodeMemory};
+use crate::daemonset::execution::{Creates, Report};
+use crate::daemonset::expectations::Expectations;
+use crate::daemonset::facts::{Condition, ConditionType, Counts, Revision, Status};
+use crate::daemonset::index::{Dirty, Entry};
+use crate::daemonset::objects::Objects;
+use crate::daemonset::plan::Plan;
+use crate::daemonset::revision::{self, Current};
+use crate::daemonset::status::STALLED;
+use crate::daemonset::{Advance, FailedPodBackoff, Ledger, RolloutDeletion, STALLED_AFTER};
+
+/// The memory of one set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Memory {
+    pub(super) expectations: Expectations,
+    /// Failed pods by node, of one generation.
+    pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
+    /// Nodes whose pod the rollout deleted, with the revision and the time.
+    pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
+    pub(super) generation: i64,
+    /// Plans in a row in which a call failed.
+    pub(super) failures: u32,
+    pub(super) retry_at: Option<Time>,
+    pub(super) creates: Creates,
+    pub(super) advance: Option<Advance>,
+    /// The generation whose standing events (invalid spec, invalid selector) were recorded.
+    pub(super) events_recorded_for: Option<i64>,
+    /// When a status was last written.
+    pub(super) status_at: Option<Time>,
+}
+
+/// Minimum time between two status writes that change counts only: four a second is more than anyone reads, and a status
+/// costs the API server as much as a pod.
+const STATUS_EVERY: Duration = Duration::from_millis(250);
+
+/// First wait after a failed call, and the longest; doubled in between.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Failures in a row after which a failing API server becomes part of the condition: about three seconds.
+const FAILURES_REPORTED_AFTER: u32 = 5;
+
+impl Entry {
+    /// After the clock was set back, all cells are computed again, and no wait becomes longer.
+    pub(super) fn check_clock(&mut self, now: Time) {
+        if self.reconciled_at.is_some_and(|it| now < it) {
+            self.dirty = Dirty::All;
+            for backoff in self.memory.backoffs.values_mut() {
+                backoff.last = backoff.last.min(now);
+            }
+            for deletion in self.memory.rollout_deletions.values_mut() {
+                deletion.at = deletion.at.min(now);
+            }
+            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + RETRY_MAX));
+            if let Some(advance) = &mut self.memory.advance {
+                advance.at = advance.at.min(now);
+            }
+            self.memory.status_at = self.memory.status_at.map(|at| at.min(now));
+        }
+        self.reconciled_at = Some(now);
+        if self.memory.generation != self.set.generation {
+            // Rule: a new generation is a new try: failed pods and failed calls of the old one do not count against it.
+            self.memory.generation = self.set.generation;
+            self.memory.backoffs.clear();
+            (self.memory.failures, self.memory.retry_at) = (0, None);
+            self.dirty = Dirty::All;
+        }
+    }
+
+    pub(super) fn refresh(&mut self, objects: &Objects, now: Time) {
+        let due = |ledger: &Ledger| -> Option<Text> {
+            let first = ledger.timers.first().filter(|(at, _)| *at <= now);
+            first.map(|(_, node)| node.clone())
+        };
+        if self.ledger.history.again_at.is_some_and(|at| at <= now) {
+            self.dirty = Dirty::All;
+        }
+        let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new()))
+        else {
+            return self.refresh_all(objects, now);
+        };
+        let Some(current) = self.ledger.history.current.clone() else { return };
+        loop {
+            let node = match nodes.pop_first() {
+                Some(node) => node,
+                None => match due(&self.ledger) {
+                    Some(node) => node,
+                    None => break,
+                },
+            };
+            self.refresh_node(objects, &current, &node, now);
+        }
+    }
+
+    fn refresh_all(&mut self, objects: &Objects, now: Time) {
+        let owned: Vec<Arc<Revision>> = objects
+            .revisions_for(&self.set.uid, &self.set.key.namespace)
+            .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
+            .collect();
+        self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
+        let Some(current) = self.ledger.history.current.clone() else { return };
+        let cells = objects.nodes().join(&self.pods, |name, node, pods| {
+            let pods = pods.map_or(&[][..], Vec::as_slice);
+            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, self.memory.of(name), now)
+        });
+        self.ledger.fill(&current, cells);
+    }
+
+    fn refresh_node(&mut self, objects: &Objects, current: &Current, name: &Text, now: Time) {
+        let node = objects.node(name);
+        let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
+        if node.is_none() && pods.is_empty() {
+            self.memory.backoffs.remove(name);
+            self.memory.rollout_deletions.remove(name);
+            return self.ledger.remove(current, name);
+        }
+        let cell = cell::assess(&self.set, current, node, pods, self.memory.of(name), now);
+        if self
+            .memory
+            .rollout_deletions
+            .get(name)
+            .is_some_and(|it| it.until(&self.set, current, pods, now).is_none())
+        {
+            self.memory.rollout_deletions.remove(name);
+        }
+        self.ledger.put(current, name, cell);
+    }
+
+    /// Rule: counts alone are written a few times in a second; a new generation, a condition that turns, and the count
+    /// that completes a rollout are written at once.
+    pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
+        let Some(until) = self.memory.status_at.map(|it| it + STATUS_EVERY).filter(|it| now < *it) else {
+            return;
+        };
+        let counts_alone = |it: &Status| {
+            let before = &self.set.status;
+            let turned =
+                |a: &Condition, b: &Condition| (a.kind, a.status, &a.reason) != (b.kind, b.status, &b.reason);
+            it.observed_generation == before.observed_generation
+                && it.collisions == before.collisions
+                && it.conditions.len() == before.conditions.len()
+                && !it.conditions.iter().zip(&before.conditions).any(|(a, b)| turned(a, b))
+        };
+        if plan.status.as_ref().is_some_and(counts_alone) && !self.ledger.totals.complete() {
+            plan.status = None;
+            plan.wake_at = earliest(plan.wake_at, Some(until));
+        }
+    }
+
+    pub(super) fn record_progress(&mut self, now: Time) {
+        let Some(current) = &self.ledger.history.current else { return };
+        let counts = self.ledger.totals.counts();
+        let complete = self.ledger.totals.complete();
+        let (hash, generation) = (current.hash.clone(), self.set.generation);
+        let mut next = Advance {
+            hash,
+            generation,
+            updated: counts.updated,
+            available: counts.available,
+            complete,
+            at: now,
+        };
+        match &self.memory.advance {
+            None if self.stalled_before(&counts) => next.at = now - STALLED_AFTER,
+            // The same rollout: it advances only by coming further than ever, not by a pod that comes and goes.
+            Some(it) if it.hash == next.hash && it.generation == generation && it.complete == complete => {
+                if next.updated <= it.updated && next.available <= it.available {
+                    return;
+                }
+                next.updated = next.updated.max(it.updated);
+                next.available = next.available.max(it.available);
+            }
+            _ => {}
+        }
+        self.memory.advance = Some(next);
+    }
+
+    /// Rule: a new process takes the last one's word that the rollout is stalled, as long as the counts are the same.
+    fn stalled_before(&self, counts: &Counts) -> bool {
+        let status = &self.set.status;
+        let stalled = |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == STALLED;
+        status.counts == *counts
+            && status.observed_generation == self.set.generation
+            && status.conditions.iter().any(stalled)
+    }
+}
+
+impl Memory {
+    /// What is remembered of a node.
+    fn of(&self, node: &Text) -> NodeMemory<'_> {
+        NodeMemory {
+            backoff: self.backoffs.get(node).copied(),
+            rollout_deletion: self.rollout_deletions.get(node),
+        }
+    }
+
+    pub(super) fn take(&mut self, report: &Report, now: Time) {
+        report.update(&mut self.expectations, now);
+        if report.wrote_status() {
+            self.status_at = Some(now);
+        }
+        match &report.creates {
+            Creates::Unknown => {}
+            Creates::Failed(_) if self.failures < FAILURES_REPORTED_AFTER => {}
+            Creates::Refused(_) | Creates::Failed(_) if self.creates == Creates::NamespaceTerminating => {}
+            creates => self.creates = creates.clone(),
+        }
+        match report.retry {
+            // A list that only asks how a call went says nothing of the next try.
+            None if report.confirms() => self.retry_at = None,
+            None => (self.failures, self.retry_at) = (0, None),
+            Some(asked) => {
+                let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);
+                self.failures = self.failures.saturating_add(1);
+                self.retry_at = Some(now + wait);
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The plan of a set: what the index and the memory say has to be written now.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use crate::controller::Event;
+use crate::daemonset::execution::Report;
+use crate::daemonset::expectations::Unmet;
+use crate::daemonset::facts::{Fact, Kind, Pod, Set};
+use crate::daemonset::index::Index;
+use crate::daemonset::objects::Objects;
+use crate::daemonset::plan::{Plan, Settings};
+use crate::daemonset::why::Why;
+use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
+
+/// Facts in, plans out, reports of executed plans in.
+#[derive(Debug, Default)]
+pub struct Planner {
+    settings: Settings,
+    pub(super) index: Index,
+    /// Sets whose own writes the watches have not all shown: any event may show them.
+    waiting: BTreeSet<ObjectKey>,
+}
+
+impl Planner {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Whether every kind has been listed, and shows a state no older than before.
+    pub fn synced(&self) -> bool {
+        self.index.synced()
+    }
+
+    /// The newest resource version that the watch of a kind has delivered; 0 before its first list.
+    pub fn seen(&self, kind: Kind) -> u64 {
+        self.index.seen.get(&kind).copied().unwrap_or(0)
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Applies an event and returns the keys to reconcile.
+    pub fn apply(&mut self, event: Event<Fact>) -> Vec<ObjectKey> {
+        let was_synced = self.synced();
+        let mut keys = self.index.apply(event);
+        self.waiting.retain(|key| self.index.entries.contains_key(key));
+        if !self.synced() {
+            return Vec::new();
+        }
+        if !was_synced {
+            return self.keys().cloned().collect();
+        }
+        keys.extend(self.opened());
+        keys.into_iter().collect()
+    }
+
+    /// Records how far the watch of a kind has come, and returns the keys to reconcile.
+    pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
+        let was_synced = self.synced();
+        self.index.advance_watch(kind, resource_version);
+        if !was_synced && self.synced() {
+            return self.keys().cloned().collect();
+        }
+        self.opened()
+    }
+
+    /// Makes the plan of a set. To be called for every key that `apply` returned, at the plan's `wake_at`, and after the
+    /// execution of a plan was reported with [`Planner::done`].
+    pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
+        if !self.index.synced() {
+            return None;
+        }
+        let unmet = self.gate(key, now);
+        let entry = self.index.entries.get_mut(key)?;
+        entry.check_clock(now);
+        if entry.set.deleting {
+            return Some(Plan::idle(entry.set.clone()));
+        }
+        // Before the expectations, which need calls too: a list that failed is not retried at once.
+        if let Some(at) = entry.memory.retry_at.filter(|at| now < *at) {
+            let mut plan = Plan::idle(entry.set.clone());
+            plan.waiting = Some(Why::RetryLater { at });
+            plan.wake_at = Some(at);
+            return Some(plan);
+        }
+        if let Some(unmet) = unmet {
+            return Some(wait(&entry.set, unmet));
+        }
+        entry.refresh(&self.index.objects, now);
+        entry.record_progress(now);
+        let pods = &entry.pods;
+        let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
+            let mut pods: Vec<Arc<Pod>> =
+                pods.values().flatten().filter(|it| it.hash() == Some(hash)).cloned().collect();
+            pods.sort_by(|a, b| a.key.cmp(&b.key));
+            pods
+        };
+        let facts = daemonset::Facts {
+            set: &entry.set,
+            claims: entry.claims.values().cloned().collect(),
+            ledger: &entry.ledger,
+            carried: &entry.carried,
+            pods_carrying: &carrying,
+            advance: entry.memory.advance.as_ref(),
+            creates: &entry.memory.creates,
+            events_recorded: entry.memory.events_recorded_for == Some(entry.set.generation),
+        };
+        let mut plan = daemonset::decide(&facts, &self.settings, now);
+        entry.throttle_status(&mut plan, now);
+        // A plan that only claims or records says nothing yet of what is wrong with the set.
+        if plan.claims.is_empty() && (!plan.hash.is_empty() || plan.steps.is_empty()) {
+            entry.memory.events_recorded_for = Some(entry.set.generation);
+        }
+        Some(plan)
+    }
+
+    /// Applies the report of an execution. The set is to be reconciled again right after.
+    pub fn done(&mut self, key: &ObjectKey, report: &Report, now: Time) {
+        let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
+            return;
+        };
+        entry.check_clock(now);
+        entry.memory.take(report, now);
+        for node in &report.failed_on {
+            let before = entry.memory.backoffs.get(node).copied();
+            entry.memory.backoffs.insert(node.clone(), FailedPodBackoff::next(before, now));
+            entry.dirty.node(node);
+        }
+        if let Some(current) = &entry.ledger.history.current {
+            for node in report.deleted_on() {
+                entry
+                    .memory
+                    .rollout_deletions
+                    .insert(node.clone(), RolloutDeletion { hash: current.hash.clone(), at: now });
+                entry.dirty.node(node);
+            }
+        }
+        if entry.memory.expectations.is_pending() {
+            self.waiting.insert(key.clone());
+        }
+    }
+
+    /// Number of indexed objects of a kind.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.index.count(kind)
+    }
+
+    pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
+        self.index.entries.get(key).map(|it| &it.set)
+    }
+
+    pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.index.entries.values().map(|it| &it.set)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.index.entries.keys()
+    }
+
+    /// A planner with the same facts and memory, and every cell still to be computed: the oracle of the incremental one.
+    pub fn from_scratch(&self) -> Self {
+        Self { settings: self.settings, index: self.index.rebuilt(), waiting: self.waiting.clone() }
+    }
+
+    /// Whether two planners have the same cells, totals and claims for a set.
+    pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
+        match (self.index.entries.get(key), other.index.entries.get(key)) {
+            (Some(a), Some(b)) => {
+                a.ledger == b.ledger && a.pods == b.pods && a.carried == b.carried && a.claims == b.claims
+            }
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+
+    fn gate(&mut self, key: &ObjectKey, now: Time) -> Option<Unmet> {
+        let Index { seen, objects, entries, .. } = &mut self.index;
+        let entry = entries.get_mut(key)?;
+        let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
+        let set = entry.set.clone();
+        let is_alive = |kind, uid: &Text, key: &ObjectKey| is_alive_in(objects, &set, kind, uid, key);
+        let unmet = entry.memory.expectations.check(seen, is_alive, now);
+        if unmet.is_none() {
+            self.waiting.remove(key);
+        }
+        unmet
+    }
+
+    /// Sets whose expectations are met now.
+    fn opened(&self) -> Vec<ObjectKey> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let seen = |kind: Kind| self.seen(kind);
+        let open = |key: &&ObjectKey| {
+            let entry = self.index.entries.get(*key);
+            entry.is_none_or(|entry| {
+                let objects = &self.index.objects;
+                let is_alive =
+                    |kind, uid: &Text, key: &ObjectKey| is_alive_in(objects, &entry.set, kind, uid, key);
+                entry.memory.expectations.are_met(seen, is_alive)
+            })
+        };
+        self.waiting.iter().filter(open).cloned().collect()
+    }
+}
+
+/// Rule: a delete has come back when the object of that UID is terminating or gone; one that another of the same name has
+/// replaced is gone, and a pod that was relabelled or given to somebody else is no longer the set's to count.
+fn is_alive_in(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
+    match kind {
+        Kind::Pods => objects.pod(key).is_some_and(|it| {
+            let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
+            it.uid == *uid && counted && !it.deleting
+        }),
+        Kind::Revisions => objects.revision(key).is_some_and(|it| it.uid == *uid && !it.deleting),
+        Kind::Sets | Kind::Nodes => false,
+    }
+}
+
+fn wait(set: &Arc<Set>, unmet: Unmet) -> Plan {
+    let mut plan = Plan::idle(set.clone());
+    match unmet {
+        Unmet::Wait { writes, again_at } => {
+            plan.waiting = Some(Why::WaitingForOwnWrites { writes });
+            plan.wake_at = Some(again_at);
+        }
+        Unmet::Confirm { relist, again_at } => {
+            (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(again_at));
+        }
+    }
+    plan
+}
