@@ -59,7 +59,7 @@ async fn one_replica_acts_and_the_next_takes_over() {
     assert_eq!(code, Some(0), "{said}");
     expect![[r#"
         shutting down
-        stopping: no new plans, those under way are finished
+        stopping: finishing the plans that are being executed
         released the lease
         stopped leading"#]]
     .assert_eq(&messages(&said, "shutting down"));
