@@ -22,7 +22,7 @@ fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let wall = Time::from_micros(jiff::Timestamp::now().as_microsecond());
     let at = Instant::now();
     let clock = clock.get_or_insert(NodeClock { wall, node_time: wall, read_at: at });
-    clock.advance(wall, at.duration_since(clock.read_at));
+    clock.advance_time(wall, at.duration_since(clock.read_at));
     clock.read_at = at;
     with(clock)
 }
@@ -40,7 +40,7 @@ struct NodeClock {
 impl NodeClock {
     /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at
     /// half speed until the machine's clock has caught up. So a wait of seconds does not become a wait of hours.
-    fn advance(&mut self, wall: Time, passed: Duration) {
+    fn advance_time(&mut self, wall: Time, passed: Duration) {
         self.wall = wall;
         self.node_time = wall.max(self.node_time + passed / 2);
     }
@@ -66,7 +66,7 @@ mod tests {
         let mut said = String::new();
         // What the machine's clock says, after how many minutes.
         for (wall, passed) in [(601, 1), (720, 1), (600, 1), (620, 20), (840, 220), (850, 10)] {
-            clock.advance(at(wall), Duration::from_secs(passed * 60));
+            clock.advance_time(at(wall), Duration::from_secs(passed * 60));
             let minutes = |it: Time| it.as_micros() as f64 / 60e6;
             let (shown, just, before) =
                 (clock.node_time, clock.node_time_at(at(wall)), clock.node_time_at(at(wall - 1)));

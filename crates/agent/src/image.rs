@@ -112,12 +112,12 @@ pub async fn import_archive(
 }
 
 /// Imports an image that was built in memory.
-pub async fn import_built(runtime: &Cri, made: &BuiltImage) -> Result<(), ImageError> {
+pub async fn import_built_image(runtime: &Cri, image: &BuiltImage) -> Result<(), ImageError> {
     let lease = ContainerdLease::create(runtime.channel()).await?;
-    for blob in &made.blobs {
+    for blob in &image.blobs {
         lease.write_blob(blob, io::Cursor::new(blob.content.clone())).await?;
     }
-    lease.create_image(&made.name, &made.target).await?;
+    lease.create_image(&image.name, &image.target).await?;
     lease.delete().await
 }
 
@@ -133,7 +133,7 @@ pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, Image
         return Ok(None);
     }
     let normal = normalize_reference(&name).map_err(|_| ImageError::BadName { name: name.clone() })?;
-    import_built(runtime, &BuiltImage { name: normal, ..sandbox_image() }).await?;
+    import_built_image(runtime, &BuiltImage { name: normal, ..sandbox_image() }).await?;
     Ok(Some(name))
 }
 

@@ -164,7 +164,7 @@ pub fn has_valid_certificate(dir: &Path) -> bool {
 
 /// A node that has joined the cluster, with its client and certificates.
 #[expect(missing_debug_implementations, reason = "the client has none")]
-pub struct Member {
+pub struct JoinedNode {
     options: JoinOptions,
     server: Uri,
     ca_pem: String,
@@ -174,7 +174,7 @@ pub struct Member {
     client: Client,
 }
 
-impl Member {
+impl JoinedNode {
     /// Rule: a node uses its token once, to get its first client certificate.
     pub async fn join(options: &JoinOptions) -> Result<Self, JoinError> {
         let server: Uri =
@@ -376,8 +376,8 @@ async fn check_name_is_free(client: &Client, options: &JoinOptions) -> Result<()
     let status = node.and_then(|it| it.status).unwrap_or_default();
     let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
     let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
-    let is_here = addresses.iter().any(|it| it.parse() == Ok(options.address));
-    if is_here || !status.conditions.iter().flatten().any(is_ready) {
+    let is_own_address = addresses.iter().any(|it| it.parse() == Ok(options.address));
+    if is_own_address || !status.conditions.iter().flatten().any(is_ready) {
         return Ok(());
     }
     let at = addresses.first().copied().unwrap_or("an unknown address").to_owned();
@@ -440,10 +440,10 @@ async fn back_off(pause: Duration) -> Duration {
 
 /// The time at which a certificate is renewed.
 fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
-    let life = until.duration_since(from).as_secs();
+    let lifetime_s = until.duration_since(from).as_secs();
     // A number from 0 to 999 that depends on the node's name.
     let offset = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
-    from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * offset / 1000)
+    from + SignedDuration::from_secs(lifetime_s / 10 * 7 + lifetime_s / 5 * offset / 1000)
 }
 
 /// Advice to the user for an error with which the API server refused a bootstrap token.

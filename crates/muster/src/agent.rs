@@ -11,7 +11,7 @@ use http::Uri;
 use muster_agent::config::{Config, ReclaimConfig};
 use muster_agent::endpoint::{Endpoint, ServingIdentity};
 use muster_agent::image;
-use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, Member};
+use muster_agent::join::{BootstrapToken, CaSource, JoinError, JoinOptions, JoinedNode};
 use muster_agent::local_node;
 use muster_agent::metrics::AgentMetrics;
 use muster_agent::net::{self, Range};
@@ -177,12 +177,12 @@ struct ReclaimFlags {
 
 impl ReclaimFlags {
     fn reclaim_config(&self) -> anyhow::Result<ReclaimConfig> {
-        let mut usual = ReclaimConfig::default();
-        usual
+        let mut config = ReclaimConfig::default();
+        config
             .parse_system_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
         let choose = |flag: &'static str| move |why: String| anyhow::anyhow!("choose another {flag}: {why}");
-        let thresholds = usual
+        let thresholds = config
             .eviction_thresholds
             .with_hard(&self.eviction_hard.join(","))
             .map_err(choose("--eviction-hard"))?
@@ -192,7 +192,7 @@ impl ReclaimFlags {
             .map_err(choose("--eviction-minimum-reclaim"))?;
         Ok(ReclaimConfig {
             eviction_thresholds: thresholds,
-            system_reserved: usual.system_reserved,
+            system_reserved: config.system_reserved,
             pressure_transition_period: self.eviction_pressure_transition_period,
             eviction_grace_max: Duration::from_secs(self.eviction_max_pod_grace_period.into()),
             image_gc_high_percent: self.image_gc_high_threshold,
@@ -259,7 +259,7 @@ async fn run_node(
         Some(address) => address,
         None => local_address_towards(&args.server)?,
     };
-    let asking = JoinOptions {
+    let join_options = JoinOptions {
         server: args.server.clone(),
         name: name.clone(),
         dir: args.root.join("pki"),
@@ -268,9 +268,9 @@ async fn run_node(
         address,
     };
     net::reach_server(&args.server).await;
-    let member = tokio::select! {
+    let joined = tokio::select! {
         () = graceful_stop.cancelled() => return Ok(()),
-        joined = Member::join(&asking) => joined?,
+        joined = JoinedNode::join(&join_options) => joined?,
     };
     let config = Arc::new(node_config(args, name, address)?);
     let metrics = Arc::new(AgentMetrics::default());
@@ -284,7 +284,7 @@ async fn run_node(
         );
     }
     let sandbox_image = ensure_sandbox_image_periodically(runtime.clone(), stop.clone());
-    let identity = Arc::new(ServingIdentity::new(member.ca_pem().as_bytes())?);
+    let identity = Arc::new(ServingIdentity::new(joined.ca_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set_certificate(pem.as_bytes(), pem.as_bytes()) {
             tracing::warn!(%error, "load the serving certificate of the node");
@@ -294,8 +294,8 @@ async fn run_node(
     let listener = TcpListener::bind(at).await;
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
-    let (recorder, recording) = node::event_recorder(member.client(), config.name.clone());
-    let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
+    let (recorder, recording) = node::event_recorder(joined.client(), config.name.clone());
+    let node = Node::new(joined.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         graceful_stop.cancelled().await;
         let how = match (args.drain_on_stop, args.rest_on_stop) {
@@ -315,10 +315,10 @@ async fn run_node(
         let ((), (), (), (), served, ()) = tokio::join!(
             ending,
             sandbox_image,
-            member.renew_certificates(config.address, serve, stop.clone()),
+            joined.renew_certificates(config.address, serve, stop.clone()),
             net::run(
                 config.clone(),
-                member.client(),
+                joined.client(),
                 node.service_cache.clone(),
                 node.membership.clone(),
                 stop.clone()

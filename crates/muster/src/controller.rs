@@ -171,7 +171,7 @@ impl ControllerArgs {
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     match args.command {
         None => args.run.run_controller().await,
-        Some(ControllerCommand::Release(release)) => release.release().await,
+        Some(ControllerCommand::Release(release)) => release.release_lease().await,
     }
 }
 
@@ -239,7 +239,7 @@ impl RunControllerArgs {
 }
 
 impl ReleaseArgs {
-    async fn release(self) -> anyhow::Result<()> {
+    async fn release_lease(self) -> anyhow::Result<()> {
         let config = self.cluster.client_config().await?;
         let lease = self.lease.lease_settings(&config, Terms::default())?;
         // Outside the cluster the namespace of the replicas is unknown: all namespaces are checked.

@@ -112,7 +112,7 @@ impl<S, N, F> FormatEvent<S, N> for RepeatLimitedFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N> + AppendCount,
+    F: FormatEvent<S, N> + AppendRepeatCount,
 {
     fn format_event(
         &self,
@@ -125,10 +125,10 @@ where
         let mut line = String::new();
         self.format.format_event(context, Writer::new(&mut line), event)?;
         if 0 < repeated {
-            F::append_count(&mut line, "repeated", &format!("repeated {repeated} times"), repeated);
+            F::append_repeat_count(&mut line, "repeated", &format!("repeated {repeated} times"), repeated);
         }
         if 0 < similar {
-            F::append_count(
+            F::append_repeat_count(
                 &mut line,
                 "suppressed",
                 &format!("{similar} similar messages suppressed"),
@@ -140,19 +140,19 @@ where
 }
 
 /// Appends the count of suppressed repetitions to a formatted log line.
-trait AppendCount {
-    fn append_count(line: &mut String, name: &str, words: &str, count: u64);
+trait AppendRepeatCount {
+    fn append_repeat_count(line: &mut String, name: &str, words: &str, count: u64);
 }
 
-impl<L, T> AppendCount for TextFormat<L, T> {
-    fn append_count(line: &mut String, _: &str, words: &str, _: u64) {
+impl<L, T> AppendRepeatCount for TextFormat<L, T> {
+    fn append_repeat_count(line: &mut String, _: &str, words: &str, _: u64) {
         line.truncate(line.trim_end().len());
         *line += &format!(" ({words})\n");
     }
 }
 
-impl AppendCount for JsonFormat {
-    fn append_count(line: &mut String, name: &str, _: &str, count: u64) {
+impl AppendRepeatCount for JsonFormat {
+    fn append_repeat_count(line: &mut String, name: &str, _: &str, count: u64) {
         line.truncate(line.trim_end().len().saturating_sub(1));
         *line += &format!(",\"{name}\":{count}}}\n");
     }
@@ -264,10 +264,10 @@ mod tests {
     #[test]
     fn counts_are_added_to_text_and_to_json() {
         let mut text = "WARN muster: a heartbeat failed\n".to_owned();
-        TextFormat::<(), ()>::append_count(&mut text, "repeated", "repeated 3 times", 3);
+        TextFormat::<(), ()>::append_repeat_count(&mut text, "repeated", "repeated 3 times", 3);
         assert_eq!(text, "WARN muster: a heartbeat failed (repeated 3 times)\n");
         let mut json = "{\"level\":\"WARN\"}\n".to_owned();
-        JsonFormat::append_count(&mut json, "repeated", "repeated 3 times", 3);
+        JsonFormat::append_repeat_count(&mut json, "repeated", "repeated 3 times", 3);
         assert_eq!(json, "{\"level\":\"WARN\",\"repeated\":3}\n");
     }
 }

@@ -71,17 +71,17 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     } else {
         ApplyMode::ClientSide
     };
-    let mut forecasts: Vec<RolloutPreview> = Vec::new();
+    let mut previews: Vec<RolloutPreview> = Vec::new();
     for set in &sets {
-        let forecast = muster_control::plan(&client, set, mode).await;
-        forecasts.push(forecast.with_context(|| format!("DaemonSet {set}"))?);
+        let preview = muster_control::plan(&client, set, mode).await;
+        previews.push(preview.with_context(|| format!("DaemonSet {set}"))?);
     }
     if args.output == "json" {
-        let plans: Vec<Value> = forecasts.iter().map(RolloutPreview::to_json).collect();
+        let plans: Vec<Value> = previews.iter().map(RolloutPreview::to_json).collect();
         print_to_stdout(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
         return Ok(());
     }
-    let texts: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = previews.iter().map(ToString::to_string).collect();
     print_to_stdout(texts.join("\n"));
     if !others.is_empty() {
         print_to_stdout(format_args!("\nOnly DaemonSets are planned{}.", skipped_objects_note(&others)));

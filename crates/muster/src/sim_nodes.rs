@@ -35,7 +35,7 @@ impl SimFlags {
             fleet: fleet.to_owned(),
             count,
             prefix: prefix.to_owned(),
-            pace: ContainerTimings { start: self.sim_start_delay, stop: self.sim_stop_delay },
+            timings: ContainerTimings { start: self.sim_start_delay, stop: self.sim_stop_delay },
             zones: self.sim_zones,
         }
     }

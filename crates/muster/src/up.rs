@@ -99,7 +99,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         is_up.set(true);
         Ok(())
     };
-    let finish = async |pace| match (counts.real, pace) {
+    let finish = async |shutdown| match (counts.real, shutdown) {
         (0, _) => Ok(()),
         (_, Shutdown::AfterFailure) if is_up.get() || !was_bare.get() => Ok(()),
         (_, Shutdown::AfterFailure) => remove_real_nodes(data_dir, Duration::ZERO).await,
@@ -143,7 +143,7 @@ impl NodeCounts {
         }
     }
 
-    fn total(&self) -> usize {
+    fn total_nodes(&self) -> usize {
         usize::from(self.real) + usize::from(self.simulated)
     }
 
@@ -154,8 +154,8 @@ impl NodeCounts {
     }
 
     /// The summary of the nodes for the `ready:` line.
-    fn ready_summary(&self, troubled: usize) -> String {
-        let failing = if troubled == 0 { String::new() } else { format!(", {troubled} of them set to fail") };
+    fn ready_summary(&self, failing: usize) -> String {
+        let failing = if failing == 0 { String::new() } else { format!(", {failing} of them set to fail") };
         let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let simulated = counted(self.simulated, "simulated node") + &failing;
         let real = counted(self.real, "node");
@@ -248,12 +248,12 @@ async fn start_cluster(
         }
         None => None,
     };
-    let troubled = wait_until_nodes_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
+    let failing = wait_until_nodes_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
     if let Some(nodes) = nodes {
         wait_for_lease_renewals(&administrator, counts.real, &before, args.serving.data_dir()).await?;
         nodes.revoke_bootstrap_token(&administrator).await?;
     }
-    print_ready_line(format_args!("ready: {}; {export}", counts.ready_summary(troubled)));
+    print_ready_line(format_args!("ready: {}; {export}", counts.ready_summary(failing)));
     Ok(())
 }
 
@@ -265,13 +265,13 @@ async fn wait_until_nodes_ready(
     data_dir: &Path,
 ) -> anyhow::Result<usize> {
     let names = counts.node_names();
-    let mut progress = ReadyProgress::new(counts.total());
-    let (mut ready, mut troubled) = (HashSet::new(), HashSet::new());
+    let mut progress = ReadyProgress::new(counts.total_nodes());
+    let (mut ready, mut failing) = (HashSet::new(), HashSet::new());
     // The nodes that are not Ready yet, each with the reason.
     let mut waiting: BTreeMap<String, String> =
         names.iter().map(|it| (it.clone(), not_registered_reason(it, data_dir))).collect();
     let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
-    while ready.len() + troubled.len() < counts.total() {
+    while ready.len() + failing.len() < counts.total_nodes() {
         let event = tokio::select! {
             event = nodes.try_next() => event,
             () = tokio::time::sleep(TERMINAL_PROGRESS_INTERVAL) => {
@@ -287,7 +287,7 @@ async fn wait_until_nodes_ready(
         }
         if node.annotations().contains_key(sim::FAULTS_ANNOTATION) {
             waiting.remove(&name);
-            troubled.insert(name);
+            failing.insert(name);
         } else if is_node_ready(&node) {
             waiting.remove(&name);
             ready.insert(name);
@@ -297,7 +297,7 @@ async fn wait_until_nodes_ready(
         progress.print_progress(ready.len(), &waiting);
     }
     progress.clear_line();
-    Ok(troubled.len())
+    Ok(failing.len())
 }
 
 fn not_registered_reason(name: &str, data_dir: &Path) -> String {

@@ -79,8 +79,8 @@ impl AgentAddress {
         let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
         let port = port.and_then(|it| u16::try_from(it).ok()).filter(|it| *it != 0)?;
         let addresses = list_at(&node["status"], "addresses");
-        let of_type = |wanted: &str| {
-            let mut all = addresses.iter().filter(|it| it["type"] == wanted);
+        let of_type = |address_type: &str| {
+            let mut all = addresses.iter().filter(|it| it["type"] == address_type);
             all.find_map(|it| it["address"].as_str()?.parse().ok())
         };
         let address = of_type("InternalIP").or_else(|| of_type("ExternalIP"))?;

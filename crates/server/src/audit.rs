@@ -61,7 +61,7 @@ impl AuditLog {
     }
 
     /// Rule: requests never wait for the audit log; lines that do not fit into the queue are dropped and counted.
-    pub(crate) fn record(&self, event: &AuditEvent<'_>, metrics: &ServerMetrics) {
+    pub(crate) fn record_event(&self, event: &AuditEvent<'_>, metrics: &ServerMetrics) {
         let mut line = event_json(event).to_string().into_bytes();
         line.push(b'\n');
         let Some(lines) = &self.lines else { return };
@@ -176,7 +176,7 @@ impl RotatingFile {
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.bytes_max < self.bytes + line.len() as u64 && 0 < self.bytes {
-            self.rotate()?;
+            self.rotate_file()?;
         }
         self.file.write_all(line)?;
         self.bytes += line.len() as u64;
@@ -184,7 +184,7 @@ impl RotatingFile {
     }
 
     /// Renames `FILE.n` to `FILE.n+1` and the current file to `FILE.1`.
-    fn rotate(&mut self) -> io::Result<()> {
+    fn rotate_file(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let nth = |it: usize| self.path.with_added_extension(it.to_string());
         for it in (1..FILES_MAX).rev() {

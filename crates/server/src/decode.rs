@@ -83,7 +83,7 @@ pub(crate) fn decode_object(
             return Err(decode_error(expected, str_at(&object, "kind"), &why));
         }
         FieldValidation::Strict | FieldValidation::Ignore => {}
-        FieldValidation::Warn => notes.strict_errors.into_iter().for_each(|it| context.warn(it)),
+        FieldValidation::Warn => notes.strict_errors.into_iter().for_each(|it| context.add_warning(it)),
     }
     set_type_meta(expected, &mut object);
     Ok(object)
@@ -110,7 +110,7 @@ pub(crate) fn decode_patch_result(
             }
             FieldValidation::Ignore => None,
             FieldValidation::Warn => {
-                notes.strict_errors.into_iter().for_each(|it| context.warn(it));
+                notes.strict_errors.into_iter().for_each(|it| context.add_warning(it));
                 None
             }
         },
@@ -201,7 +201,7 @@ pub(crate) fn report_duplicate_fields(
     match context.field_validation {
         FieldValidation::Strict => Err(ApiError::bad_request(format!("error strict decoding YAML: {why}"))),
         FieldValidation::Warn => {
-            context.warn(why);
+            context.add_warning(why);
             Ok(())
         }
         FieldValidation::Ignore => Ok(()),

@@ -335,8 +335,8 @@ impl ApiError {
         Self { metadata: json!({"continue": next}), ..Self::expired(message) }
     }
 
-    pub(crate) fn resource_version_too_large(wanted: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+    pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         error.details = json!({"causes": [cause], "retryAfterSeconds": 1});

@@ -18,9 +18,9 @@ pub(crate) struct IdleTimeout<S> {
 }
 
 impl<S> IdleTimeout<S> {
-    /// Wraps a stream whose writes fail if the client reads nothing for `patience`.
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, write_timer: StallTimer::new(patience), read_timer: None }
+    /// Wraps a stream whose writes fail if the client reads nothing for `timeout`.
+    pub(crate) fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, write_timer: StallTimer::new(timeout), read_timer: None }
     }
 
     /// Makes reads fail, too, if nothing arrives for `timeout`.

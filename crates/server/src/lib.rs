@@ -222,7 +222,7 @@ impl ApiServer {
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(AgentClient::new(&pki)?));
         api.limits = Arc::new(ServerLimits::new(fit_limits_to_open_files(LimitsConfig::default())));
-        let life_max = certificate_signing::DEFAULT_LIFETIME;
+        let lifetime_max = certificate_signing::DEFAULT_LIFETIME;
         Ok(Self {
             listeners,
             identity: own,
@@ -230,7 +230,7 @@ impl ApiServer {
             pki,
             api,
             loopback_clients: SharedLoopbackState::new(),
-            certificate_lifetime_max: life_max,
+            certificate_lifetime_max: lifetime_max,
             failure,
             guard,
         })
@@ -276,13 +276,13 @@ impl ApiServer {
     /// Allows Services to have external IPs in these ranges; by default none is allowed. The error names an
     /// invalid range.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
-        self.api.registry.admission.external_ips.set(ranges)
+        self.api.registry.admission.external_ips.set_ranges(ranges)
     }
 
     /// Sets the Pod Security policy of namespaces without labels, and the exemptions. The error describes which
     /// of them is invalid.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
-        self.api.registry.admission.pod_security.set(settings)
+        self.api.registry.admission.pod_security.set_configuration(settings)
     }
 
     /// Sets limits and timeouts for all requests, except those of loopback clients that were created before.
@@ -291,15 +291,15 @@ impl ApiServer {
     }
 
     /// Sets the longest, and default, lifetime of the certificates that the server signs.
-    pub fn set_certificate_lifetime_max(&mut self, life: Duration) {
-        let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
+    pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
+        let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
-        self.certificate_lifetime_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
+        self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
     }
 
     /// Sets the longest lifetime of service account tokens; longer requests are shortened.
-    pub fn set_token_lifetime_max(&self, life: Duration) {
-        self.api.registry.access.tokens.set_max_lifetime(life);
+    pub fn set_token_lifetime_max(&self, lifetime: Duration) {
+        self.api.registry.access.tokens.set_max_lifetime(lifetime);
     }
 
     /// Sets the function behind `/debug/explain`. It takes the namespace and name of a DaemonSet and returns
@@ -323,27 +323,29 @@ impl ApiServer {
         let (stop_requested, stop) = (stop, api.stop.clone());
         let registry = api.registry.clone();
         let mut background = BackgroundTasks::default();
-        background.spawn("history", run_housekeeping(registry.storage.clone(), stop.clone()));
+        background.spawn_task("history", run_housekeeping(registry.storage.clone(), stop.clone()));
         if !self.is_bootstrapped {
             let completing = retry_bootstrap(registry.clone(), self.identity.clone(), stop.clone());
-            background.spawn("bootstrap objects that are still missing", completing);
+            background.spawn_task("bootstrap objects that are still missing", completing);
         }
-        background.spawn("bootstrap objects", bootstrap::run(registry.clone(), self.identity, stop.clone()));
-        background.spawn("deletion of namespaces", namespace_deletion::run(registry.clone(), stop.clone()));
-        background.spawn("cluster roles", cluster_roles::run(registry.clone(), stop.clone()));
+        background
+            .spawn_task("bootstrap objects", bootstrap::run(registry.clone(), self.identity, stop.clone()));
+        background
+            .spawn_task("deletion of namespaces", namespace_deletion::run(registry.clone(), stop.clone()));
+        background.spawn_task("cluster roles", cluster_roles::run(registry.clone(), stop.clone()));
         let signing = certificate_signing::run(
             registry.clone(),
             self.pki.clone(),
             self.certificate_lifetime_max,
             stop.clone(),
         );
-        background.spawn("certificate signing requests", signing);
+        background.spawn_task("certificate signing requests", signing);
         let records = certificate_records::run(registry.clone(), self.pki.clone(), stop.clone());
-        background.spawn("certificate records", records);
-        background.spawn("server's certificate", renew_certificate(serving, stop.clone()));
+        background.spawn_task("certificate records", records);
+        background.spawn_task("server's certificate", renew_certificate(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
         background
-            .spawn("files of the data directory", data_dir::watch_files(self.guard, gone, stop.clone()));
+            .spawn_task("files of the data directory", data_dir::watch_files(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -352,7 +354,7 @@ impl ApiServer {
                 Ok(error) = &mut failure => return Err(error.into()),
                 Ok(error) = &mut is_gone => return Err(error.into()),
                 // Without the background task the server would degrade unnoticed.
-                what = background.next_ended() => return Err(ServeError::BackgroundTask { what }),
+                what = background.wait_for_ended_task() => return Err(ServeError::BackgroundTask { what }),
                 accepted = accept_connection(&self.listeners) => accepted,
             };
             match accepted {
@@ -423,14 +425,14 @@ struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    fn spawn(&mut self, what: &'static str, keeping: impl Future<Output = ()> + Send + 'static) {
-        let id = self.tasks.spawn(keeping).id();
-        self.names.insert(id, what);
+    fn spawn_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let id = self.tasks.spawn(task).id();
+        self.names.insert(id, name);
     }
 
     /// Waits until a background task ends, and returns its name. Before the server stops, a task ends only by a
     /// panic.
-    async fn next_ended(&mut self) -> &'static str {
+    async fn wait_for_ended_task(&mut self) -> &'static str {
         let id = match self.tasks.join_next_with_id().await {
             None => return "nothing",
             Some(Ok((id, ()))) => id,
@@ -569,7 +571,7 @@ async fn serve_http<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (stop, patience) = (api.stop.clone(), api.limits.config.response_timeout);
+    let (stop, read_timeout) = (api.stop.clone(), api.limits.config.response_timeout);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
         let (api, client) = (api.clone(), client.clone());
@@ -594,7 +596,7 @@ where
         }
         return connection.await.map_err(Into::into);
     }
-    let mut http2 = http2::Builder::new(StreamExecutor { read_timeout: patience });
+    let mut http2 = http2::Builder::new(StreamExecutor { read_timeout });
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(streams_max)

@@ -194,8 +194,8 @@ pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
 }
 
 /// Rule: the soft limit on open files is raised to the hard limit, and 200 file descriptors are not used for
-/// connections. Returns the number of connections that the limit allows, at most `wanted`.
-pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
+/// connections. Returns the number of connections that the limit allows, at most `requested`.
+pub(crate) fn fit_connections_to_files(requested: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
         // In a container this may not be permitted; then the soft limit applies.
@@ -207,8 +207,8 @@ pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
     let files = getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
-    let fit = connections_for_files(files).min(wanted);
-    if fit < wanted {
+    let fit = connections_for_files(files).min(requested);
+    if fit < requested {
         tracing::warn!(
             files,
             connections = fit,

@@ -215,7 +215,7 @@ impl Pki {
         params.distinguished_name.push(DnType::CommonName, name);
         let issue_time = sign::encode_issue_time(Timestamp::now());
         params.custom_extensions.push(CustomExtension::from_oid_content(ISSUE_TIME_OID, issue_time));
-        self.ca.issue(&params)
+        self.ca.issue_with_new_key(&params)
     }
 
     /// Queues an issued client certificate for recording.
@@ -273,7 +273,7 @@ current-context: muster
             SERVING_CERTIFICATE_YEARS,
         )?;
         params.distinguished_name.push(DnType::CommonName, "muster");
-        let identity = self.ca.issue(&params)?;
+        let identity = self.ca.issue_with_new_key(&params)?;
         self.certified_key(&identity).map_err(|source| self.ca.unusable_error(source))
     }
 
@@ -284,7 +284,7 @@ current-context: muster
             leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, COMPONENT_CERTIFICATE_YEARS)?;
         params.distinguished_name.push(DnType::OrganizationName, MASTERS_GROUP);
         params.distinguished_name.push(DnType::CommonName, AGENT_CLIENT_USER);
-        let identity = self.ca.issue(&params)?;
+        let identity = self.ca.issue_with_new_key(&params)?;
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
             roots.add(CertificateDer::from_pem_slice(self.node_serving_ca.pem.as_bytes())?)?;
@@ -337,7 +337,7 @@ impl CertificateAuthority {
     }
 
     /// Issues a certificate with a new key.
-    fn issue(&self, params: &CertificateParams) -> Result<CertificateAndKey, PkiError> {
+    fn issue_with_new_key(&self, params: &CertificateParams) -> Result<CertificateAndKey, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })

@@ -42,7 +42,7 @@ use muster_api::text::Text;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::scenario;
 
-use crate::faults::{InjectedFault, Mix};
+use crate::faults::{FaultRates, InjectedFault};
 use crate::invariants::Violation;
 use crate::user_action::UserAction;
 use crate::world::World;
@@ -162,7 +162,7 @@ pub fn trace_case(case: &Case, fault: InjectedFault) -> CaseResult {
 }
 
 fn run_case_with(case: &Case, fault: InjectedFault, verbose: bool) -> CaseResult {
-    let mut world = World::new(CASE_SEED, case.replicas, Mix::without_faults());
+    let mut world = World::new(CASE_SEED, case.replicas, FaultRates::without_faults());
     world.trace.lines = verbose.then(Vec::new);
     world.injected_fault = fault;
     world.steps_max = CASE_STEPS_MAX;

@@ -21,7 +21,7 @@ use muster_engine::scheduler::Scheduler;
 use muster_store::KeyChange;
 use serde_json::{Value, json};
 
-use crate::faults::{Mix, WatchFault, WriteFault};
+use crate::faults::{FaultRates, WatchFault, WriteFault};
 use crate::kubelet::HEARTBEAT_INTERVAL;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer, store_key_prefix};
@@ -109,8 +109,8 @@ impl WatchSource {
         if *resource.plural == *"leases" {
             return Some(Self::Leases);
         }
-        let is_it = |it: &Kind| *it.group() == *resource.group && *it.plural() == *resource.plural;
-        Kind::ALL.into_iter().find(is_it).map(Self::Commits)
+        let is_resource = |it: &Kind| *it.group() == *resource.group && *it.plural() == *resource.plural;
+        Kind::ALL.into_iter().find(is_resource).map(Self::Commits)
     }
 }
 
@@ -131,7 +131,7 @@ pub struct StepContext<'a> {
     pub(crate) now: Time,
     pub(crate) server: &'a mut SimServer,
     pub(crate) rng: &'a mut Rng,
-    pub(crate) mix: &'a Mix,
+    pub(crate) fault_rates: &'a FaultRates,
     pub(crate) trace: &'a mut Trace,
     /// Steps to schedule, with their delay.
     pub(crate) next_steps: Vec<(Duration, ControllerStep)>,
@@ -139,7 +139,7 @@ pub struct StepContext<'a> {
 
 impl StepContext<'_> {
     fn schedule_soon(&mut self, step: ControllerStep) {
-        let delay = Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000));
+        let delay = Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000));
         self.next_steps.push((delay, step));
     }
 }
@@ -159,7 +159,7 @@ pub struct SimProcess<L: Controller> {
     controller: SimController,
     create: fn() -> L,
     is_running: bool,
-    life: u64,
+    process_number: u64,
     work_queue: WorkQueue<L>,
     watches: Vec<Watch>,
     /// The revision that each watch has reached.
@@ -179,7 +179,7 @@ impl<L: Controller> fmt::Debug for SimProcess<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimProcess")
             .field("controller", &self.controller)
-            .field("life", &self.life)
+            .field("process_number", &self.process_number)
             .finish_non_exhaustive()
     }
 }
@@ -195,7 +195,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             controller,
             create,
             is_running: false,
-            life: 0,
+            process_number: 0,
             cursors: vec![0; watches.len()],
             leases_delivered_until: Time::default(),
             watches,
@@ -208,8 +208,8 @@ impl<L: Controller + 'static> SimProcess<L> {
         })
     }
 
-    fn start(&mut self, context: &mut StepContext<'_>) {
-        self.life += 1;
+    fn start_process(&mut self, context: &mut StepContext<'_>) {
+        self.process_number += 1;
         self.is_running = true;
         self.work_queue = WorkQueue::new((self.create)(), REQUESTS_MAX);
         self.calls.clear();
@@ -245,7 +245,7 @@ impl<L: Controller + 'static> SimProcess<L> {
     fn deliver_event(&mut self, kind: usize, context: &mut StepContext<'_>) {
         self.delivering.remove(&kind);
         let Some(source) = WatchSource::from_resource(&self.watches[kind].resource) else { return };
-        let fault = context.mix.random_watch_fault(context.rng);
+        let fault = context.fault_rates.random_watch_fault(context.rng);
         match fault {
             Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list_kind(kind, context),
             Some(WatchFault::Freeze) => {
@@ -327,7 +327,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             handle_request(context.server, &request, self.controller.as_actor())
         };
         let mut crashes = false;
-        let outcome = match context.mix.random_write_fault(context.rng) {
+        let outcome = match context.fault_rates.random_write_fault(context.rng) {
             None => make(context),
             Some(WriteFault::Conflict) => refused(CallError::Conflict),
             Some(WriteFault::TooManyRequests) => refused(CallError::TooManyRequests { retry_after: None }),
@@ -352,7 +352,7 @@ impl<L: Controller + 'static> SimProcess<L> {
             }
         };
         if crashes {
-            self.life += 1;
+            self.process_number += 1;
             self.is_running = false;
             self.calls.clear();
             let down = Duration::from_millis(context.rng.between(100, 5_000));
@@ -373,12 +373,12 @@ impl<L: Controller + 'static> SimProcess<L> {
 
 impl<L: Controller + 'static> ControllerProcess for SimProcess<L> {
     fn process_number(&self) -> u64 {
-        self.life
+        self.process_number
     }
 
     fn execute_step(&mut self, step: ControllerStep, context: &mut StepContext<'_>) {
         match step {
-            ControllerStep::Start => self.start(context),
+            ControllerStep::Start => self.start_process(context),
             ControllerStep::Deliver(kind) => self.deliver_event(kind, context),
             ControllerStep::Reconcile => self.reconcile(context),
             ControllerStep::Call(at) => self.send_request(at, context),

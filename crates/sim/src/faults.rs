@@ -1,4 +1,4 @@
-//! Fault injection. Each seed draws its own mix of faults (swarm testing), so that runs stress different combinations.
+//! Fault injection. Each seed draws its own fault rates (swarm testing), so that runs stress different combinations.
 
 use crate::rng::Rng;
 
@@ -66,7 +66,7 @@ pub struct InjectedFault {
 
 /// The probability of each fault, per mille of its opportunities.
 #[derive(Clone, Debug, Default)]
-pub struct Mix {
+pub struct FaultRates {
     writes: [u64; 10],
     watches: [u64; 5],
     pub crash: u64,
@@ -76,7 +76,7 @@ pub struct Mix {
     /// Maximum clock skew of replicas and kubelets, in seconds.
     pub skew_s: u64,
     pub lag_ms: u64,
-    pub node_trouble: u64,
+    pub node_fault: u64,
     pub user: u64,
     /// A kubelet crashes.
     pub agent_crash: u64,
@@ -86,46 +86,46 @@ pub struct Mix {
     pub agent_write: u64,
 }
 
-impl Mix {
-    /// A mix without faults.
+impl FaultRates {
+    /// Rates of zero: no faults.
     pub fn without_faults() -> Self {
         Self { lag_ms: 5, ..Self::default() }
     }
 
-    /// Draws a random mix: each fault is off, rare or frequent, independently of the others.
+    /// Draws a random fault_rates: each fault is off, rare or frequent, independently of the others.
     pub fn random(rng: &mut Rng) -> Self {
         let mut level = |rare: u64, often: u64| match rng.below(4) {
             0 | 1 => 0,
             2 => rare,
             _ => often,
         };
-        let mut mix = Self {
+        let mut fault_rates = Self {
             crash: level(3, 15),
             freeze_process: level(2, 8),
             cut_off: level(2, 8),
             clock_step: level(2, 8),
             skew_s: level(1, 5),
             lag_ms: 0,
-            node_trouble: level(10, 60),
+            node_fault: level(10, 60),
             user: level(30, 120),
             ..Self::default()
         };
-        for it in &mut mix.writes {
+        for it in &mut fault_rates.writes {
             *it = level(5, 40);
         }
-        for it in &mut mix.watches {
+        for it in &mut fault_rates.watches {
             *it = level(5, 40);
         }
-        for it in [&mut mix.agent_crash, &mut mix.container_crash] {
+        for it in [&mut fault_rates.agent_crash, &mut fault_rates.container_crash] {
             *it = level(4, 20);
         }
-        mix.agent_write = level(5, 40);
-        mix.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
-        mix
+        fault_rates.agent_write = level(5, 40);
+        fault_rates.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
+        fault_rates
     }
 
     /// Turns off all faults except clock skew and a latency of at most 50 ms.
-    pub fn turn_off(&mut self) {
+    pub fn turn_off_faults(&mut self) {
         *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
     }
 

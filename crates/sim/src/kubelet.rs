@@ -16,8 +16,8 @@ use muster_engine::kubelet::pod::{
 use serde_json::{Value, json};
 
 use crate::container_runtime::SimRuntime;
-use crate::faults::Mix;
-use crate::invariants::Checks;
+use crate::faults::FaultRates;
+use crate::invariants::InvariantChecks;
 use crate::rng::Rng;
 use crate::server::{Actor, SimServer};
 
@@ -62,13 +62,13 @@ pub struct Kubelet {
     /// The kubelet's in-memory state, by pod UID.
     pods: BTreeMap<Text, ManagedPod>,
     /// Number of kubelet restarts.
-    life: u64,
+    process_number: u64,
 }
 
 /// A runtime operation in progress.
 #[derive(Clone, Debug)]
 struct RuntimeOperation {
-    life: u64,
+    process_number: u64,
     uid: Text,
     action: Action,
 }
@@ -101,9 +101,9 @@ pub(crate) struct SyncIteration<'a> {
     pub(crate) clock: Time,
     pub(crate) server: &'a mut SimServer,
     pub(crate) behaviours: &'a BTreeMap<String, ImageBehaviour>,
-    pub(crate) mix: &'a Mix,
+    pub(crate) fault_rates: &'a FaultRates,
     pub(crate) rng: &'a mut Rng,
-    pub(crate) checks: &'a mut Checks,
+    pub(crate) checks: &'a mut InvariantChecks,
     pub(crate) next_at: Option<Time>,
     /// A container crashes the node.
     pub(crate) crashes_node: bool,
@@ -121,8 +121,8 @@ impl Kubelet {
 
     /// Whether the kubelet is idle: no operation in progress, and no retry or timer pending.
     pub fn is_idle(&self) -> bool {
-        let rests = |it: &ManagedPod| it.responses.is_empty() && it.wake_at.is_none() && !it.needs_sync;
-        self.operations.is_empty() && self.pods.values().all(rests)
+        let is_idle = |it: &ManagedPod| it.responses.is_empty() && it.wake_at.is_none() && !it.needs_sync;
+        self.operations.is_empty() && self.pods.values().all(is_idle)
     }
 
     /// Reboots the machine: all containers are stopped, and a new kubelet finds them.
@@ -136,7 +136,7 @@ impl Kubelet {
     /// Restarts the kubelet, which loses its in-memory state.
     pub fn restart_kubelet(&mut self) {
         self.pods.clear();
-        self.life += 1;
+        self.process_number += 1;
     }
 
     /// Crashes a random running container or its sandbox, and returns its description.
@@ -188,7 +188,7 @@ impl Kubelet {
     }
 
     /// One sync loop iteration: reads the bound pods and the containers, and syncs each changed pod.
-    pub(crate) fn sync(&mut self, iteration: &mut SyncIteration<'_>) {
+    pub(crate) fn run_sync_iteration(&mut self, iteration: &mut SyncIteration<'_>) {
         self.update_pods(iteration);
         self.complete_operations(iteration);
         self.apply_image_behaviour(iteration);
@@ -241,7 +241,7 @@ impl Kubelet {
     /// Completes the runtime operations that are due.
     fn complete_operations(&mut self, iteration: &mut SyncIteration<'_>) {
         while let Some(entry) = self.operations.first_entry().filter(|it| it.key().0 <= iteration.now) {
-            let RuntimeOperation { life, uid, action } = entry.remove();
+            let RuntimeOperation { process_number, uid, action } = entry.remove();
             let running =
                 action.container().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
                     self.runtime.running_containers(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
@@ -255,7 +255,7 @@ impl Kubelet {
                     format!("{uid} on {} runs {id} beside {running}", iteration.node)
                 });
             }
-            if let Some(managed) = self.pods.get_mut(&uid).filter(|_| life == self.life) {
+            if let Some(managed) = self.pods.get_mut(&uid).filter(|_| process_number == self.process_number) {
                 managed.pod.done(&action, outcome, iteration.clock);
                 managed.needs_sync = true;
             }
@@ -386,7 +386,7 @@ impl Kubelet {
         let at = iteration.now + takes;
         self.operations.insert(
             (at, self.operation_sequence),
-            RuntimeOperation { life: self.life, uid: uid.clone(), action },
+            RuntimeOperation { process_number: self.process_number, uid: uid.clone(), action },
         );
         iteration.schedule_at(at);
     }
@@ -394,7 +394,8 @@ impl Kubelet {
     /// The time at which the kubelet receives the response to a write: after the network latency, and later on a node
     /// where containers start slowly, so that one report covers several changes.
     fn response_time(&self, iteration: &mut SyncIteration<'_>) -> Time {
-        let lag = Duration::from_micros(iteration.rng.between(100, iteration.mix.lag_ms.max(1) * 1000));
+        let lag =
+            Duration::from_micros(iteration.rng.between(100, iteration.fault_rates.lag_ms.max(1) * 1000));
         let at = iteration.now + self.start + lag;
         iteration.schedule_at(at);
         at
@@ -408,8 +409,8 @@ impl Kubelet {
         iteration: &mut SyncIteration<'_>,
     ) -> ActionOutcome {
         let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
-        let says_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
-        if says_ready && !self.runtime.is_running(uid) {
+        let reports_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        if reports_ready && !self.runtime.is_running(uid) {
             iteration.checks.report_violation("S11", || {
                 format!("{} is reported as Ready, but is not running", managed.pod.key())
             });
@@ -481,7 +482,7 @@ impl SyncIteration<'_> {
         &mut self,
         write: impl FnOnce(&mut SimServer) -> Result<(), CallError>,
     ) -> ActionOutcome {
-        let fails = self.rng.chance(self.mix.agent_write);
+        let fails = self.rng.chance(self.fault_rates.agent_write);
         let failed = |why: &str| ActionOutcome::Failed { reason: "Unreachable".into(), message: why.into() };
         if fails && self.rng.chance(500) {
             return failed("the request was lost");

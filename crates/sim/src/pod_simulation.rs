@@ -42,12 +42,12 @@ const PHASE_STEPS_MAX: usize = 100_000;
 enum PodTask {
     /// The runtime or the API server executes an action.
     Execute {
-        life: u64,
+        process_number: u64,
         action: Action,
     },
     /// The outcome of an action reaches the kubelet.
     Respond {
-        life: u64,
+        process_number: u64,
         action: Action,
         outcome: ActionOutcome,
     },
@@ -58,19 +58,19 @@ enum PodTask {
     },
     /// The kubelet queries the state of the runtime.
     QueryRuntime {
-        life: u64,
+        process_number: u64,
     },
     /// The state of the runtime reaches the kubelet.
     RuntimeQueried {
-        life: u64,
+        process_number: u64,
         seen: RuntimeState,
     },
     /// The watch delivers the current object, or its deletion.
     Watch {
-        life: u64,
+        process_number: u64,
     },
     Wake {
-        life: u64,
+        process_number: u64,
     },
     /// Injects a fault or a user action.
     Chaos,
@@ -92,7 +92,7 @@ struct PodSimulation {
     /// The running kubelet's state of the pod; `None` while the kubelet is down.
     kubelet: Option<Pod>,
     /// Number of kubelet starts and crashes; tasks of an earlier kubelet process are ignored.
-    life: u64,
+    process_number: u64,
     /// The kubelet has seen that the pod is deleted or being deleted.
     has_seen_deletion: bool,
     /// Time of the next scheduled sync.
@@ -161,7 +161,7 @@ impl PodSimulation {
             exists: true,
             runtime: SimRuntime::default(),
             kubelet: None,
-            life: 0,
+            process_number: 0,
             has_seen_deletion: false,
             wake_at: None,
             has_faults: true,
@@ -236,13 +236,13 @@ impl PodSimulation {
     }
 
     fn execute_task(&mut self, task: PodTask) -> Result<(), String> {
-        let life = self.life;
+        let process_number = self.process_number;
         match task {
             PodTask::StartKubelet => self.start_kubelet(),
             PodTask::Chaos => self.inject_random_fault(),
             PodTask::Exit { id, code } => self.exit_container(&id, code),
-            PodTask::Execute { life: of, action } => self.apply_action(of, action)?,
-            PodTask::Respond { life: of, action, outcome } if of == life => {
+            PodTask::Execute { process_number: of, action } => self.apply_action(of, action)?,
+            PodTask::Respond { process_number: of, action, outcome } if of == process_number => {
                 self.trace_line(format!("  {action}: {}", outcome_summary(&outcome)));
                 let now = self.now;
                 self.checks.on_response(&action);
@@ -252,21 +252,21 @@ impl PodSimulation {
                 self.schedule_runtime_query(1);
                 self.sync_pod()?;
             }
-            PodTask::QueryRuntime { life: of } if of == life => {
+            PodTask::QueryRuntime { process_number: of } if of == process_number => {
                 if let Some(pod) = &self.kubelet {
                     let seen = self.runtime.runtime_state(&self.uid, pod.change_count());
                     let late = self.rng.between(1, if self.has_faults { 300 } else { 10 });
-                    self.schedule_task(late, PodTask::RuntimeQueried { life, seen });
+                    self.schedule_task(late, PodTask::RuntimeQueried { process_number, seen });
                 }
             }
-            PodTask::RuntimeQueried { life: of, seen } if of == life => {
+            PodTask::RuntimeQueried { process_number: of, seen } if of == process_number => {
                 let now = self.now;
                 if let Some(pod) = &mut self.kubelet {
                     pod.update_runtime_state(seen, now);
                 }
                 self.sync_pod()?;
             }
-            PodTask::Watch { life: of } if of == life => {
+            PodTask::Watch { process_number: of } if of == process_number => {
                 let (now, object) = (self.now, self.parsed_pod());
                 self.observe_deletion();
                 if let Some(pod) = &mut self.kubelet {
@@ -274,7 +274,9 @@ impl PodSimulation {
                 }
                 self.sync_pod()?;
             }
-            PodTask::Wake { life: of } if of == life && self.wake_at.is_some_and(|at| at <= self.now) => {
+            PodTask::Wake { process_number: of }
+                if of == process_number && self.wake_at.is_some_and(|at| at <= self.now) =>
+            {
                 self.wake_at = None;
                 self.sync_pod()?;
             }
@@ -291,8 +293,8 @@ impl PodSimulation {
         if self.kubelet.is_some() {
             return;
         }
-        self.life += 1;
-        self.trace_line(format!("kubelet {} starts", self.life));
+        self.process_number += 1;
+        self.trace_line(format!("kubelet {} starts", self.process_number));
         self.checks.on_kubelet_start(&self.object["status"]);
         self.observe_deletion();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
@@ -321,11 +323,11 @@ impl PodSimulation {
     }
 
     fn schedule_runtime_query(&mut self, late: u64) {
-        self.schedule_task(late, PodTask::QueryRuntime { life: self.life });
+        self.schedule_task(late, PodTask::QueryRuntime { process_number: self.process_number });
     }
 
     fn sync_pod(&mut self) -> Result<(), String> {
-        let (now, life) = (self.now, self.life);
+        let (now, process_number) = (self.now, self.process_number);
         let Some(pod) = &mut self.kubelet else { return Ok(()) };
         let sync = pod.sync(now);
         if let Some(at) = sync.wake_at
@@ -333,7 +335,7 @@ impl PodSimulation {
         {
             self.wake_at = Some(at);
             let late = u64::try_from(at.since(now).as_millis()).unwrap_or(u64::MAX) + 1;
-            self.schedule_task(late, PodTask::Wake { life });
+            self.schedule_task(late, PodTask::Wake { process_number });
         }
         for action in sync.actions {
             self.trace_line(match &action {
@@ -348,13 +350,13 @@ impl PodSimulation {
             }
             let slow = if self.has_faults { 1500 } else { 50 };
             let late = self.rng.between(1, slow);
-            self.schedule_task(late, PodTask::Execute { life, action });
+            self.schedule_task(late, PodTask::Execute { process_number, action });
         }
         Ok(())
     }
 
     /// The runtime or the API server executes an action, even if the kubelet that sent it has crashed meanwhile.
-    fn apply_action(&mut self, life: u64, action: Action) -> Result<(), String> {
+    fn apply_action(&mut self, process_number: u64, action: Action) -> Result<(), String> {
         let failed =
             ActionOutcome::Failed { reason: failure_reason(&action).into(), message: "it failed".into() };
         let fails = self.has_faults && self.rng.chance(120);
@@ -362,16 +364,16 @@ impl PodSimulation {
         let outcome = if fails && self.rng.chance(600) {
             failed
         } else {
-            let outcome = self.execute_on_target(life, &action)?;
+            let outcome = self.execute_on_target(process_number, &action)?;
             self.checks.on_outcome(&action, &outcome);
             if fails { failed } else { outcome }
         };
         let late = self.rng.between(1, if self.has_faults { 400 } else { 10 });
-        self.schedule_task(late, PodTask::Respond { life, action, outcome });
+        self.schedule_task(late, PodTask::Respond { process_number, action, outcome });
         Ok(())
     }
 
-    fn execute_on_target(&mut self, life: u64, action: &Action) -> Result<ActionOutcome, String> {
+    fn execute_on_target(&mut self, process_number: u64, action: &Action) -> Result<ActionOutcome, String> {
         let now = self.now;
         match action {
             Action::Start { container, sandbox, attempt, .. } => {
@@ -385,7 +387,7 @@ impl PodSimulation {
                 }
                 return Ok(outcome);
             }
-            Action::Stop { container, .. } => self.check_stop_order(life, container)?,
+            Action::Stop { container, .. } => self.check_stop_order(process_number, container)?,
             _ => {}
         }
         if let Some(outcome) = self.runtime.execute_action(&self.uid.clone(), action, &"".into(), now) {
@@ -445,11 +447,11 @@ impl PodSimulation {
             let all = before.containers.iter().filter(|it| *it.name == *name && it.sandbox == *sandbox);
             all.max_by_key(|it| it.attempt)
         };
-        let has_ended_well = |it: &Container| matches!(it.state, ContainerState::Exited { code: 0, .. });
+        let has_succeeded = |it: &Container| matches!(it.state, ContainerState::Exited { code: 0, .. });
         if !self.started_sandboxes.contains(sandbox) {
             for (earlier, is_sidecar) in &INIT_CONTAINERS[..place.unwrap_or(init)] {
                 let last = in_sandbox(earlier);
-                let has_finished = last.is_some_and(|it| *is_sidecar || has_ended_well(it));
+                let has_finished = last.is_some_and(|it| *is_sidecar || has_succeeded(it));
                 if !has_finished {
                     return Err(format!("{name} starts before {earlier} has finished"));
                 }
@@ -457,7 +459,7 @@ impl PodSimulation {
         }
         match place {
             Some(place) if !INIT_CONTAINERS[place].1 => {
-                if self.started_sandboxes.contains(sandbox) || in_sandbox(name).is_some_and(has_ended_well) {
+                if self.started_sandboxes.contains(sandbox) || in_sandbox(name).is_some_and(has_succeeded) {
                     return Err(format!("{name} starts again after it had finished"));
                 }
                 let failed = in_sandbox(name).is_some();
@@ -478,9 +480,10 @@ impl PodSimulation {
     }
 
     /// Checks the order of termination: a sidecar is stopped after all main containers.
-    fn check_stop_order(&self, life: u64, name: &str) -> Result<(), String> {
+    fn check_stop_order(&self, process_number: u64, name: &str) -> Result<(), String> {
         let seen = self.runtime.runtime_state(&self.uid, 0);
-        let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
+        let is_deleted =
+            self.object["metadata"]["deletionTimestamp"].is_string() && process_number == self.process_number;
         let is_broken = !seen.sandboxes.iter().any(|it| it.is_ready);
         let main = seen
             .containers
@@ -500,9 +503,9 @@ impl PodSimulation {
         }
         let status = &self.object["status"];
         let lists = ["initContainerStatuses", "containerStatuses"];
-        let said = lists.into_iter().filter_map(|it| status[it].as_array()).flatten();
+        let statuses = lists.into_iter().filter_map(|it| status[it].as_array()).flatten();
         let is_open = |it: &&Value| it["containerID"].is_string() && !it["state"]["terminated"].is_object();
-        if let Some(open) = said.into_iter().find(is_open).filter(|_| !self.has_faults) {
+        if let Some(open) = statuses.into_iter().find(is_open).filter(|_| !self.has_faults) {
             return Err(format!(
                 "the pod is deleted from the API server without this container's exit: {open}"
             ));
@@ -530,7 +533,7 @@ impl PodSimulation {
             self.object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
         self.object["metadata"]["resourceVersion"] = (version.unwrap_or(0) + 1).to_string().into();
         let late = self.rng.between(1, if self.has_faults { 2000 } else { 20 });
-        self.schedule_task(late, PodTask::Watch { life: self.life });
+        self.schedule_task(late, PodTask::Watch { process_number: self.process_number });
     }
 
     fn increment_generation(&mut self) {
@@ -575,7 +578,7 @@ impl PodSimulation {
             320..470 if self.kubelet.is_some() => {
                 self.trace_line("the kubelet crashes");
                 self.kubelet = None;
-                self.life += 1;
+                self.process_number += 1;
                 let late = self.rng.between(1, 5_000);
                 self.schedule_task(late, PodTask::StartKubelet);
             }
@@ -640,14 +643,14 @@ impl PodSimulation {
         let seen = self.runtime.runtime_state(&self.uid, 0);
         let running: BTreeSet<&str> =
             seen.containers.iter().filter(|it| is_running_state(&it.state)).map(|it| &*it.name).collect();
-        let mut wanted: BTreeSet<&str> = MAIN_CONTAINERS.into_iter().collect();
+        let mut expected: BTreeSet<&str> = MAIN_CONTAINERS.into_iter().collect();
         let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
-        wanted.extend(
+        expected.extend(
             INIT_CONTAINERS[..init].iter().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| *name),
         );
         match phase {
             "Failed" | "Succeeded" if running.is_empty() => {}
-            "Running" if running == wanted => {
+            "Running" if running == expected => {
                 let conditions = status["conditions"].as_array().into_iter().flatten();
                 let is_ready =
                     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
@@ -666,14 +669,14 @@ impl PodSimulation {
         }
         for container in seen.containers.iter().filter(|it| is_running_state(&it.state)) {
             let lists = ["containerStatuses", "initContainerStatuses"];
-            let said = lists.iter().filter_map(|it| status[it].as_array()).flatten();
-            let said = said.into_iter().find(|it| it["name"] == *container.name);
-            let said =
-                said.ok_or_else(|| format!("{} is running, but has no container status", container.name))?;
-            if said["containerID"] != format!("sim://{}", container.id)
-                || said["restartCount"] != container.attempt
+            let statuses = lists.iter().filter_map(|it| status[it].as_array()).flatten();
+            let reported = statuses.into_iter().find(|it| it["name"] == *container.name);
+            let reported = reported
+                .ok_or_else(|| format!("{} is running, but has no container status", container.name))?;
+            if reported["containerID"] != format!("sim://{}", container.id)
+                || reported["restartCount"] != container.attempt
             {
-                return Err(format!("the container status of {} is wrong: {said}", container.name));
+                return Err(format!("the container status of {} is wrong: {reported}", container.name));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::faults::Mix;
+use crate::faults::FaultRates;
 use crate::invariants::Violation;
 use crate::kubelet::ImageBehaviour;
 use crate::rng::Rng;
@@ -55,9 +55,9 @@ pub fn run_seed(seed: u64, verbose: bool) -> RunResult {
 /// Draws the cluster of a seed: one to six nodes, one or two sets, one or two controller replicas.
 fn random_world(seed: u64) -> World {
     let mut rng = Rng::new(seed);
-    let mix = Mix::random(&mut rng);
+    let fault_rates = FaultRates::random(&mut rng);
     let replicas = usize::try_from(rng.between(1, 2)).unwrap_or(1);
-    let mut world = World::new(seed, replicas, mix);
+    let mut world = World::new(seed, replicas, fault_rates);
     let nodes = rng.between(1, 6);
     let mut text = String::new();
     for node in 0..nodes {

@@ -17,7 +17,7 @@ use muster_api::well_known::{
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::{self, Fact, Kind, Node, Pod, Revision, Set};
 use muster_engine::scenario;
-use muster_store::{Draft, Precondition, Store};
+use muster_store::{ObjectDraft, Precondition, Store};
 use serde_json::{Value, json};
 
 /// The component that made a change.
@@ -229,10 +229,10 @@ impl SimServer {
                 (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
         }
         let no_finalizers = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-        let last_finalizer_went = no_finalizers
+        let last_finalizer_removed = no_finalizers
             && !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
             && !object["metadata"]["deletionTimestamp"].is_null();
-        if last_finalizer_went && (kind != Kind::Pods || may_delete_pod_immediately(&object)) {
+        if last_finalizer_removed && (kind != Kind::Pods || may_delete_pod_immediately(&object)) {
             self.commit(kind, key, None, actor);
         } else {
             self.commit(kind, key, Some(object), actor);
@@ -339,7 +339,7 @@ impl SimServer {
         self.store.skip_to_revision(revision.saturating_sub(1));
         self.now = self.now.max(at);
         let object = json.map(|it| {
-            let draft = Draft::split(&it).expect("it has a resourceVersion");
+            let draft = ObjectDraft::split(&it).expect("it has a resourceVersion");
             (serde_json::from_slice(&it).expect("JSON"), draft)
         });
         self.store_change(kind, key, object, actor);
@@ -349,12 +349,18 @@ impl SimServer {
         let object = object.map(|mut object| {
             object["metadata"]["resourceVersion"] = "".into();
             let json = serde_json::to_vec(&object).expect("JSON");
-            (object, Draft::split(&json).expect("it has a resourceVersion"))
+            (object, ObjectDraft::split(&json).expect("it has a resourceVersion"))
         });
         self.store_change(kind, key, object, actor);
     }
 
-    fn store_change(&mut self, kind: Kind, key: &ObjectKey, object: Option<(Value, Draft)>, actor: Actor) {
+    fn store_change(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        object: Option<(Value, ObjectDraft)>,
+        actor: Actor,
+    ) {
         let path = store_key(kind, key);
         let revision = match object {
             Some((mut object, draft)) => {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::{
-    CommitConflict, CommitEvent, Draft, HistoryWindow, LogError, OverLimit, Precondition, Revision,
-    SelectorIndex, Store, StoreLimits, WriteClass,
+    CommitConflict, CommitEvent, HistoryWindow, LogError, ObjectDraft, Precondition, Revision, SelectorIndex,
+    SizeLimitExceeded, Store, StoreLimits, WriteClass,
 };
 
 /// A storage engine: orders commits, makes them durable and publishes them.
@@ -64,7 +64,7 @@ pub struct Commit {
 /// What a commit does to its key.
 #[derive(Debug)]
 pub enum CommitWrite {
-    Put { index: SelectorIndex, expires_s: Option<u64>, draft: Draft },
+    Put { index: SelectorIndex, expires_s: Option<u64>, draft: ObjectDraft },
     Delete,
 }
 
@@ -74,7 +74,7 @@ pub enum CommitError {
     #[error(transparent)]
     Conflict(#[from] CommitConflict),
     #[error(transparent)]
-    OverLimit(#[from] OverLimit),
+    SizeLimitExceeded(#[from] SizeLimitExceeded),
     #[error("too many writes are waiting for the disk: try again later")]
     QueueFull,
     #[error("the disk is full: writes fail until disk space is free again; reads and deletes still work")]

@@ -10,12 +10,12 @@ use crate::Revision;
 /// The JSON of an object, split around its resourceVersion: `head` ends with the opening quote, and `tail` begins
 /// with the closing quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct ObjectDraft {
     pub head: Vec<u8>,
     pub tail: Vec<u8>,
 }
 
-impl Draft {
+impl ObjectDraft {
     /// Splits an object's JSON around its resourceVersion; `None` if it has none.
     pub fn split(object: &[u8]) -> Option<Self> {
         let version = resource_version_range(object)?;
@@ -97,7 +97,7 @@ mod tests {
     fn check(object: &str, expected: &str) {
         let object = Bytes::from(object.to_owned());
         assert_eq!(with_resource_version(&object, 17), expected);
-        let draft = Draft::split(&object).map(|it| it.with_revision(17));
+        let draft = ObjectDraft::split(&object).map(|it| it.with_revision(17));
         assert_eq!(draft.unwrap_or(object), expected);
     }
 

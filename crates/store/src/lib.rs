@@ -30,7 +30,7 @@ pub use crate::backend::{
     PublishedStore, ReadBarrierError,
 };
 pub use crate::db::Db;
-pub use crate::draft::{Draft, with_resource_version};
+pub use crate::draft::{ObjectDraft, with_resource_version};
 pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
@@ -38,7 +38,7 @@ pub use crate::sqlite::{
     restore,
 };
 pub use crate::store::{HistoryWindow, Store};
-pub use crate::usage::{OverLimit, StoreLimits, StoreUsage, WriteClass};
+pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass};
 
 /// The number of a commit, which clients see as `resourceVersion`. An empty store is at [`Store::FIRST_REVISION`].
 pub type Revision = u64;
@@ -185,11 +185,11 @@ impl Eq for CommitEvent {}
 
 /// The requested revision is older than the history. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactedError {
     pub floor: Revision,
 }
 
-impl fmt::Display for Compacted {
+impl fmt::Display for CompactedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -199,4 +199,4 @@ impl fmt::Display for Compacted {
     }
 }
 
-impl std::error::Error for Compacted {}
+impl std::error::Error for CompactedError {}

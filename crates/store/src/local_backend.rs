@@ -552,7 +552,7 @@ fn load_store(
     trimmed: &mut VecDeque<TrimmedCommit>,
 ) -> Result<Store, LogError> {
     let floor = log.history_floor()?;
-    let mut store = Store::empty_at(floor, window);
+    let mut store = Store::empty_after(floor, window);
     log.load(&mut |row| {
         let before = store.get(&row.key).cloned();
         let LogRow { revision, key, is_delete, created, expires_s, index, value } = row;

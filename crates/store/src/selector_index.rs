@@ -41,10 +41,10 @@ impl SelectorIndex {
         self.pairs_with_tag(FIELD_TAG)
     }
 
-    fn pairs_with_tag(&self, wanted: u8) -> impl Iterator<Item = (&str, &str)> {
+    fn pairs_with_tag(&self, tag: u8) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &*self.0;
         std::iter::from_fn(move || read_pair(&mut rest))
-            .filter(move |(list, _, _)| *list == wanted)
+            .filter(move |(list, _, _)| *list == tag)
             .map(|(_, name, value)| (name, value))
     }
 

@@ -151,7 +151,7 @@ impl Sqlite {
         Ok(())
     }
 
-    fn configure(&mut self) -> rusqlite::Result<()> {
+    fn configure_connection(&mut self) -> rusqlite::Result<()> {
         self.create_tables()?;
         let connection = &mut self.connection;
         // Each commit is synced before it is acknowledged. `rest` checkpoints the write-ahead log while no write waits.
@@ -180,7 +180,7 @@ impl Sqlite {
     }
 
     /// Copies the write-ahead log into the database file.
-    fn checkpoint(&mut self) -> Result<(), LogError> {
+    fn checkpoint_wal(&mut self) -> Result<(), LogError> {
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
@@ -355,7 +355,7 @@ impl Log for Sqlite {
         let mut inserted = self.write_batch(batch, &sealed, compaction);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
             // After a checkpoint SQLite reuses the space of the write-ahead log from its start.
-            self.checkpoint()?;
+            self.checkpoint_wal()?;
             inserted = self.write_batch(batch, &sealed, compaction);
         }
         inserted.map_err(|it| self.log_error(&it))?;
@@ -385,7 +385,7 @@ impl Log for Sqlite {
         let is_released = self.reserve.as_mut().is_some_and(DiskReserve::release_piece);
         if is_released {
             // If the disk is still full, the next append fails.
-            let _ = self.checkpoint();
+            let _ = self.checkpoint_wal();
         }
         is_released
     }
@@ -394,7 +394,7 @@ impl Log for Sqlite {
         if self.wal_bytes < CHECKPOINT_WAL_BYTES {
             return Ok(());
         }
-        self.checkpoint()
+        self.checkpoint_wal()
     }
 }
 

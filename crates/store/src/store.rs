@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::{
-    CommitConflict, CommitEvent, Compacted, Draft, KeyChange, Precondition, Revision, SelectorIndex,
-    StoreUsage, StoredObject,
+    CommitConflict, CommitEvent, CompactedError, KeyChange, ObjectDraft, Precondition, Revision,
+    SelectorIndex, StoreUsage, StoredObject,
 };
 
 /// All objects at the current revision, and the history of recent commits.
@@ -52,11 +52,14 @@ impl Store {
 
     /// An empty store that keeps the last `history_max` commits.
     pub fn new(history_max: usize) -> Self {
-        Self::empty_at(Self::FIRST_REVISION, HistoryWindow { events_max: history_max, bytes_max: usize::MAX })
+        Self::empty_after(
+            Self::FIRST_REVISION,
+            HistoryWindow { events_max: history_max, bytes_max: usize::MAX },
+        )
     }
 
     /// A store whose history begins after `floor`, without objects; [`Store::restore_object`] adds them.
-    pub fn empty_at(floor: Revision, window: HistoryWindow) -> Self {
+    pub fn empty_after(floor: Revision, window: HistoryWindow) -> Self {
         Self {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
@@ -112,7 +115,7 @@ impl Store {
         &mut self,
         key: &str,
         expect: Precondition,
-        draft: &Draft,
+        draft: &ObjectDraft,
     ) -> Result<Arc<CommitEvent>, CommitConflict> {
         let before = self.get(key).cloned();
         expect.check_precondition(before.as_ref())?;
@@ -150,7 +153,7 @@ impl Store {
         &self,
         prefix: &str,
         after: Revision,
-    ) -> Result<impl Iterator<Item = &Arc<CommitEvent>>, Compacted> {
+    ) -> Result<impl Iterator<Item = &Arc<CommitEvent>>, CompactedError> {
         let (history, floor) = match prefix.split_once('/') {
             None => (Some(&self.history), self.floor),
             Some((kind, _)) => match self.kinds.get(kind) {
@@ -159,7 +162,7 @@ impl Store {
             },
         };
         if after < floor {
-            return Err(Compacted { floor });
+            return Err(CompactedError { floor });
         }
         let skip = move |it: &VecDeque<Arc<CommitEvent>>| it.partition_point(|event| event.revision <= after);
         let events = history.into_iter().flat_map(move |it| it.range(skip(it)..));

@@ -92,7 +92,7 @@ impl StoreLimits {
         growth: isize,
         bytes: usize,
         namespace: Option<(&str, usize)>,
-    ) -> Result<(), OverLimit> {
+    ) -> Result<(), SizeLimitExceeded> {
         let growth = usize::try_from(growth).unwrap_or(0);
         if growth == 0 || class == WriteClass::Deletion {
             return Ok(());
@@ -102,7 +102,7 @@ impl StoreLimits {
             WriteClass::Ordinary => self.bytes_max - self.reserved_bytes,
         };
         if bytes_max < bytes.saturating_add(growth) {
-            return Err(OverLimit { namespace: None, bytes, bytes_max });
+            return Err(SizeLimitExceeded { namespace: None, bytes, bytes_max });
         }
         match namespace {
             Some((namespace, bytes))
@@ -110,7 +110,7 @@ impl StoreLimits {
                     && self.namespace_bytes_max < bytes.saturating_add(growth) =>
             {
                 let namespace = Some(namespace.to_owned());
-                Err(OverLimit { namespace, bytes, bytes_max: self.namespace_bytes_max })
+                Err(SizeLimitExceeded { namespace, bytes, bytes_max: self.namespace_bytes_max })
             }
             _ => Ok(()),
         }
@@ -130,14 +130,14 @@ pub enum WriteClass {
 
 /// The store, or one of its namespaces, has reached its size limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OverLimit {
+pub struct SizeLimitExceeded {
     /// The namespace that has reached its limit; `None` for the whole store.
     pub namespace: Option<String>,
     pub bytes: usize,
     pub bytes_max: usize,
 }
 
-impl fmt::Display for OverLimit {
+impl fmt::Display for SizeLimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, bytes, bytes_max } = self;
         match namespace {
@@ -150,4 +150,4 @@ impl fmt::Display for OverLimit {
     }
 }
 
-impl std::error::Error for OverLimit {}
+impl std::error::Error for SizeLimitExceeded {}

@@ -98,9 +98,9 @@ impl LogSender {
         }
         self.read_available(&mut file).await?;
         if !options.follow {
-            return self.finish().await;
+            return self.send_last_line().await;
         }
-        let mut ask_at = Instant::now();
+        let mut next_state_check = Instant::now();
         let mut was_running = true;
         while !self.lines.is_limit_reached() {
             tokio::time::sleep(FOLLOW_INTERVAL).await;
@@ -121,7 +121,7 @@ impl LogSender {
                     Err(error) => return Err(error),
                 }
             }
-            if Instant::now() < ask_at {
+            if Instant::now() < next_state_check {
                 continue;
             }
             if !was_running {
@@ -129,9 +129,10 @@ impl LogSender {
             }
             // The container's last lines may arrive after its end is known: read once more.
             was_running = is_running().await;
-            ask_at = if was_running { Instant::now() + STATE_CHECK_INTERVAL } else { Instant::now() };
+            next_state_check =
+                if was_running { Instant::now() + STATE_CHECK_INTERVAL } else { Instant::now() };
         }
-        self.finish().await
+        self.send_last_line().await
     }
 
     async fn open(&self) -> io::Result<tokio::fs::File> {
@@ -164,8 +165,8 @@ impl LogSender {
         }
     }
 
-    async fn finish(&mut self) -> io::Result<()> {
-        let output = self.lines.finish();
+    async fn send_last_line(&mut self) -> io::Result<()> {
+        let output = self.lines.flush_last_line();
         self.send_chunk(output).await
     }
 
@@ -218,7 +219,7 @@ impl LogLineFilter {
     }
 
     /// Emits a last line that has no newline.
-    fn finish(&mut self) -> Vec<u8> {
+    fn flush_last_line(&mut self) -> Vec<u8> {
         let (line, mut output) = (std::mem::take(&mut self.unfinished_line), Vec::new());
         self.filter_line(&line, &mut output);
         output
@@ -227,7 +228,7 @@ impl LogLineFilter {
     fn filter_line(&mut self, line: &[u8], output: &mut Vec<u8>) {
         // Lines that are not in the CRI format are dropped: they have neither time nor stream.
         let Some(CriLogLine { time, stream, is_partial, text }) = CriLogLine::parse(line) else { return };
-        let goes_on = std::mem::replace(&mut self.is_continued, is_partial);
+        let is_continuation = std::mem::replace(&mut self.is_continued, is_partial);
         if self.options.stream.is_some_and(|it| it.as_bytes() != stream) {
             return;
         }
@@ -240,7 +241,7 @@ impl LogLineFilter {
             output.extend(&bytes[..count]);
             self.bytes_left -= count as u64;
         };
-        if self.options.timestamps && !goes_on {
+        if self.options.timestamps && !is_continuation {
             put(&pad_nanoseconds(time));
             put(b" ");
         }

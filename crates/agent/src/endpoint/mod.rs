@@ -247,8 +247,8 @@ impl<R: Runtime> Endpoint<R> {
                 Ok(build_response(StatusCode::OK, format.media_type(), full_body(format.encode(text))))
             }
             ["metrics", "resource"] if is_read => {
-                let figures = self.node.stats.summary().await?.resource_metrics();
-                Ok(build_response(StatusCode::OK, ExpositionFormat::Text.media_type(), full_body(figures)))
+                let metrics = self.node.stats.summary().await?.resource_metrics();
+                Ok(build_response(StatusCode::OK, ExpositionFormat::Text.media_type(), full_body(metrics)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let options = parse_log_options(&query, Timestamp::now())?;

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::connection::connect_target;
+use super::connection::server_address_and_name;
 use super::{CaSource, JoinError, JoinOptions, file_error, pem, read_if_exists};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ async fn fetch_ca(server: &Uri, expected: &str) -> Result<String, JoinError> {
         .dangerous()
         .with_custom_certificate_verifier(pinned)
         .with_no_client_auth();
-    let (host, name) = connect_target(server)?;
+    let (host, name) = server_address_and_name(server)?;
     let reaching = async {
         let stream = TcpStream::connect(host).await.map_err(|it| unreachable(it.to_string()))?;
         let ca_mismatch = |why: String| JoinError::CaMismatch { server: server.to_string(), why };

@@ -129,7 +129,7 @@ impl ServerConnection {
     }
 
     async fn connect(&self, credentials: &Credentials) -> Result<SendRequest<Body>, TransportError> {
-        let (host, name) = connect_target(&self.server)?;
+        let (host, name) = server_address_and_name(&self.server)?;
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
         let stream =
@@ -170,7 +170,7 @@ impl ServerConnection {
 }
 
 /// Host and port to connect to, and the name that the certificate must have.
-pub(super) fn connect_target(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
+pub(super) fn server_address_and_name(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
     let bad = || JoinError::InvalidUrl(server.to_string());
     let host = server.host().ok_or_else(bad)?;
     let port = server.authority().and_then(Authority::port_u16).unwrap_or(443);

@@ -35,12 +35,12 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Everything that a cluster left on the machine, as text: processes, mounts, network namespaces and so on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Leftovers(pub Vec<String>);
+pub struct LeftoverResources(pub Vec<String>);
 
 /// Rule: when a cluster stops, its pods, containerds, network namespaces, bridges, mounts and cgroups are
 /// removed; the data directory stays. Returns the leftovers that were found. Idempotent. Containers get their own
 /// grace period, at most `grace`.
-pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<Leftovers, LocalNodeError> {
+pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
     let found = list_leftovers(&dir, &id, &nodes);
@@ -76,7 +76,7 @@ pub async fn clean_up(data_dir: &Path, grace: Duration) -> Result<Leftovers, Loc
 }
 
 /// Lists the leftovers of the cluster without removing anything.
-pub fn find_leftovers(data_dir: &Path) -> Result<Leftovers, LocalNodeError> {
+pub fn find_leftovers(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     Ok(list_leftovers(&dir, &id, &find_nodes(&dir, &id)))
 }
@@ -84,7 +84,7 @@ pub fn find_leftovers(data_dir: &Path) -> Result<Leftovers, LocalNodeError> {
 /// Rule: the leftovers of a cluster whose data directory was removed cannot be reused, because their files are
 /// gone. They are removed before a new cluster starts in that directory. Returns what was removed; empty if there
 /// were no leftovers, or if they can be reused.
-pub async fn clean_up_abandoned(data_dir: &Path) -> Result<Leftovers, LocalNodeError> {
+pub async fn clean_up_abandoned(data_dir: &Path) -> Result<LeftoverResources, LocalNodeError> {
     let (dir, id) = cluster_identity(data_dir)?;
     let nodes = find_nodes(&dir, &id);
     let leftovers = list_leftovers(&dir, &id, &nodes);
@@ -94,7 +94,7 @@ pub async fn clean_up_abandoned(data_dir: &Path) -> Result<Leftovers, LocalNodeE
     };
     let is_abandoned = !dir.join(RANGE_FILE).exists() || nodes.iter().any(is_without_files);
     if leftovers.0.is_empty() || !is_abandoned {
-        return Ok(Leftovers::default());
+        return Ok(LeftoverResources::default());
     }
     // A containerd without its files cannot stop pods gracefully.
     for node in &nodes {
@@ -157,7 +157,7 @@ fn find_nodes(dir: &Path, id: &str) -> Vec<LocalNode> {
     nodes.collect()
 }
 
-fn list_leftovers(dir: &Path, id: &str, nodes: &[LocalNode]) -> Leftovers {
+fn list_leftovers(dir: &Path, id: &str, nodes: &[LocalNode]) -> LeftoverResources {
     let mut leftovers = Vec::new();
     for node in nodes {
         let processes = node.agent_pids().into_iter().chain(node.containerd_pids()).chain(node.shim_pids());
@@ -178,7 +178,7 @@ fn list_leftovers(dir: &Path, id: &str, nodes: &[LocalNode]) -> Leftovers {
     if run.exists() {
         leftovers.push(format!("directory {}", run.display()));
     }
-    Leftovers(leftovers)
+    LeftoverResources(leftovers)
 }
 
 /// Stops the agent, the pods and the containerd of a node.

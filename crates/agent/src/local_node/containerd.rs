@@ -13,7 +13,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use tokio::process::{Child, Command};
 
 use super::{LocalNode, LocalNodeError, cleanup, create_dir, file_error, prerequisites};
-use crate::image::{SANDBOX_IMAGE, import_built, sandbox_image};
+use crate::image::{SANDBOX_IMAGE, import_built_image, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
 /// Timeout for containerd to respond. It usually takes 250 ms, and much longer on a busy machine.
@@ -85,7 +85,7 @@ impl LocalNode {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let given = import_built(&runtime, &sandbox_image()).await;
+        let given = import_built_image(&runtime, &sandbox_image()).await;
         given.map_err(|source| LocalNodeError::Image { node: self.name.clone(), source })?;
         Ok(Containerd { process, runtime })
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 pub use self::cleanup::{
-    Leftovers, STOP_GRACE_MAX, clean_up, clean_up_abandoned, count_running_pods, find_leftovers,
+    LeftoverResources, STOP_GRACE_MAX, clean_up, clean_up_abandoned, count_running_pods, find_leftovers,
     runtime_sockets, supervisor_pid,
 };
 pub use self::containerd::Containerd;

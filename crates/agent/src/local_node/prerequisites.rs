@@ -98,19 +98,19 @@ fn missing_cgroups(root: &Path) -> Option<String> {
 /// Programs that a joining machine needs for some pods only and lacks (CNI plugins, iptables), each with its
 /// remedy.
 pub fn missing_optional_tools() -> Vec<String> {
-    let mut wanting = Vec::new();
+    let mut missing = Vec::new();
     if cni_plugin_dir().is_none() {
         let (plugins, dirs) = (CNI_PLUGINS.join(", "), CNI_PLUGIN_DIRS.join(", "));
-        wanting.push(format!(
+        missing.push(format!(
             "the CNI plugins {plugins} are not in any of {dirs}: apt-get install containernetworking-plugins, and set \
              containerd's bin_dir to where they are"
         ));
     }
     if find_program("iptables").is_none() {
-        wanting
+        missing
             .push("this machine has no iptables, which hostPort needs: apt-get install iptables".to_owned());
     }
-    wanting
+    missing
 }
 
 /// The first directory that has all CNI plugins of the pod network.

@@ -157,10 +157,10 @@ async fn reconcile(
         external_ips: config.external_ip_ranges.clone(),
     };
     let (desired, table, own) = {
-        let picture = cache.lock_state();
-        let desired = decide::routes(&picture, &config.name, routes.network());
-        let table = decide::build_table(&picture, &this_node, &desired);
-        (desired, table, picture.node(&config.name).cloned())
+        let proxy_state = cache.lock_state();
+        let desired = decide::routes(&proxy_state, &config.name, routes.network());
+        let table = decide::build_table(&proxy_state, &this_node, &desired);
+        (desired, table, proxy_state.node(&config.name).cloned())
     };
     // All three are tried, whichever fails.
     let results = [

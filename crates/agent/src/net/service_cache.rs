@@ -99,30 +99,30 @@ impl WatchedKind {
 
     fn apply(
         self,
-        picture: &mut ProxyState,
+        proxy_state: &mut ProxyState,
         key: ObjectKey,
         object: &DynamicObject,
     ) -> Result<bool, Malformed> {
         Ok(match self {
-            Self::Services => picture.put_service(key, Service::read(&object.data)?),
-            Self::Slices => picture.put_slice(key, Slice::read(object.labels(), &object.data)?),
-            Self::Nodes => picture.put_node(key.name, Node::read(object.labels(), &object.data)?),
+            Self::Services => proxy_state.put_service(key, Service::read(&object.data)?),
+            Self::Slices => proxy_state.put_slice(key, Slice::read(object.labels(), &object.data)?),
+            Self::Nodes => proxy_state.put_node(key.name, Node::read(object.labels(), &object.data)?),
         })
     }
 
-    fn remove(self, picture: &mut ProxyState, key: &ObjectKey) -> bool {
+    fn remove(self, proxy_state: &mut ProxyState, key: &ObjectKey) -> bool {
         match self {
-            Self::Services => picture.remove_service(key),
-            Self::Slices => picture.remove_slice(key),
-            Self::Nodes => picture.remove_node(&key.name),
+            Self::Services => proxy_state.remove_service(key),
+            Self::Slices => proxy_state.remove_slice(key),
+            Self::Nodes => proxy_state.remove_node(&key.name),
         }
     }
 
-    fn retain_listed(self, picture: &mut ProxyState, listed: &BTreeSet<ObjectKey>) -> bool {
+    fn retain_listed(self, proxy_state: &mut ProxyState, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
-            Self::Services => picture.retain_services(listed),
-            Self::Slices => picture.retain_slices(listed),
-            Self::Nodes => picture.retain_nodes(listed),
+            Self::Services => proxy_state.retain_services(listed),
+            Self::Slices => proxy_state.retain_slices(listed),
+            Self::Nodes => proxy_state.retain_nodes(listed),
         }
     }
 }

@@ -22,7 +22,10 @@ pub(crate) struct EnvironmentSource<'a> {
 impl EnvironmentSource<'_> {
     /// Rule: a container gets the variables of `envFrom`, then those of `env`, which may refer to earlier ones,
     /// then those of Services unless the name is already set. Upstream: `makeEnvironmentVariables`.
-    pub(crate) async fn variables(&self, container: &Container) -> Result<BTreeMap<String, String>, String> {
+    pub(crate) async fn resolve_variables(
+        &self,
+        container: &Container,
+    ) -> Result<BTreeMap<String, String>, String> {
         let mut read =
             EnvironmentReader { source: self, config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
         let mut variables = BTreeMap::new();

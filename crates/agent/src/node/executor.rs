@@ -121,7 +121,7 @@ impl<R: Runtime> Executor<R> {
 
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
         let tree = self.pod_json_with_addresses();
-        let prepared = self.node.volumes.prepare(&self.pod, &tree, &self.node.allocatable()).await;
+        let prepared = self.node.volumes.prepare_volumes(&self.pod, &tree, &self.node.allocatable()).await;
         prepared.map_err(|it| it.to_string())
     }
 
@@ -259,7 +259,7 @@ impl<R: Runtime> Executor<R> {
             allocatable: &node.allocatable(),
             services: &services,
         };
-        let variables = source.variables(&role.container).await.map_err(config_error)?;
+        let variables = source.resolve_variables(&role.container).await.map_err(config_error)?;
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
         let mounts = node.volumes.container_mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
@@ -465,7 +465,7 @@ impl StartTiming {
 
     /// Returns the durations once, when the first container runs: the time since the pod was first seen, and the
     /// part of it that was not spent in the runtime.
-    pub(super) fn record_start(
+    pub(super) fn record_pod_start(
         &self,
         state: &RuntimeState,
         begun: Instant,

@@ -123,8 +123,8 @@ fn combine_dns(
     if let Some(own) = &spec.dns_config {
         add_dns_config(&mut dns, own);
     }
-    dedup(&mut dns.servers);
-    dedup(&mut dns.searches);
+    remove_duplicates(&mut dns.servers);
+    remove_duplicates(&mut dns.searches);
     dns.servers.truncate(NAMESERVERS_MAX);
     dns.searches.retain(|it| it.len() <= 253);
     dns.searches.truncate(SEARCH_PATHS_MAX);
@@ -148,7 +148,7 @@ fn add_dns_config(dns: &mut DnsConfig, own: &PodDNSConfig) {
     }
 }
 
-fn dedup(items: &mut Vec<String>) {
+fn remove_duplicates(items: &mut Vec<String>) {
     let mut seen = std::collections::BTreeSet::new();
     items.retain(|it| seen.insert(it.clone()));
 }

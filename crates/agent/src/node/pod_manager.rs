@@ -399,8 +399,8 @@ async fn list_and_watch_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPo
             }
             Ok(Some(watcher::Event::Apply(pod))) => apply_pod(node, pod),
             Ok(Some(watcher::Event::Delete(pod))) if is_mirror_pod(&pod) => {
-                let is_it = |it: &Arc<ParsedPod>| it.metadata.uid == pod.metadata.uid;
-                node.pods.update_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
+                let is_deleted_pod = |it: &Arc<ParsedPod>| it.metadata.uid == pod.metadata.uid;
+                node.pods.update_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_deleted_pod(it)));
             }
             Ok(Some(watcher::Event::Delete(pod))) => {
                 node.pods.remove_pod(pod.metadata.uid.as_deref().unwrap_or_default());

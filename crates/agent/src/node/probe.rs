@@ -43,11 +43,11 @@ pub(crate) struct ProbeResult {
 }
 
 impl ProbeResult {
-    fn passed() -> Self {
+    fn success() -> Self {
         Self { passed: true, message: String::new() }
     }
 
-    fn failed(message: impl Into<String>) -> Self {
+    fn failure(message: impl Into<String>) -> Self {
         Self { passed: false, message: message.into() }
     }
 }
@@ -77,8 +77,8 @@ impl<R: Runtime> ContainerProber<'_, R> {
                 let port = self.resolve_port(&socket.port)?;
                 let host = socket.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
                 return Ok(match TcpStream::connect((host, port)).await {
-                    Ok(_) => ProbeResult::passed(),
-                    Err(error) => ProbeResult::failed(format!(
+                    Ok(_) => ProbeResult::success(),
+                    Err(error) => ProbeResult::failure(format!(
                         "dial tcp {}: {}",
                         host_and_port(host, port),
                         dial_error(&error)
@@ -94,7 +94,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         };
         match tokio::time::timeout(limit, attempt).await {
             Ok(answer) => answer,
-            Err(_) => Ok(ProbeResult::failed(self.timeout_message(probe, limit))),
+            Err(_) => Ok(ProbeResult::failure(self.timeout_message(probe, limit))),
         }
     }
 
@@ -164,11 +164,11 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let command: Vec<String> =
             command.iter().map(|it| downward_api::expand(it, lookup, &mut |_| {})).collect();
         match self.runtime.exec_sync(self.id, &command, limit).await {
-            Ok(answer) if answer.exit_code == 0 => Ok(ProbeResult::passed()),
-            Ok(answer) => Ok(ProbeResult::failed(combined_output(&answer.stdout, &answer.stderr))),
+            Ok(answer) if answer.exit_code == 0 => Ok(ProbeResult::success()),
+            Ok(answer) => Ok(ProbeResult::failure(combined_output(&answer.stdout, &answer.stderr))),
             Err(error) if error.kind == RuntimeErrorKind::TimedOut => {
                 let seconds = limit.as_secs();
-                Ok(ProbeResult::failed(format!(
+                Ok(ProbeResult::failure(format!(
                     "command timed out: {:?} timed out after {seconds}s",
                     command.join(" ")
                 )))
@@ -180,7 +180,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
     async fn probe_http(&self, get: &HTTPGetAction) -> Result<ProbeResult, String> {
         self.http_url(get)?;
         Ok(match self.get_following_redirects(get).await {
-            Ok(HttpResponse { status: 200..300, .. }) => ProbeResult::passed(),
+            Ok(HttpResponse { status: 200..300, .. }) => ProbeResult::success(),
             Ok(HttpResponse { status: 300..400, body, .. }) => {
                 let body = String::from_utf8_lossy(&body);
                 ProbeResult {
@@ -189,9 +189,9 @@ impl<R: Runtime> ContainerProber<'_, R> {
                 }
             }
             Ok(HttpResponse { status, .. }) => {
-                ProbeResult::failed(format!("HTTP probe failed with statuscode: {status}"))
+                ProbeResult::failure(format!("HTTP probe failed with statuscode: {status}"))
             }
-            Err(error) => ProbeResult::failed(error),
+            Err(error) => ProbeResult::failure(error),
         })
     }
 
@@ -228,7 +228,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                return ProbeResult::failed(format!(
+                return ProbeResult::failure(format!(
                     "error: failed to connect service at {place:?}: {error}"
                 ));
             }
@@ -236,7 +236,7 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let channel = match endpoint.connect().await {
             Ok(channel) => channel,
             Err(error) => {
-                return ProbeResult::failed(format!(
+                return ProbeResult::failure(format!(
                     "error: failed to connect service at {place:?}: {error}"
                 ));
             }
@@ -245,17 +245,17 @@ impl<R: Runtime> ContainerProber<'_, R> {
         let request = health::HealthCheckRequest { service: service.to_owned() };
         match client.check(request).await {
             Ok(answer) => match answer.into_inner().status() {
-                health::health_check_response::ServingStatus::Serving => ProbeResult::passed(),
-                status => ProbeResult::failed(format!(
+                health::health_check_response::ServingStatus::Serving => ProbeResult::success(),
+                status => ProbeResult::failure(format!(
                     "service unhealthy (responded with {:?})",
                     status.as_str_name()
                 )),
             },
-            Err(status) if status.code() == tonic::Code::Unimplemented => ProbeResult::failed(format!(
+            Err(status) if status.code() == tonic::Code::Unimplemented => ProbeResult::failure(format!(
                 "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
                 status.message()
             )),
-            Err(status) => ProbeResult::failed(format!(
+            Err(status) => ProbeResult::failure(format!(
                 "error: health rpc probe failed: rpc error: code = {:?} desc = {}",
                 status.code(),
                 status.message()

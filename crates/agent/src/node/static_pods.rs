@@ -67,7 +67,7 @@ async fn watch_manifests<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
     loop {
         // Watched before it is read, so that no change is missed.
         let watch = watch_dir(dir);
-        files.reload(dir, &node.config.name);
+        files.reload_manifests(dir, &node.config.name);
         loop {
             let is_waiting = reconcile_pods(node, &files);
             let check_after = if is_waiting { Duration::from_secs(1) } else { CHECK_INTERVAL };
@@ -131,7 +131,7 @@ fn pod_key(pod: &Pod) -> ObjectKey {
 }
 
 impl ManifestFiles {
-    fn reload(&mut self, dir: &Path, node: &str) {
+    fn reload_manifests(&mut self, dir: &Path, node: &str) {
         let paths = match list_manifests(dir) {
             Ok(paths) => paths,
             Err(error) => {
@@ -327,7 +327,7 @@ mod tests {
         let mut files = ManifestFiles::default();
         let mut logged = String::new();
         let mut look = |what: &str| {
-            files.reload(&dir, "Node-1");
+            files.reload_manifests(&dir, "Node-1");
             let pods = files.by_path.iter().map(|(path, it)| {
                 let file = path.file_name().unwrap().to_string_lossy();
                 let image = |it: &Pod| it.spec.as_ref().unwrap().containers[0].image.clone().unwrap();

@@ -130,7 +130,8 @@ impl<R: Runtime> Worker<R> {
         let Self { node, observer, object, pod, start_timing: figures, .. } = self;
         let reading = observer.read_state(&*node.runtime, &node.config, object, pod.change_count());
         let state = figures.measure_call(reading).await?;
-        if let Some((all, own)) = self.start_timing.record_start(&state, self.first_seen, self.pod.key()) {
+        if let Some((all, own)) = self.start_timing.record_pod_start(&state, self.first_seen, self.pod.key())
+        {
             self.node.metrics.observe_start(all, own);
         }
         self.entry.update_snapshot(|snapshot| snapshot.runtime_state = state.clone());

@@ -118,15 +118,15 @@ impl Runtime for Cri {
             .call(CALL_TIMEOUT, "status", "get the runtime status", self.runtime_service().status(request))
             .await?;
         let conditions = answer.status.unwrap_or_default().conditions;
-        let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
+        let failure_reason = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
             Some(it) if it.status => None,
             Some(it) => Some(format!("{kind}=false reason:{} message:{}", it.reason, it.message)),
             None => Some(format!("the runtime does not report {kind}")),
         };
         let handlers: Vec<_> = answer.runtime_handlers.into_iter().map(|it| it.name).collect();
         Ok(RuntimeStatus {
-            not_ready_reason: trouble("RuntimeReady"),
-            network_not_ready_reason: trouble("NetworkReady"),
+            not_ready_reason: failure_reason("RuntimeReady"),
+            network_not_ready_reason: failure_reason("NetworkReady"),
             handlers: (!handlers.is_empty()).then_some(handlers),
             supports_strict_groups: answer.features.is_some_and(|it| it.supplemental_groups_policy),
         })

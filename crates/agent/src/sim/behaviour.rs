@@ -135,20 +135,20 @@ pub(super) struct NodeBehaviour {
 }
 
 impl NodeBehaviour {
-    /// Reads the behaviour of a node from its annotations. `complain` is called for each invalid annotation,
+    /// Reads the behaviour of a node from its annotations. `on_invalid` is called for each invalid annotation,
     /// which is ignored.
-    pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
-        let mut reader = AnnotationReader { annotations, complain };
+    pub(super) fn read(annotations: &BTreeMap<String, String>, on_invalid: &mut dyn FnMut(String)) -> Self {
+        let mut reader = AnnotationReader { annotations, on_invalid };
         let fail = reader.annotations.get(FAULTS_ANNOTATION).map(String::as_str).unwrap_or_default();
-        let mut troubles = Vec::new();
+        let mut faults = Vec::new();
         for name in fail.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             match NodeFault::parse(name) {
-                Ok(fault) => troubles.push(fault),
-                Err(error) => (reader.complain)(format!("{FAULTS_ANNOTATION}: {error}")),
+                Ok(fault) => faults.push(fault),
+                Err(error) => (reader.on_invalid)(format!("{FAULTS_ANNOTATION}: {error}")),
             }
         }
         Self {
-            faults: troubles,
+            faults,
             start: reader.parse_annotation(START_DELAY_ANNOTATION, parse_duration),
             stop: reader.parse_annotation(STOP_DELAY_ANNOTATION, parse_duration),
         }
@@ -202,14 +202,14 @@ pub(super) struct ContainerBehaviour {
 }
 
 impl ContainerBehaviour {
-    /// Reads the behaviour of a pod's containers from its annotations. `complain` is called for each invalid
+    /// Reads the behaviour of a pod's containers from its annotations. `on_invalid` is called for each invalid
     /// annotation, which is ignored.
-    pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
+    pub(super) fn read(annotations: &BTreeMap<String, String>, on_invalid: &mut dyn FnMut(String)) -> Self {
         // Fast path: most pods have no such annotation.
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
             return Self::default();
         }
-        let mut reader = AnnotationReader { annotations, complain };
+        let mut reader = AnnotationReader { annotations, on_invalid };
         let stop = |it: &str| {
             if it == "never" {
                 Ok(StopBehaviour::Never)
@@ -248,16 +248,16 @@ impl ContainerBehaviour {
                 Self { exit: None, never_ready: false, ..self.clone() }
             }
         };
-        own.with_image_words(image)
+        own.with_behaviour_of_image(image)
     }
 
     /// How the container exits by itself: an init container completes, the others keep running.
-    pub(super) fn exit_behaviour(self, role: Role, pace: ContainerTimings) -> Option<ExitBehaviour> {
-        let complete = || ExitBehaviour { after: pace.start, code: 0, reason: exit_reason(0).into() };
+    pub(super) fn exit_behaviour(self, role: Role, timings: ContainerTimings) -> Option<ExitBehaviour> {
+        let complete = || ExitBehaviour { after: timings.start, code: 0, reason: exit_reason(0).into() };
         self.exit.or_else(|| (role == Role::Init).then(complete))
     }
 
-    fn with_image_words(mut self, image: &str) -> Self {
+    fn with_behaviour_of_image(mut self, image: &str) -> Self {
         let has = |word: &str| image.contains(word);
         let exit = |code, reason: &str| ExitBehaviour { after: CRASH_DELAY, code, reason: reason.into() };
         self.image_missing |= has("non-existent");
@@ -285,13 +285,13 @@ pub(super) fn exit_reason(code: i32) -> &'static str {
 
 struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<String, String>,
-    complain: &'a mut dyn FnMut(String),
+    on_invalid: &'a mut dyn FnMut(String),
 }
 
 impl AnnotationReader<'_> {
     fn parse_annotation<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.annotations.get(key)?;
-        parse(text).map_err(|error| (self.complain)(format!("{key}: {error}"))).ok()
+        parse(text).map_err(|error| (self.on_invalid)(format!("{key}: {error}"))).ok()
     }
 }
 

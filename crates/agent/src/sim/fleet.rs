@@ -52,7 +52,7 @@ pub struct FleetOptions {
     /// Minimum number of nodes, named `PREFIX-1`, `PREFIX-2`, …
     pub count: u16,
     pub prefix: String,
-    pub pace: ContainerTimings,
+    pub timings: ContainerTimings,
     /// Number of zones that the nodes are spread over; 0 for none.
     pub zones: u16,
 }
@@ -63,7 +63,7 @@ impl Default for FleetOptions {
             fleet: "up".into(),
             count: 0,
             prefix: "sim".into(),
-            pace: ContainerTimings::default(),
+            timings: ContainerTimings::default(),
             zones: 0,
         }
     }
@@ -106,10 +106,10 @@ impl Fleet {
     /// Simulates the nodes until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, options } = self;
-        let mut play = FleetRunner::new(client, options, FleetClock::new(Timestamp::now));
+        let mut runner = FleetRunner::new(client, options, FleetClock::new(Timestamp::now));
         tokio::select! {
             () = stop.cancelled() => {}
-            () = play.run() => {}
+            () = runner.run() => {}
         }
     }
 }
@@ -235,7 +235,7 @@ impl SimulatedNode {
     fn simulated_host(&self, default_timings: ContainerTimings) -> SimulatedHost {
         SimulatedHost {
             address: node::host_address(self.number),
-            pace: self.behaviour.timings(default_timings),
+            timings: self.behaviour.timings(default_timings),
         }
     }
 }
@@ -363,7 +363,7 @@ impl FleetRunner {
             let client = self.client.clone();
             self.calls.spawn(async move {
                 let QueuedCall { about, request } = task;
-                let came = match about {
+                let result = match about {
                     CallSubject::PodList(_) => {
                         let list: kube::Result<kube::core::ObjectList<wire::Pod>> =
                             client.request(request).await;
@@ -375,7 +375,7 @@ impl FleetRunner {
                     }
                     _ => send_request(&client, request).await.map(CallResponse::Written),
                 };
-                CompletedCall { about, result: came }
+                CompletedCall { about, result }
             });
         }
     }
@@ -600,10 +600,10 @@ impl FleetRunner {
         for uid in node.pods {
             self.remove_pod_entry(&uid);
         }
-        let [beat, report] = node.timers;
-        let beat = beat.map(|at| (at, TimerSubject::Heartbeat(name.clone())));
+        let [heartbeat, report] = node.timers;
+        let heartbeat = heartbeat.map(|at| (at, TimerSubject::Heartbeat(name.clone())));
         let report = report.map(|at| (at, TimerSubject::Report(name.clone())));
-        beat.into_iter().chain(report).for_each(|it| {
+        heartbeat.into_iter().chain(report).for_each(|it| {
             self.timers.remove(&it);
         });
     }
@@ -633,12 +633,12 @@ impl FleetRunner {
         };
         if let Some(entry) = self.pods.get_mut(&uid) {
             let Some(node) = self.nodes.get(&entry.pod.node) else { return };
-            entry.pod.apply_event(object, node.simulated_host(self.options.pace), now);
+            entry.pod.apply_event(object, node.simulated_host(self.options.timings), now);
         } else {
             let Some(node) = object.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
                 return;
             };
-            let host = node.simulated_host(self.options.pace);
+            let host = node.simulated_host(self.options.timings);
             let name = object.name_any();
             let pod = SimulatedPod::new(&object, host, now, &mut |error| {
                 tracing::warn!(pod = name, error, "ignoring an invalid part of a pod");
@@ -659,7 +659,7 @@ impl FleetRunner {
         if entry.is_call_in_flight || !node.behaviour.runs_containers() {
             return;
         }
-        let step = entry.pod.step(node.simulated_host(self.options.pace), now);
+        let step = entry.pod.step(node.simulated_host(self.options.timings), now);
         if let Some(before) = entry.timer.take() {
             self.timers.remove(&(before, TimerSubject::Pod(uid.clone())));
         }
@@ -700,13 +700,13 @@ impl FleetRunner {
 
     fn handle_call_completion(&mut self, done: CompletedCall) {
         let now = self.now();
-        let CompletedCall { about, result: came } = done;
-        let failed = match &came {
+        let CompletedCall { about, result } = done;
+        let failed = match &result {
             Ok(_) => None,
             Err(kube::Error::Api(refused)) if refused.code < 500 && refused.code != 429 => Some(refused.code),
             Err(_) => Some(0),
         };
-        match (&about, came) {
+        match (&about, result) {
             (CallSubject::PodList(_), Ok(CallResponse::Pods(pods))) => {
                 pods.into_iter().for_each(|it| self.apply_pod(it))
             }
@@ -715,7 +715,7 @@ impl FleetRunner {
                     && let Some(node) = self.nodes.get(&entry.pod.node)
                 {
                     entry.is_call_in_flight = false;
-                    entry.pod.handle_call_success(version, node.simulated_host(self.options.pace), now);
+                    entry.pod.handle_call_success(version, node.simulated_host(self.options.timings), now);
                 }
                 self.step_pod(uid, now);
             }
@@ -745,7 +745,7 @@ impl FleetRunner {
                 let Some(entry) = self.pods.get_mut(&uid) else { return };
                 let Some(node) = self.nodes.get(&entry.pod.node) else { return };
                 entry.is_call_in_flight = false;
-                entry.pod.handle_call_failure(node.simulated_host(self.options.pace), now);
+                entry.pod.handle_call_failure(node.simulated_host(self.options.timings), now);
                 let wait = if code == 0 { RETRY_DELAY } else { REPORT_INTERVAL };
                 let at = add_duration(now, wait);
                 if let Some(before) = entry.timer.replace(at) {

@@ -86,7 +86,7 @@ pub(super) struct PodStep {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulatedHost {
     pub(super) address: Ipv4Addr,
-    pub(super) pace: ContainerTimings,
+    pub(super) timings: ContainerTimings,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,10 +103,10 @@ impl SimulatedPod {
         event: &wire::Pod,
         host: SimulatedHost,
         now: Timestamp,
-        complain: &mut dyn FnMut(String),
+        on_invalid: &mut dyn FnMut(String),
     ) -> Option<Self> {
-        let behaviour = ContainerBehaviour::read(event.annotations(), complain);
-        let object = event.parse().map_err(|error| complain(error.to_string())).ok()?;
+        let behaviour = ContainerBehaviour::read(event.annotations(), on_invalid);
+        let object = event.parse().map_err(|error| on_invalid(error.to_string())).ok()?;
         let mut runtime = FakeRuntime::restore(&object, to_time(now));
         let running: Vec<(Text, Text, Time)> =
             runtime.running_containers().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
@@ -114,7 +114,7 @@ impl SimulatedPod {
             let Some(container) = object.spec.find(&name) else { continue };
             let exit = behaviour
                 .for_container(container.role, &container.image)
-                .exit_behaviour(container.role, host.pace);
+                .exit_behaviour(container.role, host.timings);
             runtime.schedule_exit(&id, exit, since);
         }
         let mut pod = Self {
@@ -139,7 +139,7 @@ impl SimulatedPod {
         // An event that is older than the last status write has no newer status. It is still applied if it carries a
         // deletion or a spec change, because its event may arrive after the response to that write.
         let change = ChangeMarker::from_event(&event);
-        if event.version() <= self.version && change == self.last_change {
+        if event.resource_version() <= self.version && change == self.last_change {
             return;
         }
         if let Some(active) = self.active.as_mut().filter(|it| it.call_in_flight.is_some()) {
@@ -192,7 +192,7 @@ impl SimulatedPod {
         }
     }
 
-    /// Adjusts to a change of the wall clock, so that no wait becomes longer or shorter.
+    /// Shifts the deadlines of the pod by a step of the wall clock, so that no wait becomes longer or shorter.
     pub(super) fn adjust_clock(&mut self, by: SignedDuration) {
         if let Some(active) = &mut self.active {
             active.skew = active.skew.saturating_add(by);
@@ -224,14 +224,14 @@ impl SimulatedPod {
     }
 
     /// Executes all actions that take no time, then reports their effects in one status patch.
-    pub(super) fn step(&mut self, SimulatedHost { pace, .. }: SimulatedHost, now: Timestamp) -> PodStep {
+    pub(super) fn step(&mut self, SimulatedHost { timings, .. }: SimulatedHost, now: Timestamp) -> PodStep {
         let Self { active: active_pod, runtime, behaviour, address, .. } = self;
         let Some(active) = active_pod else { return PodStep { call: None, wake_at: None } };
         let at = active.pod_time(now);
         let address = address.filter(|_| !self.on_host);
         let mut call = None;
         loop {
-            active.complete_due(runtime, behaviour, pace, at);
+            active.complete_due_operations(runtime, behaviour, timings, at);
             active.kubelet.update_runtime_state(runtime.runtime_state(active.kubelet.change_count()), at);
             let sync = active.kubelet.sync_runtime(at);
             if sync.actions.is_empty() {
@@ -242,7 +242,7 @@ impl SimulatedPod {
                     call = Some(PodCall::Delete);
                     active.call_in_flight = Some(action);
                 } else {
-                    active.start_action(action, runtime, behaviour, pace, address, at);
+                    active.start_action(action, runtime, behaviour, timings, address, at);
                 }
             }
         }
@@ -300,7 +300,7 @@ impl ActivePod {
         action: Action,
         runtime: &mut FakeRuntime,
         behaviour: &ContainerBehaviour,
-        pace: ContainerTimings,
+        timings: ContainerTimings,
         address: Option<Ipv4Addr>,
         now: Time,
     ) {
@@ -311,11 +311,11 @@ impl ActivePod {
         };
         let outcome = match &action {
             Action::Start { container, .. } => {
-                let takes = of(container).start.unwrap_or(pace.start);
+                let takes = of(container).start.unwrap_or(timings.start);
                 return self.in_flight.push((Some(now + takes), action));
             }
             Action::Stop { container, grace, .. } => {
-                let due = match of(container).stop.unwrap_or(StopBehaviour::After(pace.stop)) {
+                let due = match of(container).stop.unwrap_or(StopBehaviour::After(timings.stop)) {
                     StopBehaviour::After(takes) => Some(now + takes.min(*grace)),
                     StopBehaviour::Never => None,
                 };
@@ -344,11 +344,11 @@ impl ActivePod {
     }
 
     /// Completes the container exits, starts and stops that are due.
-    fn complete_due(
+    fn complete_due_operations(
         &mut self,
         runtime: &mut FakeRuntime,
         behaviour: &ContainerBehaviour,
-        pace: ContainerTimings,
+        timings: ContainerTimings,
         now: Time,
     ) {
         runtime.exit_due_containers(now);
@@ -369,7 +369,7 @@ impl ActivePod {
                     let image = spec.map(|it| it.image.clone()).unwrap_or_default();
                     let id = runtime.start_container(&self.object.uid, container, &image, &action, now);
                     let exit = spec.and_then(|it| {
-                        behaviour.for_container(it.role, &it.image).exit_behaviour(it.role, pace)
+                        behaviour.for_container(it.role, &it.image).exit_behaviour(it.role, timings)
                     });
                     runtime.schedule_exit(&id, exit, now);
                     ActionOutcome::Started { id }
@@ -378,7 +378,7 @@ impl ActivePod {
                     let spec = self.object.spec.find(container);
                     let behaviour =
                         spec.map(|it| behaviour.for_container(it.role, &it.image)).unwrap_or_default();
-                    let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(pace.stop)), StopBehaviour::After(it) if *grace < it);
+                    let is_killed = matches!(behaviour.stop.unwrap_or(StopBehaviour::After(timings.stop)), StopBehaviour::After(it) if *grace < it);
                     runtime.stop_container(id, is_killed, now);
                     ActionOutcome::Done
                 }

@@ -13,7 +13,7 @@ use super::node;
 use super::pod::{PodCall, SimulatedHost, SimulatedPod};
 use super::wire;
 
-const PACE: ContainerTimings =
+const TIMINGS: ContainerTimings =
     ContainerTimings { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
 
 /// A pod on a node, and the API server that keeps what the node says.
@@ -24,7 +24,7 @@ struct World {
     version: u64,
     told: String,
     gone: bool,
-    pace: ContainerTimings,
+    timings: ContainerTimings,
 }
 
 impl World {
@@ -36,22 +36,22 @@ impl World {
             json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": scheduled}});
         let now = Timestamp::from_second(1_767_225_600).unwrap();
         let mut pod =
-            SimulatedPod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
+            SimulatedPod::new(&seen(&object), host(TIMINGS), now, &mut |error| panic!("{error}")).unwrap();
         pod.address = Some(node::pod_address(1, 5));
-        Self { object, pod, now, version: 1, told: String::new(), gone: false, pace: PACE }
+        Self { object, pod, now, version: 1, told: String::new(), gone: false, timings: TIMINGS }
     }
 
     /// Everything that happens for so long.
     fn run(mut self, seconds: u64) -> Self {
         let end = self.now + SignedDuration::from_secs(seconds.cast_signed());
         loop {
-            let step = self.pod.step(host(self.pace), self.now);
+            let step = self.pod.step(host(self.timings), self.now);
             match step.call {
                 Some(PodCall::Report(patch)) => {
                     self.tell(&patch["status"]);
                     merge(&mut self.object["status"], &patch["status"]);
                     self.changed();
-                    self.pod.handle_call_success(self.version, host(self.pace), self.now);
+                    self.pod.handle_call_success(self.version, host(self.timings), self.now);
                 }
                 Some(PodCall::Delete) => {
                     self.line("removed");
@@ -72,9 +72,10 @@ impl World {
     /// The node's process ends, and begins again: all it knows is what the API server has.
     fn restart(mut self) -> Self {
         self.line("restart");
-        self.pod =
-            SimulatedPod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}"))
-                .unwrap();
+        self.pod = SimulatedPod::new(&seen(&self.object), host(self.timings), self.now, &mut |error| {
+            panic!("{error}")
+        })
+        .unwrap();
         self
     }
 
@@ -94,7 +95,7 @@ impl World {
     fn changed(&mut self) {
         self.version += 1;
         self.object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.pod.apply_event(seen(&self.object), host(self.pace), self.now);
+        self.pod.apply_event(seen(&self.object), host(self.timings), self.now);
     }
 
     fn tell(&mut self, status: &Value) {
@@ -151,8 +152,8 @@ fn seen(object: &Value) -> wire::Pod {
     serde_json::from_str(&object.to_string()).unwrap()
 }
 
-fn host(pace: ContainerTimings) -> SimulatedHost {
-    SimulatedHost { address: node::host_address(1), pace }
+fn host(timings: ContainerTimings) -> SimulatedHost {
+    SimulatedHost { address: node::host_address(1), timings }
 }
 
 /// As the API server merges a status: conditions by their type.
@@ -178,7 +179,7 @@ fn one(image: &str) -> Value {
 #[test]
 fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     let mut world = World::new(json!({}), one("web"));
-    let Some(PodCall::Report(patch)) = world.pod.step(host(PACE), world.now).call else {
+    let Some(PodCall::Report(patch)) = world.pod.step(host(TIMINGS), world.now).call else {
         panic!("no report")
     };
     world.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -188,9 +189,9 @@ fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
     merge(&mut world.object["status"], &patch["status"]);
     world.object["metadata"]["resourceVersion"] = "3".into();
     world.version = 3;
-    world.pod.handle_call_success(3, host(PACE), world.now);
-    world.pod.apply_event(deletion, host(PACE), world.now);
-    world.pod.apply_event(seen(&world.object), host(PACE), world.now);
+    world.pod.handle_call_success(3, host(TIMINGS), world.now);
+    world.pod.apply_event(deletion, host(TIMINGS), world.now);
+    world.pod.apply_event(seen(&world.object), host(TIMINGS), world.now);
     assert!(world.run(60).gone);
 }
 
@@ -213,7 +214,7 @@ fn a_pod_starts_and_stops() {
 #[test]
 fn instant_actions_are_reported_in_one_status() {
     let mut world = World::new(json!({}), one("web"));
-    world.pace = ContainerTimings { start: Duration::ZERO, stop: Duration::ZERO };
+    world.timings = ContainerTimings { start: Duration::ZERO, stop: Duration::ZERO };
     world.run(60).delete(30).run(60).check(&expect![[r#"
         0    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   deleted, with 30 s
@@ -657,9 +658,14 @@ fn which_faults_stop_containers_and_calls() {
     for fault in NodeFault::ALL {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), fault.to_string())]);
         let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
-        let pace = told.timings(PACE);
-        writeln!(said, "{fault}: speaks {}, works {}, {pace:?}", told.is_connected(), told.runs_containers())
-            .unwrap();
+        let timings = told.timings(TIMINGS);
+        writeln!(
+            said,
+            "{fault}: speaks {}, works {}, {timings:?}",
+            told.is_connected(),
+            told.runs_containers()
+        )
+        .unwrap();
     }
     expect![[r#"
         not-ready: speaks true, works false, ContainerTimings { start: 1s, stop: 2s }

@@ -22,7 +22,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    pub(super) fn version(&self) -> u64 {
+    pub(super) fn resource_version(&self) -> u64 {
         resource_version(&self.metadata)
     }
 

@@ -18,9 +18,9 @@ const DATA_LINK: &str = "..data";
 const DATA_LINK_NEXT: &str = "..data_tmp";
 
 /// Mode bits that are set on the files of a read-only volume with an fsGroup.
-const GROUP_FILE_MODE: u32 = 0o440;
+const FS_GROUP_FILE_MODE: u32 = 0o440;
 /// Mode bits that are set on the directories of a read-only volume with an fsGroup.
-const GROUP_DIR_MODE: u32 = 0o2550;
+const FS_GROUP_DIR_MODE: u32 = 0o2550;
 
 /// Rule: the files of a volume are replaced together, and only if one of them has changed. Upstream:
 /// `AtomicWriter.Write`.
@@ -153,11 +153,11 @@ fn link_file(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
 }
 
 fn file_mode(file: &VolumeFile, group: Option<u32>) -> u32 {
-    if group.is_some() { file.mode | GROUP_FILE_MODE } else { file.mode }
+    if group.is_some() { file.mode | FS_GROUP_FILE_MODE } else { file.mode }
 }
 
 fn set_dir_owner(dir: &Path, group: Option<u32>) -> io::Result<()> {
     std::os::unix::fs::chown(dir, None, group)?;
-    let mode = if group.is_some() { 0o755 | GROUP_DIR_MODE } else { 0o755 };
+    let mode = if group.is_some() { 0o755 | FS_GROUP_DIR_MODE } else { 0o755 };
     fs::set_permissions(dir, Permissions::from_mode(mode))
 }

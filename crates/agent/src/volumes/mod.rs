@@ -111,7 +111,7 @@ impl Volumes {
 
     /// Sets up all volumes of a pod, or updates them; idempotent. `tree` is the pod object with its current
     /// addresses.
-    pub async fn prepare(
+    pub async fn prepare_volumes(
         &self,
         pod: &Pod,
         tree: &Value,
@@ -163,7 +163,7 @@ impl Volumes {
             VolumeLocation::PodDir(dir) => dir,
         };
         let group = payload::fs_group(subject.pod);
-        let payload = VolumePayload::collect(volume, subject, &self.references).await?;
+        let payload = VolumePayload::collect_files(volume, subject, &self.references).await?;
         let medium = match (&volume.empty_dir, &payload) {
             (Some(source), _) => empty_dir_medium(source, subject)?,
             // As with the kubelet, files of ConfigMaps are on disk; files that may hold secrets are in memory

@@ -50,7 +50,7 @@ pub(super) struct PodContext<'a> {
 
 impl VolumePayload {
     /// Collects the files of a volume; `None` for a volume that does not consist of files.
-    pub(super) async fn collect(
+    pub(super) async fn collect_files(
         volume: &Volume,
         subject: &PodContext<'_>,
         references: &References,

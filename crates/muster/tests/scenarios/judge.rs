@@ -20,7 +20,7 @@ use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_sim::faults::WriteFault;
 use muster_sim::invariants::liveness::ConvergenceCheck;
 use muster_sim::invariants::oracle::ClusterView;
-use muster_sim::invariants::{Checks, PlanBasis, Violation};
+use muster_sim::invariants::{InvariantChecks, PlanBasis, Violation};
 use muster_sim::server::{Actor, SimServer};
 use serde::Deserialize;
 use serde_json::Value;
@@ -94,7 +94,7 @@ impl Run {
             replay.take(record);
         }
         replay.advance(u64::MAX, self.records.last().map_or(Time::default(), |it| it.at));
-        let mut told = Checks::default();
+        let mut told = InvariantChecks::default();
         for it in &self.delivered {
             told.check_delivered_event(&replay.server, it.replica, it.kind, it.after, it.revision);
         }
@@ -129,7 +129,7 @@ pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: T
         view: &view,
         clock: now,
         dead: dead.clone(),
-        hopeless: BTreeSet::new(),
+        never_ready: BTreeSet::new(),
         refuses_pods: false,
     };
     if let Some(pod) = view.pods.values().find(|it| !it.bound && it.live()) {
@@ -169,7 +169,7 @@ pub(crate) fn key_of(object: &Value) -> ObjectKey {
 struct Replay<'a> {
     run: &'a Run,
     server: SimServer,
-    checks: Checks,
+    checks: InvariantChecks,
     actors: Vec<Actor>,
     /// How many changes have been replayed, and up to which revision anybody is known to have seen.
     replayed: usize,
@@ -191,7 +191,7 @@ struct Open {
 
 impl<'a> Replay<'a> {
     fn new(run: &'a Run) -> Self {
-        let mut checks = Checks::default();
+        let mut checks = InvariantChecks::default();
         checks.burst = Settings::default().burst;
         match run.leases {
             Leases::One => checks.on_lease_renewed((0, 0)),
@@ -222,7 +222,7 @@ impl<'a> Replay<'a> {
                 }
                 let decided = PlanBasis {
                     replica: *replica,
-                    life: *life,
+                    process_number: *life,
                     snapshot: snapshot.clone(),
                     clock: *at,
                     plan: plan.clone(),

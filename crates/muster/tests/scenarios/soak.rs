@@ -19,7 +19,7 @@ use kube::{Client, Config};
 use muster_agent::sim::{self, FAULTS_ANNOTATION};
 use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::facts::Kind;
-use muster_sim::invariants::Checks;
+use muster_sim::invariants::InvariantChecks;
 use muster_sim::rng::Rng;
 use muster_sim::server::{Actor, SimServer};
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ struct Soak {
     serial: u64,
     seen: BTreeMap<Kind, Seen>,
     server: SimServer,
-    checks: Checks,
+    checks: InvariantChecks,
     watch: Watch,
 }
 
@@ -151,7 +151,7 @@ impl Soak {
             serial: 0,
             seen: KINDS.iter().map(|(kind, _)| (*kind, Seen::default())).collect(),
             server: SimServer::default(),
-            checks: Checks::default(),
+            checks: InvariantChecks::default(),
             watch: Watch::default(),
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'
             if let Some(profile) = profile {
                 container["securityContext"]["appArmorProfile"] = profile;
             }
-            context.warn(format!(
+            context.add_warning(format!(
                 "metadata.annotations[{ANNOTATION_PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
             ));
         }

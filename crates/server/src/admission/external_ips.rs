@@ -23,7 +23,7 @@ struct ExternalIpRange {
 
 impl AllowedExternalIps {
     /// Replaces the allowed ranges. Fails with a message that names the first invalid range.
-    pub(crate) fn set(&self, ranges: &[String]) -> Result<(), String> {
+    pub(crate) fn set_ranges(&self, ranges: &[String]) -> Result<(), String> {
         let ranges = ranges.iter().map(|it| {
             ExternalIpRange::parse(it)
                 .ok_or_else(|| format!("{it:?} is not an address range such as 192.0.2.0/24"))
@@ -97,7 +97,7 @@ mod tests {
     fn ranges_contain_addresses_of_their_family() {
         let allowed = AllowedExternalIps::default();
         assert!(!allowed.contains("192.0.2.7"), "none is allowed by default");
-        allowed.set(&["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
+        allowed.set_ranges(&["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
         let asked = ["192.0.2.7", "192.0.2.16", "2001:db8::1", "2001:db9::1", "::ffff:192.0.2.7", "x"];
         assert_eq!(asked.map(|it| allowed.contains(it)), [true, false, true, false, false, false]);
     }

@@ -233,15 +233,15 @@ impl Ipv4Block {
     fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let block = Self { first: first.parse::<Ipv4Addr>().ok()?.into(), prefix_length: bits.parse().ok()? };
-        (block.prefix_length <= 32 && block.first & !block.mask() == 0).then_some(block)
+        (block.prefix_length <= 32 && block.first & !block.network_mask() == 0).then_some(block)
     }
 
-    fn mask(self) -> u32 {
+    fn network_mask(self) -> u32 {
         u32::MAX.checked_shl(32 - u32::from(self.prefix_length)).unwrap_or(0)
     }
 
     fn overlaps(self, other: Self) -> bool {
-        let mask = self.mask() & other.mask();
+        let mask = self.network_mask() & other.network_mask();
         self.first & mask == other.first & mask
     }
 }

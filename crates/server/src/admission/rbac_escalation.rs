@@ -45,8 +45,8 @@ pub(crate) fn check_rbac_write(
         }
         check_permissions_held(access, user, namespace, &PolicyRule::parse_list(&new["rules"]))
             .map_err(|why| forbid(&why))?;
-        let is_gathered = |it: &Value| !list_at(&it["aggregationRule"], "clusterRoleSelectors").is_empty();
-        if (is_gathered(new) || old.is_some_and(is_gathered))
+        let is_aggregated = |it: &Value| !list_at(&it["aggregationRule"], "clusterRoleSelectors").is_empty();
+        if (is_aggregated(new) || old.is_some_and(is_aggregated))
             && check_permissions_held(access, user, namespace, &all_permissions()).is_err()
         {
             return Err(forbid("must have cluster-admin privileges to use the aggregationRule"));

@@ -27,7 +27,7 @@ struct NodeAddressIndex {
 /// Whether the Node has all of these addresses, and no other Node has one of them.
 pub(crate) fn belong_only_to_node(access: &AccessControl, node: &str, addresses: &[IpAddr]) -> bool {
     let mut index = access.node_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-    index.sync(access);
+    index.sync_nodes(access);
     addresses.iter().all(|it| {
         index.nodes_by_address.get(it).is_some_and(|nodes| nodes.len() == 1 && nodes.contains(node))
     })
@@ -35,7 +35,7 @@ pub(crate) fn belong_only_to_node(access: &AccessControl, node: &str, addresses:
 
 impl NodeAddressIndex {
     /// Syncs the index with the store.
-    fn sync(&mut self, access: &AccessControl) {
+    fn sync_nodes(&mut self, access: &AccessControl) {
         let kind = Kind::builtin("", "v1", "nodes");
         // A commit during the sync is applied again by the next one, with the same result.
         let head = access.storage.revision();

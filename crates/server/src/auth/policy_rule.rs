@@ -74,9 +74,9 @@ impl PolicyRule {
             self.resource_names.is_empty()
                 || part.resource_names.iter().all(|it| self.resource_names.contains(it))
         };
-        let has_resource = |wanted: &String| {
-            let (plural, subresource) = wanted.split_once('/').unwrap_or((wanted, ""));
-            self.resources.contains(wanted)
+        let has_resource = |resource: &String| {
+            let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            self.resources.contains(resource)
                 || self.resources.iter().any(|it| matches_resource(it, plural, subresource))
         };
         names
@@ -90,7 +90,7 @@ impl PolicyRule {
     }
 
     /// Splits the rule into rules with one verb on one resource or path each. Upstream: `BreakdownRule`.
-    pub(crate) fn break_down(&self) -> Vec<Self> {
+    pub(crate) fn split_by_verb_and_resource(&self) -> Vec<Self> {
         let one = |it: &String| vec![it.clone()];
         let mut parts = Vec::new();
         for group in &self.api_groups {
@@ -139,22 +139,22 @@ impl PolicyRule {
     }
 }
 
-/// The permissions in `wanted` that the `held` rules do not cover. Verbs on the same resource are combined again.
-pub(crate) fn missing_rules(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let mut lacking: Vec<PolicyRule> = Vec::new();
-    let parts = wanted.iter().flat_map(PolicyRule::break_down);
+/// The permissions in `requested` that the `held` rules do not cover. Verbs on the same resource are combined again.
+pub(crate) fn missing_rules(held: &[PolicyRule], requested: &[PolicyRule]) -> Vec<PolicyRule> {
+    let mut missing: Vec<PolicyRule> = Vec::new();
+    let parts = requested.iter().flat_map(PolicyRule::split_by_verb_and_resource);
     for part in parts.filter(|part| !held.iter().any(|it| it.covers(part))) {
         let is_same_resource = |it: &&mut PolicyRule| {
             part.non_resource_urls.is_empty()
                 && (&it.api_groups, &it.resources, &it.non_resource_urls, &it.resource_names)
                     == (&part.api_groups, &part.resources, &part.non_resource_urls, &part.resource_names)
         };
-        match lacking.iter_mut().find(is_same_resource) {
+        match missing.iter_mut().find(is_same_resource) {
             Some(it) => it.verbs.extend(part.verbs),
-            None => lacking.push(part),
+            None => missing.push(part),
         }
     }
-    lacking
+    missing
 }
 
 /// Formats a list of strings as Go's `%q` does: `["a" "b"]`.
@@ -164,8 +164,8 @@ pub(crate) fn go_string_list(texts: &[String]) -> String {
 }
 
 /// Whether the list contains the value or `*`.
-fn matches_any(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|it| it == "*" || it == wanted)
+fn matches_any(list: &[String], value: &str) -> bool {
+    list.iter().any(|it| it == "*" || it == value)
 }
 
 /// Whether a resource of a rule (`pods`, `pods/status`, `*/status`, `*`) matches a resource and subresource.

@@ -76,7 +76,7 @@ impl Reauthorization {
     }
 
     /// Authenticates and authorizes the request again.
-    pub(crate) fn check(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
+    pub(crate) fn check_access(&self, access: &AccessControl, now: Timestamp) -> Result<(), ApiError> {
         reauthorize(access, self, now)
     }
 
@@ -85,7 +85,7 @@ impl Reauthorization {
         let mut next_check = self.first_check(Instant::now());
         loop {
             tokio::time::sleep_until(next_check).await;
-            if let Err(error) = self.check(&access, Timestamp::now()) {
+            if let Err(error) = self.check_access(&access, Timestamp::now()) {
                 tracing::debug!(why = error.message(), "closing a stream that is no longer authorized");
                 return;
             }

@@ -30,19 +30,19 @@ pub(crate) fn review_token(
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
-    let audiences_wanted: Vec<&str> =
+    let requested_audiences: Vec<&str> =
         list_at(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
-    let audiences_wanted = if audiences_wanted.is_empty() {
+    let requested_audiences = if requested_audiences.is_empty() {
         vec![service_account_token::TOKEN_ISSUER]
     } else {
-        audiences_wanted
+        requested_audiences
     };
-    let status = match token_user(access, token, &audiences_wanted, context.now) {
+    let status = match token_user(access, token, &requested_audiences, context.now) {
         Ok(user) => {
             let claims = access.tokens.verified_claims(token);
             let token_audiences = claims.as_ref().map_or(&[][..], |it| &it.audiences);
             let audiences: Vec<_> =
-                audiences_wanted.iter().filter(|it| token_audiences.iter().any(|a| a == *it)).collect();
+                requested_audiences.iter().filter(|it| token_audiences.iter().any(|a| a == *it)).collect();
             json!({"authenticated": true, "user": user.user_info(), "audiences": audiences})
         }
         Err(why) => json!({"user": {}, "error": why}),
@@ -138,9 +138,9 @@ fn with_access_decision(access: &AccessControl, user: &User, mut review: Value) 
     let spec = &review["spec"];
     let attributes = if is_set(&spec["resourceAttributes"]) {
         let text = |name: &str| str_at(&spec["resourceAttributes"], name).to_owned();
-        let field = |wanted: &str| {
+        let field = |key: &str| {
             let selector = &spec["resourceAttributes"]["fieldSelector"];
-            let required = |it: &&Value| it["key"] == wanted && it["operator"] == "In";
+            let required = |it: &&Value| it["key"] == key && it["operator"] == "In";
             let found = list_at(selector, "requirements").iter().find(required);
             found.and_then(|it| list_at(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
         };

@@ -98,8 +98,8 @@ impl TokenSigner {
     }
 
     /// Sets the maximum lifetime of tokens. Only the first call has an effect.
-    pub(crate) fn set_max_lifetime(&self, life: Duration) {
-        let _ = self.lifetime_s_max.set(i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
+    pub(crate) fn set_max_lifetime(&self, lifetime: Duration) {
+        let _ = self.lifetime_s_max.set(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Rule: a token has the requested lifetime, but at most the configured maximum; without a configured maximum, a
@@ -304,16 +304,16 @@ fn check_exists(
     access: &AccessControl,
     plural: &str,
     namespace: Option<&str>,
-    wanted: &BoundObjectRef,
+    reference: &BoundObjectRef,
     now: Timestamp,
 ) -> Result<(), String> {
     let kind = Kind::builtin("", "v1", plural);
     let gone = || "service account token has been invalidated".to_owned();
-    let stored = access.storage.find(kind, namespace, &wanted.name).ok_or_else(gone)?;
+    let stored = access.storage.find(kind, namespace, &reference.name).ok_or_else(gone)?;
     let stored = unstructured::parse_stored(&stored);
     let uid = str_at(&stored, "metadata.uid");
-    if uid != wanted.uid {
-        return Err(format!("{} UID ({uid}) does not match claim ({})", kind.singular(), wanted.uid));
+    if uid != reference.uid {
+        return Err(format!("{} UID ({uid}) does not match claim ({})", kind.singular(), reference.uid));
     }
     let deleted: Option<Timestamp> = str_at(&stored, "metadata.deletionTimestamp").parse().ok();
     match deleted {

@@ -58,26 +58,26 @@ pub(crate) fn create_token(
         .filter_map(|it| Some(it.as_str()?.to_owned()))
         .collect();
     let audiences = if audiences.is_empty() { vec![TOKEN_ISSUER.to_owned()] } else { audiences };
-    let life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME_S);
-    let error = match life_s {
+    let lifetime_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME_S);
+    let error = match lifetime_s {
         ..LIFETIME_S_MIN => Some("may not specify a duration less than 10 minutes"),
         LIFETIME_S_MIN..=LIFETIME_S_MAX => None,
         _ => Some("may not specify a duration larger than 2^32 seconds"),
     };
     if let Some(why) = error {
-        let cause = FieldError::invalid("spec.expirationSeconds", &json!(life_s), why);
+        let cause = FieldError::invalid("spec.expirationSeconds", &json!(lifetime_s), why);
         return Err(ApiError::invalid_of_kind(AUTHENTICATION_GROUP, TOKEN_REQUEST_KIND, "", &[cause]));
     }
     let is_bound = is_set(&request["spec"]["boundObjectRef"]);
-    let life_s = access.tokens.lifetime_s(life_s, is_bound);
+    let lifetime_s = access.tokens.lifetime_s(lifetime_s, is_bound);
 
     let account = BoundObjectRef { name: target.name.clone(), uid: account_uid };
-    let mut claims = TokenClaims::new(namespace, account, audiences.clone(), context.now, life_s);
+    let mut claims = TokenClaims::new(namespace, account, audiences.clone(), context.now, lifetime_s);
     if is_set(&request["spec"]["boundObjectRef"]) {
         bind_claims(access, namespace, &request["spec"]["boundObjectRef"], &mut claims)?;
     }
     let token = access.tokens.sign(&claims).map_err(|_| ApiError::internal("cannot sign the token"))?;
-    let expires = context.now + SignedDuration::from_secs(life_s);
+    let expires = context.now + SignedDuration::from_secs(lifetime_s);
     request["apiVersion"] = json!(format!("{AUTHENTICATION_GROUP}/v1"));
     request["kind"] = json!(TOKEN_REQUEST_KIND);
     request["metadata"] = json!({
@@ -87,7 +87,7 @@ pub(crate) fn create_token(
         "creationTimestamp": unstructured::format_time(context.now),
     });
     request["spec"]["audiences"] = json!(audiences);
-    request["spec"]["expirationSeconds"] = json!(life_s);
+    request["spec"]["expirationSeconds"] = json!(lifetime_s);
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
     }

@@ -277,10 +277,10 @@ impl Bootstrap<'_> {
     }
 }
 
-/// Whether the stored object has the same values as `wanted` in the given fields.
-fn has_fields(stored: &Bytes, wanted: &Value, fields: &[&str]) -> bool {
+/// Whether the stored object has the same values as `expected` in the given fields.
+fn has_fields(stored: &Bytes, expected: &Value, fields: &[&str]) -> bool {
     let stored = unstructured::parse_stored(stored);
-    fields.iter().all(|it| stored[it] == wanted[it])
+    fields.iter().all(|it| stored[it] == expected[it])
 }
 
 /// The namespaces that may lack bootstrap objects after these events. Adds those whose quotas must be

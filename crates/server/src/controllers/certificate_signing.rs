@@ -55,11 +55,11 @@ const PENDING_REQUEST_TTL: SignedDuration = SignedDuration::from_hours(24);
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Approves, signs and deletes requests until `stop`: reconciles a request when it changes, and all requests at an
-/// interval. No certificate is valid for longer than `life_max`.
+/// interval. No certificate is valid for longer than `lifetime_max`.
 pub(crate) async fn run(
     registry: Arc<Registry>,
     pki: Arc<Pki>,
-    life_max: SignedDuration,
+    lifetime_max: SignedDuration,
     stop: CancellationToken,
 ) {
     let kind = signing_request_kind();
@@ -89,7 +89,7 @@ pub(crate) async fn run(
         };
         let now = Timestamp::now();
         for request in requests {
-            match reconcile(&registry, &pki, life_max, &unstructured::parse_stored(&request), now).await {
+            match reconcile(&registry, &pki, lifetime_max, &unstructured::parse_stored(&request), now).await {
                 // A request that was changed or deleted meanwhile is reconciled again on its event.
                 Err(error) if !error.is_not_found_or_conflict() => {
                     tracing::warn!(status = %error.status(), "cannot reconcile a CertificateSigningRequest, will retry");
@@ -105,14 +105,14 @@ pub(crate) async fn run(
 pub(crate) async fn reconcile(
     registry: &Registry,
     pki: &Pki,
-    life_max: SignedDuration,
+    lifetime_max: SignedDuration,
     object: &Value,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let has = |wanted: &str| {
+    let has = |condition: &str| {
         list_at(&object["status"], "conditions")
             .iter()
-            .any(|it| it["type"] == wanted && it["status"] == "True")
+            .any(|it| it["type"] == condition && it["status"] == "True")
     };
     let is_signed = is_set(&object["status"]["certificate"]);
     let is_decided = has("Approved") || has("Denied");
@@ -159,12 +159,12 @@ pub(crate) async fn reconcile(
             return Ok(());
         }
         // Signs exactly the approved version: a write in between leads to a conflict.
-        return sign_approved(registry, pki, life_max, &unstructured::parse_stored(&written), now).await;
+        return sign_approved(registry, pki, lifetime_max, &unstructured::parse_stored(&written), now).await;
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
     }
-    sign_approved(registry, pki, life_max, object, now).await
+    sign_approved(registry, pki, lifetime_max, object, now).await
 }
 
 /// Signs an approved request, or adds a Failed condition with the reason. Only this version of the request is
@@ -174,7 +174,7 @@ pub(crate) async fn reconcile(
 async fn sign_approved(
     registry: &Registry,
     pki: &Pki,
-    life_max: SignedDuration,
+    lifetime_max: SignedDuration,
     object: &Value,
     now: Timestamp,
 ) -> Result<(), ApiError> {
@@ -194,7 +194,7 @@ async fn sign_approved(
     if stored.is_none_or(|it| it["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]) {
         return Ok(());
     }
-    let signed = match sign_certificate(pki, life_max, object, &request, now) {
+    let signed = match sign_certificate(pki, lifetime_max, object, &request, now) {
         Some(Ok(_)) if let Some(why) = revoked_subject_error(registry, object, &request) => Some(Err(why)),
         signed => signed,
     };
@@ -347,7 +347,7 @@ fn auto_approve_node_serving(
 /// unknown signer.
 fn sign_certificate(
     pki: &Pki,
-    life_max: SignedDuration,
+    lifetime_max: SignedDuration,
     object: &Value,
     request: &CertificateRequest,
     now: Timestamp,
@@ -362,7 +362,7 @@ fn sign_certificate(
         return Some(Err(why.to_owned()));
     }
     let requested = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
-    let validity = certificate_validity(requested, life_max, now);
+    let validity = certificate_validity(requested, lifetime_max, now);
     let usages: Vec<KeyUsage> = requested_usages(object).into_iter().filter_map(parse_usage).collect();
     Some(pki.issue_certificate(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
@@ -370,12 +370,12 @@ fn sign_certificate(
 /// Start and end of a certificate's validity.
 fn certificate_validity(
     requested: Option<SignedDuration>,
-    life_max: SignedDuration,
+    lifetime_max: SignedDuration,
     now: Timestamp,
 ) -> (Timestamp, Timestamp) {
-    let life = requested.map_or(life_max, |it| it.max(LIFETIME_MIN)).min(life_max);
-    let from = now - BACKDATE_DURATION.min(life);
-    (from, if life < SHORT_LIFETIME { now + life } else { from + life })
+    let lifetime = requested.map_or(lifetime_max, |it| it.max(LIFETIME_MIN)).min(lifetime_max);
+    let from = now - BACKDATE_DURATION.min(lifetime);
+    (from, if lifetime < SHORT_LIFETIME { now + lifetime } else { from + lifetime })
 }
 
 /// Checks a request to the signer `kubernetes.io/kube-apiserver-client`.
@@ -488,8 +488,8 @@ mod tests {
             ("too much is asked for", Some(s(1 << 31)), DEFAULT_LIFETIME),
             ("nobody gets more than a minute", Some(s(3_600)), s(60)),
         ];
-        let said = cases.map(|(what, asked, life_max)| {
-            let (from, until) = certificate_validity(asked, life_max, now);
+        let said = cases.map(|(what, asked, lifetime_max)| {
+            let (from, until) = certificate_validity(asked, lifetime_max, now);
             format!("{what}: {from} to {until}")
         });
         expect![[r#"

@@ -28,8 +28,9 @@ pub(crate) async fn ensure_default_roles(registry: &Registry, now: Timestamp) ->
     let roles = default_cluster_roles().into_iter().map(|it| ("clusterroles", it));
     let bindings = default_cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
     // Concurrent, so that many writes share one sync of the disk.
-    let made = roles.chain(bindings).map(|(plural, default)| ensure_default(registry, plural, default, now));
-    try_join_all(made).await?;
+    let creations =
+        roles.chain(bindings).map(|(plural, default)| ensure_default(registry, plural, default, now));
+    try_join_all(creations).await?;
     aggregate_roles(registry, now).await
 }
 
@@ -70,20 +71,20 @@ fn with_missing_defaults(stored: &Value, default: &Value) -> Option<Value> {
     if is_set(&default["aggregationRule"]) {
         new["aggregationRule"] = default["aggregationRule"].clone();
     } else if is_set(&default["rules"]) {
-        let lacking = missing_rules(
+        let missing = missing_rules(
             &PolicyRule::parse_list(&stored["rules"]),
             &PolicyRule::parse_list(&default["rules"]),
         );
-        let rules = list_at(stored, "rules").iter().cloned().chain(lacking.iter().map(PolicyRule::to_json));
+        let rules = list_at(stored, "rules").iter().cloned().chain(missing.iter().map(PolicyRule::to_json));
         new["rules"] = rules.collect();
     }
     if is_set(&default["roleRef"]) {
         new["roleRef"] = default["roleRef"].clone();
         let same = |one: &Value, other: &Value| one["kind"] == other["kind"] && one["name"] == other["name"];
-        let has = |wanted: &&Value| list_at(stored, "subjects").iter().any(|it| same(it, wanted));
-        let lacking: Vec<_> = list_at(default, "subjects").iter().filter(|it| !has(it)).cloned().collect();
-        if !lacking.is_empty() {
-            new["subjects"] = list_at(stored, "subjects").iter().cloned().chain(lacking).collect();
+        let has = |subject: &&Value| list_at(stored, "subjects").iter().any(|it| same(it, subject));
+        let missing: Vec<_> = list_at(default, "subjects").iter().filter(|it| !has(it)).cloned().collect();
+        if !missing.is_empty() {
+            new["subjects"] = list_at(stored, "subjects").iter().cloned().chain(missing).collect();
         }
     }
     (new != *stored).then_some(new)

@@ -64,7 +64,7 @@ pub(crate) fn core_discovery(accept: &str) -> &'static StaticDocument {
     });
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&[""]));
-    negotiate(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
+    negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
 /// Discovery of all groups except the core group (`/apis`).
@@ -76,7 +76,7 @@ pub(crate) fn groups_discovery(accept: &str) -> &'static StaticDocument {
     });
     static AGGREGATED_DOCUMENTS: LazyLock<[StaticDocument; 2]> =
         LazyLock::new(|| aggregated_discovery(&named_groups()));
-    negotiate(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
+    negotiate_document(accept, &UNAGGREGATED_DOCUMENT, &AGGREGATED_DOCUMENTS)
 }
 
 pub(crate) fn api_group(name: &str) -> Option<Value> {
@@ -137,7 +137,7 @@ pub(crate) fn api_resource_list(group: &str, version: &str) -> Option<Value> {
 }
 
 /// Returns the document of the first media type in `accept` that the server can serve.
-fn negotiate(
+fn negotiate_document(
     accept: &str,
     unaggregated: &'static StaticDocument,
     aggregated: &'static [StaticDocument; 2],

@@ -18,7 +18,7 @@ use muster_api::well_known::NAMESPACE_NODE_LEASE;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::{FairQueue, FlowId, SeatShare, Ticket};
+use self::queue::{FairQueue, FlowId, QueuedRequestId, SeatShare};
 pub(crate) use self::queue::{FlowMetrics, PriorityLevel, RejectReason};
 pub(crate) use self::usage::{UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::connections::Client;
@@ -189,7 +189,7 @@ pub(crate) struct Seat {
 struct WaitGuard<'a> {
     seats: &'a SeatPool,
     flow: FlowId,
-    ticket: Ticket,
+    request_id: QueuedRequestId,
 }
 
 /// Metrics of one priority level.
@@ -268,7 +268,7 @@ impl FlowControl {
             drop(queue);
             // The evicted request sees its channel closed, and is rejected.
             drop(waiting.evicted);
-            (WaitGuard { seats, flow: waiting.flow, ticket: waiting.ticket }, receiver)
+            (WaitGuard { seats, flow: waiting.flow, request_id: waiting.request_id }, receiver)
         };
         let began = Instant::now();
         let granted = tokio::time::timeout(self.queue_timeout, seat).await;
@@ -335,7 +335,7 @@ impl Drop for Seat {
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         // Unlock the queue before dropping the sender, which wakes the receiver.
-        let request = self.seats.lock_queue().cancel_request(self.flow, self.ticket);
+        let request = self.seats.lock_queue().cancel_request(self.flow, self.request_id);
         drop(request);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct FlowId(usize);
 
 /// Sequence number of a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct QueuedRequestId(u64);
 
 /// The reason why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ impl RejectReason {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnqueuedRequest<T> {
     pub(crate) flow: FlowId,
-    pub(crate) ticket: Ticket,
+    pub(crate) request_id: QueuedRequestId,
     /// The last request of the longest queue, if it was evicted because the queues were full.
     pub(crate) evicted: Option<T>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct FairQueue<T> {
     idle: usize,
     waiting: usize,
     waiting_max: usize,
-    next_ticket: u64,
+    next_request_id: u64,
 }
 
 #[derive(Debug)]
@@ -96,9 +96,9 @@ struct LevelState {
     seats_in_use: usize,
     waiting: usize,
     by_name: HashMap<Box<str>, usize>,
-    /// Flows with a waiting request that may take a seat: seats in use, ticket of the first waiting request,
+    /// Flows with a waiting request that may take a seat: seats in use, request_id of the first waiting request,
     /// flow.
-    ready: BTreeSet<(usize, Ticket, FlowId)>,
+    ready: BTreeSet<(usize, QueuedRequestId, FlowId)>,
 }
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ struct FlowState<T> {
     name: Box<str>,
     seats: usize,
     seats_max: usize,
-    waiting: BTreeMap<Ticket, T>,
+    waiting: BTreeMap<QueuedRequestId, T>,
     /// Number of requests that were queued since the flow was created; `rejected` counts those that got no seat.
     queued: u64,
     rejected: u64,
@@ -147,7 +147,7 @@ impl<T> FairQueue<T> {
             idle: 0,
             waiting: 0,
             waiting_max,
-            next_ticket: 0,
+            next_request_id: 0,
         }
     }
 
@@ -187,30 +187,31 @@ impl<T> FairQueue<T> {
             let longest = self.flows.iter().enumerate().max_by_key(|(_, it)| it.waiting.len());
             match longest.map(|(at, it)| (FlowId(at), it.waiting.len())) {
                 Some((longest, its_length)) if length + 1 < its_length => {
-                    let last = self.flows[longest.0].waiting.last_key_value().map(|(ticket, _)| *ticket);
-                    evicted = last.and_then(|ticket| self.cancel_request(longest, ticket));
+                    let last =
+                        self.flows[longest.0].waiting.last_key_value().map(|(request_id, _)| *request_id);
+                    evicted = last.and_then(|request_id| self.cancel_request(longest, request_id));
                 }
                 _ => return Err((RejectReason::QueueFull, request)),
             }
         }
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
+        let request_id = QueuedRequestId(self.next_request_id);
+        self.next_request_id += 1;
         self.remove_ready(id);
         if self.is_idle(id) {
             self.idle -= 1;
         }
-        self.flows[id.0].waiting.insert(ticket, request);
+        self.flows[id.0].waiting.insert(request_id, request);
         self.flows[id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
         self.insert_ready(id);
-        Ok(EnqueuedRequest { flow: id, ticket, evicted })
+        Ok(EnqueuedRequest { flow: id, request_id, evicted })
     }
 
     /// Removes a request from its queue. Returns `None` if it has a seat already.
-    pub(crate) fn cancel_request(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
+    pub(crate) fn cancel_request(&mut self, id: FlowId, request_id: QueuedRequestId) -> Option<T> {
         self.remove_ready(id);
-        let request = self.flows[id.0].waiting.remove(&ticket);
+        let request = self.flows[id.0].waiting.remove(&request_id);
         if request.is_some() {
             self.waiting -= 1;
             let level = self.flows[id.0].level;
@@ -246,8 +247,8 @@ impl<T> FairQueue<T> {
             if !self.has_free_seat(level) {
                 continue;
             }
-            let Some(&(_, ticket, id)) = self.levels[level as usize].ready.first() else { continue };
-            let request = self.cancel_request(id, ticket)?;
+            let Some(&(_, request_id, id)) = self.levels[level as usize].ready.first() else { continue };
+            let request = self.cancel_request(id, request_id)?;
             self.occupy_seat(id);
             return Some((id, request));
         }
@@ -362,7 +363,7 @@ impl<T> FairQueue<T> {
     }
 
     /// The flow's key in `ready`, if it has a waiting request and may take a seat.
-    fn ready_key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, Ticket, FlowId))> {
+    fn ready_key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, QueuedRequestId, FlowId))> {
         let flow = &self.flows[id.0];
         let (first, _) = flow.waiting.first_key_value()?;
         (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))

@@ -101,17 +101,22 @@ struct SendRate {
 }
 
 impl<B> SendingBody<B> {
-    /// Creates the body. `is_chunked` is false for an in-process client. `patience` is the timeout for the first
+    /// Creates the body. `is_chunked` is false for an in-process client. `read_timeout` is the timeout for the first
     /// bytes; `None` for watches and other streams.
-    pub(crate) fn new(body: B, holds: ResponseCharges, is_chunked: bool, patience: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        body: B,
+        holds: ResponseCharges,
+        is_chunked: bool,
+        read_timeout: Option<Duration>,
+    ) -> Self {
         let stream = CURRENT_STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
             stream.is_sending.store(true, Ordering::Relaxed);
             stream.is_small.store(holds.is_small, Ordering::Relaxed);
         }
-        let send_rate_check = patience.map(|patience| SendRate {
+        let send_rate_check = read_timeout.map(|read_timeout| SendRate {
             began: Instant::now(),
-            initial_timeout: patience,
+            initial_timeout: read_timeout,
             sent_bytes: 0,
         });
         Self { body, rest: Bytes::new(), charges: holds, stream, is_chunked, send_rate: send_rate_check }
@@ -232,11 +237,11 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let patience = self.read_timeout;
+        let read_timeout = self.read_timeout;
         tokio::spawn(async move {
             let state = Arc::new(StreamState::default());
             let mut stream = pin!(stream);
-            let mut stall = StreamStallTimer { read_timeout: patience, seen_frames: 0, deadline: None };
+            let mut stall = StreamStallTimer { read_timeout, seen_frames: 0, deadline: None };
             poll_fn(|context| {
                 let polled = CURRENT_STREAM.sync_scope(state.clone(), || stream.as_mut().poll(context));
                 if polled.is_ready() { Poll::Ready(()) } else { stall.poll(&state, context) }
@@ -261,12 +266,12 @@ impl StreamStallTimer {
         }
         let frames = state.frames.load(Ordering::Relaxed);
         let is_small = state.is_small.load(Ordering::Relaxed);
-        let patience =
+        let read_timeout =
             if is_small { self.read_timeout.min(SMALL_RESPONSE_TIMEOUT) } else { self.read_timeout };
         match &mut self.deadline {
-            Some(ends) if self.seen_frames != frames => ends.as_mut().reset(Instant::now() + patience),
+            Some(ends) if self.seen_frames != frames => ends.as_mut().reset(Instant::now() + read_timeout),
             Some(_) => {}
-            None => self.deadline = Some(Box::pin(tokio::time::sleep(patience))),
+            None => self.deadline = Some(Box::pin(tokio::time::sleep(read_timeout))),
         }
         self.seen_frames = frames;
         match &mut self.deadline {

@@ -57,9 +57,9 @@ pub(super) struct ClientUpgrade {
 
 impl ClientUpgrade {
     pub(super) fn from_request<B>(request: &mut Request<B>) -> Option<Self> {
-        let asks = |it: &str| it.to_ascii_lowercase().contains("upgrade");
+        let names_upgrade = |it: &str| it.to_ascii_lowercase().contains("upgrade");
         if !request.headers().contains_key(UPGRADE)
-            || !headers::header_texts(request.headers(), CONNECTION).any(asks)
+            || !headers::header_texts(request.headers(), CONNECTION).any(names_upgrade)
         {
             return None;
         }
@@ -110,7 +110,7 @@ impl Api {
             reauthorization = reauthorization.map(|it| it.with_action(create));
         }
         let stored = unstructured::parse_stored(&self.registry.storage.get(target)?);
-        let errand = match (target.kind.plural, what) {
+        let agent_request = match (target.kind.plural, what) {
             ("pods", "log") => {
                 let path = log_path(&stored, api_request)?;
                 // A pod that was never scheduled has no log.
@@ -125,7 +125,7 @@ impl Api {
             }
             _ => return Err(no_agent_error(target, &stored)),
         };
-        let (agents, place) = self.agent_of_node(target, &stored, &errand.node)?;
+        let (agents, place) = self.agent_of_node(target, &stored, &agent_request.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
         // A log may be upgraded to a WebSocket only.
         let upgrade = api_request.upgrade.as_ref().filter(|it| is_stream || it.is_web_socket_upgrade());
@@ -134,14 +134,14 @@ impl Api {
         }
         let mut request = Request::builder()
             .method(api_request.method.clone())
-            .uri(&errand.path)
+            .uri(&agent_request.path)
             .body(Full::new(Bytes::new()))
-            .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
+            .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", agent_request.node)))?;
         if let Some(upgrade) = upgrade {
             upgrade.write_headers(request.headers_mut());
         }
         let guard = self.acquire_agent_stream(api_request)?;
-        let unreachable = |error: AgentError| agent_unreachable_error(target, &errand.node, &error);
+        let unreachable = |error: AgentError| agent_unreachable_error(target, &agent_request.node, &error);
         let answer = agents.send(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
@@ -156,7 +156,7 @@ impl Api {
                     .map_err(unreachable)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
                 if why.is_empty() {
-                    why = format!("the agent of node {:?} answered {code}", errand.node);
+                    why = format!("the agent of node {:?} answered {code}", agent_request.node);
                 }
                 if is_stream && (code.is_client_error() || code.is_server_error()) {
                     return Ok(full_response(code, TEXT_PLAIN, why.into()));

@@ -233,8 +233,9 @@ impl Api {
     /// contain, so that a user who writes endpoints cannot redirect requests.
     fn pod_of_endpoint(&self, service: &RequestTarget, reference: &Value) -> Option<(RequestTarget, Value)> {
         let namespace = service.namespace.as_deref()?;
-        let is_here = matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
-        if reference["kind"] != "Pod" || !is_here {
+        let is_same_namespace =
+            matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
+        if reference["kind"] != "Pod" || !is_same_namespace {
             return None;
         }
         let (kind, name) = (Kind::builtin("", "v1", "pods"), str_at(reference, "name"));

@@ -77,7 +77,7 @@ pub(super) fn list_response(
 
 /// Applies the Accept header and the method HEAD to a finished response: YAML, or headers only. A long list is
 /// YAML already.
-pub(super) fn negotiate(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
+pub(super) fn negotiate_response(response: ApiResponse, accept: &str, is_head: bool) -> ApiResponse {
     let response = if negotiation::prefers_yaml(accept) { convert_to_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
 }

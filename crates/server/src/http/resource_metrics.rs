@@ -102,8 +102,9 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
         }
         MeteredResource::Pods => {
             metadata["namespace"] = meta["namespace"].clone();
-            let is_it = |it: &&Value| ["name", "namespace"].iter().all(|at| it["podRef"][at] == meta[at]);
-            let pod = list_at(summary, "pods").iter().find(is_it)?;
+            let is_same_pod =
+                |it: &&Value| ["name", "namespace"].iter().all(|at| it["podRef"][at] == meta[at]);
+            let pod = list_at(summary, "pods").iter().find(is_same_pod)?;
             let containers = list_at(pod, "containers");
             let container =
                 |it: &Value| Some(json!({"name": it["name"].as_str()?, "usage": usage_quantities(it)?}));

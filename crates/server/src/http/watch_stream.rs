@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
 use muster_api::well_known::ANNOTATION_INITIAL_EVENTS_END;
-use muster_store::{CommitEvent, Compacted, KeyChange, Revision, StoredObject, with_resource_version};
+use muster_store::{CommitEvent, CompactedError, KeyChange, Revision, StoredObject, with_resource_version};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -154,7 +154,7 @@ impl WatchStream {
                     frames => return Some(frames),
                 },
                 WatchProgress::Begin => {
-                    self.start();
+                    self.start_watch();
                     continue;
                 }
             };
@@ -217,7 +217,7 @@ impl WatchStream {
             && let Some(reauthorization) = &self.options.reauthorization
         {
             self.reauthorize_at = Some(reauthorization.next_check(now));
-            if let Err(refusal) = reauthorization.check(&self.registry.access, Timestamp::now()) {
+            if let Err(refusal) = reauthorization.check_access(&self.registry.access, Timestamp::now()) {
                 return Some(Some(encode_frame("ERROR", &unstructured::to_bytes(&refusal.status()))));
             }
         }
@@ -231,7 +231,7 @@ impl WatchStream {
         None
     }
 
-    fn start(&mut self) {
+    fn start_watch(&mut self) {
         self.progress = match self.options.from {
             WatchStart::After(revision) => WatchProgress::SentUpTo(revision),
             WatchStart::Now => WatchProgress::SentUpTo(self.registry.storage.revision()),
@@ -344,7 +344,7 @@ impl WatchStream {
 }
 
 /// The last event of a watch that has fallen behind the history (410): its client must list again.
-fn expired_frame(seen: Revision, compacted: &Compacted) -> Bytes {
+fn expired_frame(seen: Revision, compacted: &CompactedError) -> Bytes {
     let message = format!("too old resource version: {seen} ({})", compacted.floor);
     encode_frame("ERROR", &unstructured::to_bytes(&ApiError::expired(message).status()))
 }

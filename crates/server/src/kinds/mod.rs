@@ -195,7 +195,7 @@ impl Kind {
     }
 
     /// The kind that serves the same objects in another version, if there is one.
-    pub(crate) fn in_version(&self, api_version: &str) -> Option<&'static Kind> {
+    pub(crate) fn kind_in_version(&self, api_version: &str) -> Option<&'static Kind> {
         let stored = self.storage_kind().resource();
         served_kinds().find(|it| it.storage_kind().resource() == stored && it.api_version() == api_version)
     }

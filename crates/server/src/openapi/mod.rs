@@ -91,11 +91,11 @@ fn schemas_of_kinds(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Val
     for kind in kinds {
         schemas.add_kind(kind);
         for (group, version, kind) in kind.subresources.iter().filter_map(|it| it.body) {
-            schemas.add(group, version, kind);
+            schemas.add_kind_type(group, version, kind);
         }
     }
     for kind in ["DeleteOptions", "Status"] {
-        schemas.add("", "v1", kind);
+        schemas.add_kind_type("", "v1", kind);
     }
     schemas.into_schemas()
 }

@@ -26,7 +26,7 @@ impl Schemas {
         found.chain(self.list_schemas).collect()
     }
 
-    pub(super) fn add(&mut self, group: &str, version: &str, kind: &str) {
+    pub(super) fn add_kind_type(&mut self, group: &str, version: &str, kind: &str) {
         if let Some(of) = types::find_type(group, version, kind) {
             self.add_type(of);
         }
@@ -34,12 +34,12 @@ impl Schemas {
 
     /// Adds the schema of a kind, and that of its list if the kind can be listed.
     pub(super) fn add_kind(&mut self, kind: &Kind) {
-        self.add(kind.group, kind.version, kind.kind);
+        self.add_kind_type(kind.group, kind.version, kind.kind);
         let Some(of) = types::find_type(kind.group, kind.version, kind.kind) else { return };
         if !kind.verbs.contains(&"list") {
             return;
         }
-        self.add("meta.k8s.io", "v1", "ListMeta");
+        self.add_kind_type("meta.k8s.io", "v1", "ListMeta");
         let item = self.schema_reference(of.name);
         let described = |name: &str| of.field(name).map_or("", |it| it.description);
         let schema = json!({

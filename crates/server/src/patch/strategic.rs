@@ -309,8 +309,9 @@ fn apply_list_directives(
 fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let mut len = live.len();
     let is = |it: &Value, name: &Value| it.get(key) == Some(name);
-    let says = |item: &Value, directive: &str| item.get(PATCH_DIRECTIVE).is_some_and(|it| it == directive);
-    for name in patch.iter().filter(|it| says(it, "delete")).filter_map(|it| it.get(key)) {
+    let has_directive =
+        |item: &Value, directive: &str| item.get(PATCH_DIRECTIVE).is_some_and(|it| it == directive);
+    for name in patch.iter().filter(|it| has_directive(it, "delete")).filter_map(|it| it.get(key)) {
         while let Some(at) = live[..len].iter().position(|it| is(it, name)) {
             let last = live[len - 1].clone();
             live[at..len].rotate_left(1);
@@ -318,7 +319,7 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
             live[len] = last;
         }
     }
-    let is_replaced = patch.iter().any(|it| says(it, "replace"));
+    let is_replaced = patch.iter().any(|it| has_directive(it, "replace"));
     for item in patch.iter().filter(|it| it.get(PATCH_DIRECTIVE).is_none() && !is_replaced) {
         let is_new = item.get(key).is_some_and(|name| !live[..len].iter().any(|it| is(it, name)));
         if is_new && len < live.len() {
@@ -478,7 +479,7 @@ pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
         "[]interface {}" => "slice",
         plain => plain,
     };
-    let want = go_kind(shape);
+    let expected = go_kind(shape);
     match (shape, value) {
         (_, Value::Null) => None,
         (Shape::Object(of), Value::Object(entries)) => {
@@ -492,14 +493,16 @@ pub(super) fn conversion_error(shape: Shape, value: &Value) -> Option<String> {
         (Shape::List(of, _), Value::Array(items)) => items.iter().find_map(|it| conversion_error(*of, it)),
         (Shape::List(..), _) => Some(format!("cannot restore slice from {kind}")),
         (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
-        (Shape::String, Value::Number(it)) if !it.is_f64() => Some(format!("cannot convert int64 to {want}")),
+        (Shape::String, Value::Number(it)) if !it.is_f64() => {
+            Some(format!("cannot convert int64 to {expected}"))
+        }
         (Shape::Int32 | Shape::Int64, Value::Number(it)) if it.is_f64() => {
             let is_whole = it.as_f64().is_some_and(|it| it.fract() == 0.0);
-            (!is_whole).then(|| format!("cannot convert float64 to {want}"))
+            (!is_whole).then(|| format!("cannot convert float64 to {expected}"))
         }
         (Shape::Int32 | Shape::Int64, Value::Number(_)) => None,
         (Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64, _) => {
-            Some(format!("unrecognized type: {want}"))
+            Some(format!("unrecognized type: {expected}"))
         }
         _ => None,
     }

@@ -14,7 +14,7 @@ pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
     let mut params = leaf_params(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth, 1).unwrap();
     params.distinguished_name.push(DnType::OrganizationName, group);
     params.distinguished_name.push(DnType::CommonName, name);
-    let identity = pki.node_serving_ca.issue(&params).unwrap();
+    let identity = pki.node_serving_ca.issue_with_new_key(&params).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pki.ca.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());

@@ -215,30 +215,30 @@ enum GracePeriod {
     },
 }
 
-fn grace_period(object: &Value, wanted_s: Option<i64>, now: Timestamp) -> GracePeriod {
+fn grace_period(object: &Value, requested_s: Option<i64>, now: Timestamp) -> GracePeriod {
     // Clamped so that the deletion timestamp stays representable.
     let after = |at: Timestamp, s: i64| at + SignedDuration::from_secs(s.clamp(0, i32::MAX.into()));
-    let wanted_s = wanted_s.map(|s| if s < 0 { 1 } else { s.min(i32::MAX.into()) });
+    let requested_s = requested_s.map(|s| if s < 0 { 1 } else { s.min(i32::MAX.into()) });
     let meta = &object["metadata"];
     let Some(deletion_at) = deletion_timestamp(object) else {
         let is_bound = !str_at(object, "spec.nodeName").is_empty();
         let is_over = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
         let spec_s = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
         let spec_s = if spec_s < 0 { 1 } else { spec_s.min(i32::MAX.into()) };
-        let grace_s = if is_bound && !is_over { wanted_s.unwrap_or(spec_s) } else { 0 };
+        let grace_s = if is_bound && !is_over { requested_s.unwrap_or(spec_s) } else { 0 };
         return GracePeriod::Until { at: after(now, grace_s), grace_s };
     };
-    match (meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), wanted_s) {
+    match (meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), requested_s) {
         (0, _) => GracePeriod::None,
-        (granted_s, Some(wanted_s)) if wanted_s < granted_s => {
+        (granted_s, Some(requested_s)) if requested_s < granted_s => {
             let began = deletion_at - SignedDuration::from_secs(granted_s.clamp(0, i32::MAX.into()));
-            let at = after(began, wanted_s);
+            let at = after(began, requested_s);
             if now <= at {
-                return GracePeriod::Until { at, grace_s: wanted_s };
+                return GracePeriod::Until { at, grace_s: requested_s };
             }
             // The shorter period has passed already. Unless it is zero, the node still confirms the end of the
             // pod.
-            GracePeriod::Until { at: now, grace_s: wanted_s.min(1) }
+            GracePeriod::Until { at: now, grace_s: requested_s.min(1) }
         }
         _ => GracePeriod::Running,
     }
@@ -253,18 +253,18 @@ fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<DeletePropagation>) -> bool {
     let finalizers_before = list_at(&object["metadata"], "finalizers");
     let is_ours = |it: &&Value| **it == FOREGROUND_FINALIZER || **it == ORPHAN_FINALIZER;
-    let wanted = match propagation {
+    let finalizer = match propagation {
         _ if !kind.can_own_objects => None,
         None => finalizers_before.iter().find(is_ours).and_then(Value::as_str),
         Some(DeletePropagation::Background) => None,
         Some(DeletePropagation::Foreground) => Some(FOREGROUND_FINALIZER),
         Some(DeletePropagation::Orphan) => Some(ORPHAN_FINALIZER),
     };
-    let wanted = wanted.map(str::to_owned);
-    if wanted.as_deref() != finalizers_before.iter().find(is_ours).and_then(Value::as_str) {
+    let finalizer = finalizer.map(str::to_owned);
+    if finalizer.as_deref() != finalizers_before.iter().find(is_ours).and_then(Value::as_str) {
         let mut finalizers: Vec<Value> =
             finalizers_before.iter().filter(|it| !is_ours(it)).cloned().collect();
-        finalizers.extend(wanted.map(Value::String));
+        finalizers.extend(finalizer.map(Value::String));
         let meta = map_at_mut(object, "metadata");
         if finalizers.is_empty() {
             meta.remove("finalizers");
@@ -285,11 +285,11 @@ fn check_preconditions(
         Err(ApiError::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why))
     };
     match (&options.uid, &options.resource_version) {
-        (Some(wanted), _) if wanted != uid => conflict(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        (Some(finalizer), _) if finalizer != uid => conflict(format!(
+            "the UID in the precondition ({finalizer}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         )),
-        (_, Some(wanted)) if wanted != version => conflict(format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+        (_, Some(finalizer)) if finalizer != version => conflict(format!(
+            "the ResourceVersion in the precondition ({finalizer}) does not match the ResourceVersion in record ({version}). The object might have been modified"
         )),
         _ => Ok(()),
     }

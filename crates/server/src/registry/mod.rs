@@ -104,7 +104,7 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     }
     *owners = unique;
     if !duplicates.is_empty() {
-        context.warn(format!(
+        context.add_warning(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             duplicates.join(", ")
@@ -125,7 +125,7 @@ fn validate_object(
         return Err(ApiError::invalid(target.kind, &target.name, &causes));
     }
     for warning in (target.kind.warnings)(&write) {
-        context.warn(warning);
+        context.add_warning(warning);
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ impl Registry {
     }
 
     /// Binds an unbound pod to a node, for a scheduler.
-    pub(crate) async fn bind(
+    pub(crate) async fn bind_pod(
         &self,
         context: &RequestContext,
         target: &RequestTarget,
@@ -256,11 +256,11 @@ fn check_resource_version(target: &RequestTarget, new: &Value, old: &Value) -> R
     }
 }
 
-fn uid_mismatch_error(target: &RequestTarget, wanted: &str, found: &str) -> ApiError {
+fn uid_mismatch_error(target: &RequestTarget, expected: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{namespace}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{namespace}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {expected}, UID in object meta: {found}"
     );
     ApiError::conflict(target.kind, &target.name, &why)
 }

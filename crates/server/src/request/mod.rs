@@ -92,7 +92,7 @@ impl RequestContext {
     }
 
     /// Adds a `Warning` header to the response, once for each text.
-    pub(crate) fn warn(&self, text: impl Into<String>) {
+    pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if !warnings.contains(&text) {

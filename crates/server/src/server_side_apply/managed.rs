@@ -202,7 +202,7 @@ impl<'a> ManagedFields<'a> {
         };
         updaters.sort();
         // The oldest entry of each version, which becomes the bucket for the others.
-        let mut firsts: Vec<(Cow<'a, str>, String)> = Vec::new();
+        let mut oldest_entries: Vec<(Cow<'a, str>, String)> = Vec::new();
         for (_, id) in updaters {
             if surplus == 0 {
                 break;
@@ -213,8 +213,8 @@ impl<'a> ManagedFields<'a> {
             let at = find(&self.0, &id).expect("the entry was just listed");
             let (fields, version, time) =
                 (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
-            let Some((_, first)) = firsts.iter().find(|it| it.0 == version) else {
-                firsts.push((version, id));
+            let Some((_, first)) = oldest_entries.iter().find(|it| it.0 == version) else {
+                oldest_entries.push((version, id));
                 continue;
             };
             let bucket = FieldManager {

@@ -63,7 +63,7 @@ pub(crate) fn track_update(
 ) {
     let Some(write) = ManagedWrite::new(context, target) else { return };
     let managed =
-        write.update(&write.in_write_version(new), old.map(|it| write.in_write_version(it)).as_deref());
+        write.update(&write.to_write_version(new), old.map(|it| write.to_write_version(it)).as_deref());
     set_managed_fields(new, managed.ok());
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn apply_configuration(
         )));
     }
     let zero = write.shape.go_zero_value();
-    let live = old.map_or(Cow::Borrowed(&zero), |it| write.in_write_version(it));
+    let live = old.map_or(Cow::Borrowed(&zero), |it| write.to_write_version(it));
     let (mut new, managed) = write.apply(&live, applied, force)?;
     if context.field_manager_name() == KUBECTL_MANAGER && !last_applied_configuration(&new).is_empty() {
         set_last_applied_configuration(&mut new, applied);
@@ -136,7 +136,7 @@ impl<'a> ManagedWrite<'a> {
     }
 
     /// Converts a stored object to the version of this write, with the field sets of all entries.
-    fn in_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
+    fn to_write_version<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
         let is_own = |it: &Value| it["apiVersion"] == *self.version;
         if self.kind.conversion.is_none()
             && unstructured::list_at(&stored["metadata"], "managedFields").iter().all(is_own)
@@ -164,7 +164,7 @@ impl<'a> ManagedWrite<'a> {
         for entry in entries.as_array_mut().into_iter().flatten() {
             let version = str_at(entry, "apiVersion");
             if version != self.version
-                && let Some(other) = self.kind.in_version(version)
+                && let Some(other) = self.kind.kind_in_version(version)
             {
                 change(other, &mut entry["fieldsV1"]);
             }
@@ -280,7 +280,7 @@ impl<'a> ManagedWrite<'a> {
 
     /// Rule: a field that a manager applied before and does not apply now is removed, unless another manager
     /// owns it too.
-    /// Upstream: `Updater.prune_fields`.
+    /// Upstream: `Updater.prune`.
     fn prune_fields(
         &self,
         merged: Value,
@@ -324,7 +324,7 @@ impl<'a> ManagedWrite<'a> {
 
     /// Keeps the entries whose API versions are still served, and fits their field sets to the schema.
     fn reconcile_with_schema<'b>(&self, managed: ManagedFields<'b>) -> ManagedFields<'b> {
-        let is_served = |it: &str| it == self.version || self.kind.in_version(it).is_some();
+        let is_served = |it: &str| it == self.version || self.kind.kind_in_version(it).is_some();
         let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
         ManagedFields(
             ours.map(|it| ManagedFieldsEntry { fields: it.fields.reconcile_with_schema(self.shape), ..it })

@@ -128,11 +128,11 @@ impl<'a> FieldSet<'a> {
     /// Adds every named field on the path to a member as a member. Map entries and list items are not named by
     /// the type and stay as they are. Upstream: `EnsureNamedFieldsAreMembers`.
     pub(super) fn ensure_named_fields(&self, shape: Option<Shape>) -> Self {
-        let grain = shape.map(Granularity::from_shape);
+        let granularity = shape.map(Granularity::from_shape);
         let with_named = |it: &FieldSetNode<'a>| {
-            let shape_below = grain.and_then(|grain| grain.child_shape(&it.element));
-            let is_named = match (&it.element, grain) {
-                (PathElement::Field(name), Some(grain)) => grain.has_field(name),
+            let shape_below = granularity.and_then(|granularity| granularity.child_shape(&it.element));
+            let is_named = match (&it.element, granularity) {
+                (PathElement::Field(name), Some(granularity)) => granularity.has_field(name),
                 _ => false,
             };
             FieldSetNode {
@@ -146,8 +146,8 @@ impl<'a> FieldSet<'a> {
 
     /// Replaces fields below an atomic value by the value itself. Upstream: `ReconcileFieldSetWithSchema`.
     pub(super) fn reconcile_with_schema(self, shape: Shape) -> Self {
-        let grain = Granularity::from_shape(shape);
-        let fit = |it: FieldSetNode<'a>| match grain.child_shape(&it.element) {
+        let granularity = Granularity::from_shape(shape);
+        let fit = |it: FieldSetNode<'a>| match granularity.child_shape(&it.element) {
             Some(shape) if Granularity::from_shape(shape).is_atomic() && !it.children.is_empty() => {
                 FieldSetNode { is_member: true, children: Self::default(), ..it }
             }

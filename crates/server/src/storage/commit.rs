@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use muster_api::well_known::NAMESPACE_NODE_LEASE;
-use muster_store::{CommitError, CommitWrite, Draft, Precondition, Revision, WriteClass};
+use muster_store::{CommitError, CommitWrite, ObjectDraft, Precondition, Revision, WriteClass};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -44,7 +44,7 @@ impl ObjectStorage {
         commit: ObjectCommit<'_>,
     ) -> Result<Option<Bytes>, ApiError> {
         let kind = target.kind.storage_kind();
-        let put = |object: &Value, draft: Draft| {
+        let put = |object: &Value, draft: ObjectDraft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
             CommitWrite::Put {
                 index: kind.build_index(object),
@@ -78,7 +78,7 @@ impl ObjectStorage {
                 Ok(Some(event.latest_value().clone()))
             }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
-            Ok(Err(CommitError::OverLimit(over))) => {
+            Ok(Err(CommitError::SizeLimitExceeded(over))) => {
                 Err(ApiError::forbidden(target.kind, &target.name, &over.to_string()))
             }
             Ok(Err(CommitError::QueueFull)) => Err(ApiError::too_many_requests(1)),
@@ -89,7 +89,7 @@ impl ObjectStorage {
 
     /// Rule: an object of more than 1.4 MiB is not stored. An object that already was larger before this limit
     /// existed may shrink, stay as it is or be deleted.
-    fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<Draft, ApiError> {
+    fn draft_within_limit(&self, target: &RequestTarget, object: &Value) -> Result<ObjectDraft, ApiError> {
         let draft = serialize_draft(object);
         let bytes = draft.head.len() + RESOURCE_VERSION_BYTES_MAX + draft.tail.len();
         if OBJECT_BYTES_MAX < bytes {
@@ -135,7 +135,7 @@ fn write_class(context: &RequestContext, target: &RequestTarget) -> WriteClass {
 
 /// Serializes the object without its resourceVersion. `apiVersion` and `kind` come first, so that a list can
 /// omit them from its items without parsing the rest.
-fn serialize_draft(object: &Value) -> Draft {
+fn serialize_draft(object: &Value) -> ObjectDraft {
     let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
     let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
     let mut head = Vec::with_capacity(2048);
@@ -153,7 +153,7 @@ fn serialize_draft(object: &Value) -> Draft {
         write_field(&mut tail, field);
     }
     tail.extend_from_slice(b"}}");
-    Draft { head, tail }
+    ObjectDraft { head, tail }
 }
 
 fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
@@ -182,7 +182,7 @@ mod tests {
             expected["metadata"]["resourceVersion"] = json!("17");
             assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), expected);
             assert_eq!(
-                Draft::split(&stored),
+                ObjectDraft::split(&stored),
                 Some(serialize_draft(&expected)),
                 "the store finds the version"
             );

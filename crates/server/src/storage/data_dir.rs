@@ -53,7 +53,7 @@ impl StoreOptions {
 
 /// An error of the store, with advice for the administrator.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}{}", self.advice())]
+#[error("{error}{}", self.recovery_advice())]
 pub struct DataError {
     error: LogError,
 }
@@ -65,7 +65,7 @@ impl From<LogError> for DataError {
 }
 
 impl DataError {
-    fn advice(&self) -> &'static str {
+    fn recovery_advice(&self) -> &'static str {
         match self.error {
             LogError::DiskFull => ": make room, and try again",
             LogError::Damaged { .. } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::{DecodeError, Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
-use muster_store::{Compacted, Revision, Store, StoredObject};
+use muster_store::{CompactedError, Revision, Store, StoredObject};
 use serde_json::{Value, json};
 
 use super::ObjectStorage;
@@ -95,7 +95,7 @@ impl ObjectStorage {
         (prefix, start): (&str, &str),
         selector: &ObjectSelector,
         (records_max, bytes_max): (usize, usize),
-    ) -> Result<(Vec<Arc<StoredObject>>, Option<String>), Compacted> {
+    ) -> Result<(Vec<Arc<StoredObject>>, Option<String>), CompactedError> {
         let store = self.read_store();
         let (mut records, mut bytes) = (Vec::new(), 0);
         for record in records_at_revision(&store, prefix, start, revision)?.filter(|it| selector.matches(it))
@@ -177,7 +177,7 @@ fn records_at_revision<'a>(
     prefix: &'a str,
     start: &str,
     revision: Revision,
-) -> Result<impl Iterator<Item = &'a Arc<StoredObject>>, Compacted> {
+) -> Result<impl Iterator<Item = &'a Arc<StoredObject>>, CompactedError> {
     let mut changed: BTreeMap<&str, Option<&Arc<StoredObject>>> = BTreeMap::new();
     if revision != store.revision() {
         for event in store.commits_since(prefix, revision)?.filter(|it| start <= &*it.key) {

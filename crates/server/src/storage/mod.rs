@@ -12,8 +12,8 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    CommitEvent, Compacted, Db, DbOptions, HistoryWindow, LogError, OnFailure, Revision, Store, StoreLimits,
-    StoredObject,
+    CommitEvent, CompactedError, Db, DbOptions, HistoryWindow, LogError, OnFailure, Revision, Store,
+    StoreLimits, StoredObject,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -152,7 +152,7 @@ impl ObjectStorage {
         &self,
         prefix: &str,
         after: Revision,
-    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), Compacted> {
+    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), CompactedError> {
         self.some_events_since(prefix, after, usize::MAX)
     }
 
@@ -162,7 +162,7 @@ impl ObjectStorage {
         prefix: &str,
         after: Revision,
         events_max: usize,
-    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), Compacted> {
+    ) -> Result<(Vec<Arc<CommitEvent>>, Revision), CompactedError> {
         let store = self.read_store();
         let events: Vec<_> = store.commits_since(prefix, after)?.take(events_max).cloned().collect();
         let revision = match events.last() {

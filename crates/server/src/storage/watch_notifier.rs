@@ -117,15 +117,15 @@ impl WatchNotifier {
         topics.notified = last.revision;
         drop(topics);
 
-        let mut lasts: Vec<(&str, Revision)> = Vec::new();
+        let mut last_revisions: Vec<(&str, Revision)> = Vec::new();
         for event in batch {
             let resource = resource_of_event(event);
-            match lasts.iter_mut().find(|it| it.0 == resource) {
+            match last_revisions.iter_mut().find(|it| it.0 == resource) {
                 Some(it) => it.1 = event.revision,
-                None => lasts.push((resource, event.revision)),
+                None => last_revisions.push((resource, event.revision)),
             }
         }
-        for (resource, revision) in lasts {
+        for (resource, revision) in last_revisions {
             if let Some(kind) = self.kinds.get(resource) {
                 kind.send_replace(revision);
             }

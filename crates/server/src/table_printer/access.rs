@@ -27,11 +27,12 @@ const ROLE_COLUMN: Column = text_column("Role", Field("roleRef"), |it, _| {
 });
 
 const USERS_COLUMN: Column =
-    text_column("Users", Literal(""), |it, _| json!(subject_names(it, "User"))).wide();
+    text_column("Users", Literal(""), |it, _| json!(subject_names(it, "User"))).only_wide();
 const GROUPS_COLUMN: Column =
-    text_column("Groups", Literal(""), |it, _| json!(subject_names(it, "Group"))).wide();
+    text_column("Groups", Literal(""), |it, _| json!(subject_names(it, "Group"))).only_wide();
 const SERVICE_ACCOUNTS_COLUMN: Column =
-    text_column("ServiceAccounts", Literal(""), |it, _| json!(subject_names(it, "ServiceAccount"))).wide();
+    text_column("ServiceAccounts", Literal(""), |it, _| json!(subject_names(it, "ServiceAccount")))
+        .only_wide();
 
 pub(crate) const ROLE_BINDING_COLUMNS: &[Column] = &[
     NAME_COLUMN,

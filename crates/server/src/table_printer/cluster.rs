@@ -23,13 +23,13 @@ pub(crate) const NODE_COLUMNS: &[Column] = &[
         json!(str_at(it, "status.nodeInfo.kubeletVersion"))
     }),
     text_column("Internal-IP", Field("status.addresses"), |it, _| json!(node_address(it, "InternalIP")))
-        .wide(),
+        .only_wide(),
     text_column("External-IP", Field("status.addresses"), |it, _| json!(node_address(it, "ExternalIP")))
-        .wide(),
+        .only_wide(),
     text_column("OS-Image", Field("status.nodeInfo.osImage"), |it, _| {
         json!(non_empty_or(str_at(it, "status.nodeInfo.osImage"), "<unknown>"))
     })
-    .wide(),
+    .only_wide(),
     text_column("Kernel-Version", Field("status.nodeInfo.kernelVersion"), |it, _| {
         let version = non_empty_or(str_at(it, "status.nodeInfo.kernelVersion"), "<unknown>");
         json!(match str_at(it, "status.nodeInfo.architecture") {
@@ -37,11 +37,11 @@ pub(crate) const NODE_COLUMNS: &[Column] = &[
             architecture => format!("{version} ({architecture})"),
         })
     })
-    .wide(),
+    .only_wide(),
     text_column("Container-Runtime", Field("status.nodeInfo.containerRuntimeVersion"), |it, _| {
         json!(non_empty_or(str_at(it, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"))
     })
-    .wide(),
+    .only_wide(),
 ];
 
 pub(crate) const EVENT_COLUMNS: &[Column] = &[
@@ -64,7 +64,7 @@ pub(crate) const EVENT_COLUMNS: &[Column] = &[
     text_column("Subobject", Field("involvedObject.fieldPath"), |it, _| {
         json!(str_at(it, "involvedObject.fieldPath"))
     })
-    .wide(),
+    .only_wide(),
     text_column("Source", Field("source"), |it, _| {
         let component = non_empty_or(str_at(it, "source.component"), str_at(it, "reportingComponent"));
         json!(match non_empty_or(str_at(it, "source.host"), str_at(it, "reportingInstance")) {
@@ -72,12 +72,12 @@ pub(crate) const EVENT_COLUMNS: &[Column] = &[
             instance => format!("{component}, {instance}"),
         })
     })
-    .wide(),
+    .only_wide(),
     text_column("Message", Field("message"), |it, _| json!(str_at(it, "message").trim())),
     text_column("First Seen", Field("firstTimestamp"), |it, now| {
         json!(format_age(first_set_field(it, &["firstTimestamp", "eventTime"]), now))
     })
-    .wide(),
+    .only_wide(),
     text_column("Count", Field("count"), |it, _| {
         // A single event of `events.k8s.io` has no count.
         match &it["series"] {
@@ -85,8 +85,8 @@ pub(crate) const EVENT_COLUMNS: &[Column] = &[
             series => integer_or_zero(&series["count"]),
         }
     })
-    .wide(),
-    NAME_COLUMN.wide(),
+    .only_wide(),
+    NAME_COLUMN.only_wide(),
 ];
 
 pub(crate) const LEASE_COLUMNS: &[Column] = &[

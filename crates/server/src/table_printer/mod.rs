@@ -61,7 +61,7 @@ impl Column {
         if self.name == "Name" { "name" } else { "" }
     }
 
-    const fn wide(self) -> Self {
+    const fn only_wide(self) -> Self {
         Self { wide: true, ..self }
     }
 }
@@ -208,7 +208,7 @@ fn container_field_list(template: &Value, field: &str) -> String {
 }
 
 /// Formats the first three items, and the number of the others.
-fn first_three(mut all: Vec<String>) -> String {
+fn format_first_three(mut all: Vec<String>) -> String {
     const SHOWN_ITEMS_MAX: usize = 3;
     let more = all.len().saturating_sub(SHOWN_ITEMS_MAX);
     all.truncate(SHOWN_ITEMS_MAX);

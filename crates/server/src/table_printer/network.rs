@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{AGE_COLUMN, Column, Field, NAME_COLUMN, first_three, format_labels, non_empty_or, text_column};
+use super::{
+    AGE_COLUMN, Column, Field, NAME_COLUMN, format_first_three, format_labels, non_empty_or, text_column,
+};
 use crate::unstructured::{list_at, str_at};
 
 pub(crate) const SERVICE_COLUMNS: &[Column] = &[
@@ -20,7 +22,7 @@ pub(crate) const SERVICE_COLUMNS: &[Column] = &[
     }),
     AGE_COLUMN,
     text_column("Selector", Field("spec.selector"), |it, _| json!(format_labels(&it["spec"]["selector"])))
-        .wide(),
+        .only_wide(),
 ];
 
 pub(crate) const ENDPOINTS_COLUMNS: &[Column] = &[
@@ -39,12 +41,12 @@ pub(crate) const ENDPOINT_SLICE_COLUMNS: &[Column] = &[
             (None, None) => "*".to_owned(),
         };
         let ports = list_at(it, "ports").iter().map(port).collect();
-        json!(non_empty_or(&first_three(ports), "<unset>"))
+        json!(non_empty_or(&format_first_three(ports), "<unset>"))
     }),
     text_column("Endpoints", Field("endpoints"), |it, _| {
         let addresses = list_at(it, "endpoints").iter().flat_map(|it| list_at(it, "addresses"));
         let addresses = addresses.map(|it| it.as_str().unwrap_or_default().to_owned()).collect();
-        json!(non_empty_or(&first_three(addresses), "<unset>"))
+        json!(non_empty_or(&format_first_three(addresses), "<unset>"))
     }),
     AGE_COLUMN,
 ];
@@ -98,7 +100,7 @@ fn format_endpoints(endpoints: &Value) -> String {
             }));
         }
     }
-    first_three(all)
+    format_first_three(all)
 }
 
 #[cfg(test)]

@@ -41,16 +41,17 @@ pub(crate) const POD_COLUMNS: &[Column] = &[
                 .map_or("<none>", |it| non_empty_or(str_at(it, "ip"), "<none>"))
         )
     })
-    .wide(),
+    .only_wide(),
     text_column("Node", Field("spec.nodeName"), |it, _| {
         json!(non_empty_or(str_at(it, "spec.nodeName"), "<none>"))
     })
-    .wide(),
+    .only_wide(),
     text_column("Nominated Node", Field("status.nominatedNodeName"), |it, _| {
         json!(non_empty_or(str_at(it, "status.nominatedNodeName"), "<none>"))
     })
-    .wide(),
-    text_column("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
+    .only_wide(),
+    text_column("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it)))
+        .only_wide(),
 ];
 
 /// The row condition of a completed pod, by which a client can filter it.

@@ -38,10 +38,10 @@ pub(crate) const DAEMON_SET_COLUMNS: &[Column] = &[
         json!(format_labels(&it["spec"]["template"]["spec"]["nodeSelector"]))
     }),
     AGE_COLUMN,
-    CONTAINER_NAMES_COLUMN.wide(),
-    CONTAINER_IMAGES_COLUMN.wide(),
+    CONTAINER_NAMES_COLUMN.only_wide(),
+    CONTAINER_IMAGES_COLUMN.only_wide(),
     text_column("Selector", Field("spec.selector"), |it, _| json!(format_selector(&it["spec"]["selector"])))
-        .wide(),
+        .only_wide(),
 ];
 
 pub(crate) const POD_TEMPLATE_COLUMNS: &[Column] = &[

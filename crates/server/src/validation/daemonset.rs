@@ -7,14 +7,14 @@ use super::{
     parse_percent, pod,
 };
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::labels;
 
 /// Validates a DaemonSet. Upstream: `ValidateDaemonSet`.
 pub(crate) fn validate_daemonset(write: &ValidatedWrite, out: &mut FieldErrors) {
     let new = write.new;
     if let Some(old) = write.old {
-        if write.is_status() {
+        if write.is_status_update() {
             return check_status_update(new, old, out);
         }
         check_immutable(
@@ -77,7 +77,7 @@ fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors
                 }
             };
             let strategy_in_go = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
-            out.unsupported(at, BadValue::Formatted(strategy_in_go), &["RollingUpdate", "OnDelete"]);
+            out.unsupported(at, InvalidValue::Formatted(strategy_in_go), &["RollingUpdate", "OnDelete"]);
         }
     }
 }

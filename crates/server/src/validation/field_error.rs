@@ -28,15 +28,19 @@ impl FieldError {
         Self::without_value("FieldValueTooLong", "Too long", field, &why)
     }
 
-    pub(crate) fn invalid<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>, why: &str) -> Self {
+    pub(crate) fn invalid<'a>(
+        field: impl fmt::Display,
+        value: impl Into<InvalidValue<'a>>,
+        why: &str,
+    ) -> Self {
         Self::with_value("FieldValueInvalid", "Invalid value", field, value, why)
     }
 
-    pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>) -> Self {
+    pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueNotFound", "Not found", field, value, "")
     }
 
-    pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<BadValue<'a>>) -> Self {
+    pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<InvalidValue<'a>>) -> Self {
         Self::with_value("FieldValueDuplicate", "Duplicate value", field, value, "")
     }
 
@@ -48,12 +52,12 @@ impl FieldError {
 
     pub(crate) fn unsupported<'a>(
         field: impl fmt::Display,
-        value: impl Into<BadValue<'a>>,
+        value: impl Into<InvalidValue<'a>>,
         supported: &[&str],
     ) -> Self {
         // Enumerated strings have types of their own in Go, and are shown as JSON.
         let value = match value.into() {
-            BadValue::Text(text) => BadValue::Formatted(BadValue::Json(&text.into()).to_string()),
+            InvalidValue::Text(text) => InvalidValue::Formatted(InvalidValue::Json(&text.into()).to_string()),
             other => other,
         };
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
@@ -70,7 +74,7 @@ impl FieldError {
         reason: &'static str,
         what: &str,
         field: impl fmt::Display,
-        value: impl Into<BadValue<'a>>,
+        value: impl Into<InvalidValue<'a>>,
         why: &str,
     ) -> Self {
         let value = value.into();
@@ -81,7 +85,7 @@ impl FieldError {
 }
 
 /// The invalid value in an error message.
-pub(crate) enum BadValue<'a> {
+pub(crate) enum InvalidValue<'a> {
     Text(&'a str),
     Number(i128),
     Json(&'a Value),
@@ -89,7 +93,7 @@ pub(crate) enum BadValue<'a> {
     Formatted(String),
 }
 
-impl fmt::Display for BadValue<'_> {
+impl fmt::Display for InvalidValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write_quoted(f, &go_format::truncate_quoted((*text).to_owned())),
@@ -111,7 +115,7 @@ impl fmt::Display for BadValue<'_> {
 
 /// Quotes a string like Go's `%q`.
 pub(crate) fn go_quoted(text: &str) -> String {
-    BadValue::Text(text).to_string()
+    InvalidValue::Text(text).to_string()
 }
 
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
@@ -134,37 +138,37 @@ fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"")
 }
 
-impl<'a> From<&'a str> for BadValue<'a> {
+impl<'a> From<&'a str> for InvalidValue<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a String> for BadValue<'a> {
+impl<'a> From<&'a String> for InvalidValue<'a> {
     fn from(text: &'a String) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a Value> for BadValue<'a> {
+impl<'a> From<&'a Value> for InvalidValue<'a> {
     fn from(value: &'a Value) -> Self {
         Self::Json(value)
     }
 }
 
-impl From<i64> for BadValue<'_> {
+impl From<i64> for InvalidValue<'_> {
     fn from(number: i64) -> Self {
         Self::Number(number.into())
     }
 }
 
-impl From<i128> for BadValue<'_> {
+impl From<i128> for InvalidValue<'_> {
     fn from(number: i128) -> Self {
         Self::Number(number)
     }
 }
 
-impl From<usize> for BadValue<'_> {
+impl From<usize> for InvalidValue<'_> {
     fn from(number: usize) -> Self {
         Self::Number(i128::try_from(number).unwrap_or(i128::MAX))
     }
@@ -239,7 +243,7 @@ impl FieldErrors {
     }
 
     /// Drops the errors found before index `at`.
-    pub(crate) fn drop_before(&mut self, at: usize) {
+    pub(crate) fn drop_errors_before(&mut self, at: usize) {
         self.0.drain(..at.min(self.0.len()));
     }
 
@@ -255,31 +259,31 @@ impl FieldErrors {
         self.push(FieldError::forbidden(at, why));
     }
 
-    pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>, why: &str) {
+    pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>, why: &str) {
         self.push(FieldError::invalid(at, value, why));
     }
 
-    pub(crate) fn not_found<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>) {
+    pub(crate) fn not_found<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
         self.push(FieldError::not_found(at, value));
     }
 
     pub(crate) fn not_found_because<'a>(
         &mut self,
         at: &ErrorPath,
-        value: impl Into<BadValue<'a>>,
+        value: impl Into<InvalidValue<'a>>,
         why: &str,
     ) {
         self.push(FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
     }
 
-    pub(crate) fn duplicate<'a>(&mut self, at: &ErrorPath, value: impl Into<BadValue<'a>>) {
+    pub(crate) fn duplicate<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
         self.push(FieldError::duplicate(at, value));
     }
 
     pub(crate) fn duplicate_because<'a>(
         &mut self,
         at: &ErrorPath,
-        value: impl Into<BadValue<'a>>,
+        value: impl Into<InvalidValue<'a>>,
         why: &str,
     ) {
         self.push(FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
@@ -292,7 +296,7 @@ impl FieldErrors {
     pub(crate) fn unsupported<'a>(
         &mut self,
         at: &ErrorPath,
-        value: impl Into<BadValue<'a>>,
+        value: impl Into<InvalidValue<'a>>,
         supported: &[&str],
     ) {
         self.push(FieldError::unsupported(at, value, supported));

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::field_error::{BadValue, ErrorPath, FieldErrors};
+use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use super::{labels, names};
 use crate::unstructured::{is_set, list_at, str_at};
 
@@ -133,7 +133,7 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
 }
 
 /// Formats owner references as JSON in the field order of the Go struct.
-fn owners_in_go_order(owners: &Value) -> BadValue<'static> {
+fn owners_in_go_order(owners: &Value) -> InvalidValue<'static> {
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owner = |it: &Value| {
@@ -145,7 +145,7 @@ fn owners_in_go_order(owners: &Value) -> BadValue<'static> {
         format!("{{{}}}", OWNER_REFERENCE_FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
-    BadValue::Formatted(format!("[{}]", owners.join(",")))
+    InvalidValue::Formatted(format!("[{}]", owners.join(",")))
 }
 
 /// Checks finalizers: one without a domain must be a standard finalizer.

@@ -30,7 +30,7 @@ pub(crate) mod warnings;
 use serde_json::Value;
 
 pub(crate) use self::daemonset::{validate_controller_revision, validate_daemonset};
-use self::field_error::{BadValue, ErrorPath, FieldErrors};
+use self::field_error::{ErrorPath, FieldErrors, InvalidValue};
 pub(crate) use self::field_error::{FieldError, go_quoted};
 pub(crate) use self::labels::selector_matches;
 pub(crate) use self::network::{validate_endpoint_slice, validate_endpoints, validate_service};
@@ -59,7 +59,7 @@ pub(crate) struct ValidatedWrite<'a> {
 }
 
 impl ValidatedWrite<'_> {
-    fn is_status(&self) -> bool {
+    fn is_status_update(&self) -> bool {
         self.subresource == Subresource::Status
     }
 }
@@ -152,7 +152,7 @@ fn check_not_above_100_percent(value: &Value, at: &ErrorPath, out: &mut FieldErr
 
 /// Formats an object in an error message as Go prints the struct of upstream's internal type: every field, in
 /// order, by its Go name. Missing strings are empty.
-fn in_go_format(object: &Value, fields: &[(&str, &str)]) -> BadValue<'static> {
+fn in_go_format(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<'static> {
     let go_fields: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {
@@ -168,7 +168,7 @@ fn in_go_format(object: &Value, fields: &[(&str, &str)]) -> BadValue<'static> {
             it => format!("\"{go}\":{it}"),
         })
         .collect();
-    BadValue::Formatted(format!("{{{}}}", go_fields.join(",")))
+    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
 }
 
 /// The key-value pairs of a label map.

@@ -6,7 +6,7 @@ use super::container::check_port;
 use super::probe::check_port_or_name;
 use super::{ValidatedWrite, check_choice, check_immutable, check_required, check_required_name, has_field};
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{address, labels, names};
 
 const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -15,7 +15,7 @@ const SUPPORTED_PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
     let (new, at) = (write.new, ErrorPath::new("spec"));
     let spec = &new["spec"];
-    if write.is_status() {
+    if write.is_status_update() {
         return check_load_balancer_status(new, &ErrorPath::new("status.loadBalancer.ingress"), out);
     }
     let kind = str_at(spec, "type");
@@ -24,7 +24,7 @@ pub(crate) fn validate_service(write: &ValidatedWrite, out: &mut FieldErrors) {
         let before = out.len();
         check_cluster_ips(spec, write.old, &at, out);
         if out.len() != before {
-            return out.drop_before(before);
+            return out.drop_errors_before(before);
         }
     }
     if let Some(old) = write.old {
@@ -234,7 +234,7 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut 
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
             );
-            out.duplicate(&at.index(index), BadValue::Formatted(port_in_go));
+            out.duplicate(&at.index(index), InvalidValue::Formatted(port_in_go));
         }
     }
 }

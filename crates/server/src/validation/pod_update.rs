@@ -283,7 +283,7 @@ fn check_pod_ips(name: &str, single: &str, new: &Value, old: &Value, at: &ErrorP
     if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
         let ips_in_go: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
         let ips_in_go =
-            crate::validation::field_error::BadValue::Formatted(format!("[{}]", ips_in_go.join(",")));
+            crate::validation::field_error::InvalidValue::Formatted(format!("[{}]", ips_in_go.join(",")));
         out.invalid(at, ips_in_go, "may specify no more than one IP for each IP family");
     }
 }

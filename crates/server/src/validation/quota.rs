@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ValidatedWrite;
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{metadata::IMMUTABLE_MESSAGE, names, resources};
 use muster_api::quantity::Quantity;
 
@@ -118,7 +118,7 @@ fn check_quantity_order(kind: &str, name: &str, limit: &Value, at: &ErrorPath, o
 /// Validates a ResourceQuota. Upstream: `ValidateResourceQuota`.
 pub(crate) fn validate_resource_quota(write: &ValidatedWrite, out: &mut FieldErrors) {
     let quota = write.new;
-    if write.is_status() {
+    if write.is_status_update() {
         for field in ["hard", "used"] {
             check_quota_resources(&quota["status"][field], &ErrorPath::new("status").field(field), out);
         }
@@ -191,7 +191,7 @@ fn check_scope(
 }
 
 /// Formats a list of scopes unchanged, and a scope selector like upstream's internal struct.
-fn scope_selector_in_go(source: &Value) -> BadValue<'_> {
+fn scope_selector_in_go(source: &Value) -> InvalidValue<'_> {
     if source.is_array() {
         return source.into();
     }
@@ -204,7 +204,7 @@ fn scope_selector_in_go(source: &Value) -> BadValue<'_> {
             )
         })
         .collect();
-    BadValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
+    InvalidValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
 }
 
 fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {

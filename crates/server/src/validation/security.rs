@@ -6,7 +6,7 @@ use super::file_path::check_relative_path;
 use super::pod::ValidatedPodSpec;
 use super::{check_choice, has_field};
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::names;
 
 pub(super) fn check_container_context(
@@ -219,7 +219,7 @@ fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             let profile_in_go = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
             out.invalid(
                 &path_at,
-                BadValue::Formatted(profile_in_go),
+                InvalidValue::Formatted(profile_in_go),
                 "can only be set when seccomp type is Localhost",
             );
         }
@@ -362,7 +362,7 @@ fn check_sysctls(spec: &ValidatedPodSpec, sysctls: &[Value], at: &ErrorPath, out
 }
 
 /// Formats a container's security context like the Go struct: all fields by their Go names.
-fn security_context_in_go(context: &Value) -> BadValue<'static> {
+fn security_context_in_go(context: &Value) -> InvalidValue<'static> {
     const SECURITY_CONTEXT_FIELDS: &[(&str, &str)] = &[
         ("Capabilities", "capabilities"),
         ("Privileged", "privileged"),
@@ -386,5 +386,5 @@ fn security_context_in_go(context: &Value) -> BadValue<'static> {
             (go, it) => format!("\"{go}\":{it}"),
         })
         .collect();
-    BadValue::Formatted(format!("{{{}}}", go_fields.join(",")))
+    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{BadValue, ErrorPath, FieldErrors};
+use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{labels, names};
 
 /// Maximum total size of the data of a ConfigMap or Secret.
@@ -199,7 +199,7 @@ pub(crate) fn validate_priority_class(write: &ValidatedWrite, out: &mut FieldErr
 /// Validates a PodDisruptionBudget.
 pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut FieldErrors) {
     let budget = write.new;
-    if write.is_status() {
+    if write.is_status_update() {
         let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
         check_conditions(list_at(&budget["status"], "conditions"), &ErrorPath::new("status.conditions"), out);
         return check_not_negative(&budget["status"], counts, &ErrorPath::new("status"), out);
@@ -216,7 +216,7 @@ pub(crate) fn validate_disruption_budget(write: &ValidatedWrite, out: &mut Field
         );
         out.invalid(
             &at,
-            BadValue::Formatted(spec_in_go),
+            InvalidValue::Formatted(spec_in_go),
             "minAvailable and maxUnavailable cannot be both set",
         );
     }

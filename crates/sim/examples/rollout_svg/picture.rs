@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use muster_sim::faults::Mix;
+use muster_sim::faults::FaultRates;
 use muster_sim::user_action::UserAction;
 use muster_sim::world::World;
 
@@ -81,7 +81,7 @@ pub(crate) fn rollout() -> String {
 
 /// Each node's state, second by second.
 fn simulate() -> BTreeMap<String, Vec<Cell>> {
-    let mut world = World::new(SEED, 1, Mix::without_faults());
+    let mut world = World::new(SEED, 1, FaultRates::without_faults());
     let nodes: String = (1..=NODES).map(|it| format!("node n{it:02}\n")).collect();
     world.add_scenario_objects(&format!("{nodes}{SET}\n"));
     world.start_processes();

@@ -18,7 +18,7 @@ pub struct ConvergenceCheck<'a> {
     /// Nodes without a running kubelet.
     pub dead: BTreeSet<Text>,
     /// Pods that can never become ready.
-    pub hopeless: BTreeSet<ObjectKey>,
+    pub never_ready: BTreeSet<ObjectKey>,
     pub refuses_pods: bool,
 }
 
@@ -99,11 +99,11 @@ impl ConvergenceCheck<'_> {
             }
             let surplus = 1 < here.iter().filter(|it| oracle::is_live(it)).count();
             let moved = here.iter().find(|it| {
-                let left_behind = !view.has_current_template(set, it) && oracle::is_live(it) && !dead;
+                let is_outdated = !view.has_current_template(set, it) && oracle::is_live(it) && !dead;
                 let tolerates = node.taints.iter().all(|taint| {
                     taint.effect.as_str() != "NoSchedule" || oracle::is_tolerated(&it.tolerations, taint)
                 });
-                left_behind && tolerates && set.rollout != Rollout::OnDelete
+                is_outdated && tolerates && set.rollout != Rollout::OnDelete
             });
             return match moved {
                 _ if surplus => fail("L1", format!("several pods on {name}")),
@@ -118,11 +118,13 @@ impl ConvergenceCheck<'_> {
         }
         match here.as_slice() {
             [pod]
-                if oracle::is_live(pod) && pod.ready_since.is_none() && self.hopeless.contains(&pod.key) =>
+                if oracle::is_live(pod)
+                    && pod.ready_since.is_none()
+                    && self.never_ready.contains(&pod.key) =>
             {
                 None
             }
-            [pod] if !oracle::is_live(pod) && self.hopeless.contains(&pod.key) => None,
+            [pod] if !oracle::is_live(pod) && self.never_ready.contains(&pod.key) => None,
             [pod] if !oracle::is_live(pod) => {
                 fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
             }
@@ -155,12 +157,12 @@ impl ConvergenceCheck<'_> {
     /// Whether the rollout is rightly paused: nodes that never recover use up its budget.
     fn is_rollout_paused(&self, set: &Set) -> bool {
         let desired = self.view.eligible_nodes(set).count();
-        let hopeless = |node: &&str| {
+        let is_never_ready = |node: &&str| {
             let mut here = self.view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it));
-            self.dead.contains(*node) || here.any(|it| self.hopeless.contains(&it.key))
+            self.dead.contains(*node) || here.any(|it| self.never_ready.contains(&it.key))
         };
         let charged = self.view.charged_nodes(set, self.clock);
-        oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| hopeless(it)).count()
+        oracle::rollout_budget(set, desired) <= charged.iter().filter(|it| is_never_ready(it)).count()
     }
 
     /// Checks L7 (the history is within its limit) and W16 (the current revision has the highest number).

@@ -39,7 +39,7 @@ impl std::fmt::Display for Violation {
 #[derive(Clone, Debug)]
 pub struct PlanBasis {
     pub replica: usize,
-    pub life: u64,
+    pub process_number: u64,
     pub snapshot: BTreeMap<Kind, u64>,
     /// The time by the replica's clock.
     pub clock: Time,
@@ -59,7 +59,7 @@ const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// The checks of all invariants, with the state that they need.
 #[derive(Debug, Default)]
-pub struct Checks {
+pub struct InvariantChecks {
     /// The first violation of the run.
     pub violation: Option<Violation>,
     /// Replica and process that hold the Lease.
@@ -115,7 +115,7 @@ struct ExecutionProgress {
     status_refused: bool,
 }
 
-impl Checks {
+impl InvariantChecks {
     pub fn report_violation(&mut self, invariant: &'static str, detail: impl FnOnce() -> String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { invariant, detail: detail() });
@@ -237,7 +237,7 @@ impl Checks {
         );
         if failed && !matches!(call, Call::PutStatus { .. }) {
             let set = &decided.plan.set;
-            let id = (decided.replica, decided.life, set.uid.clone());
+            let id = (decided.replica, decided.process_number, set.uid.clone());
             self.failed_at.insert(id, (decided.clock, set.generation));
         }
         if lost || matches!(outcome, Response::Refused(_)) {
@@ -257,7 +257,7 @@ impl Checks {
         }
     }
 
-    /// Clears [`Checks::disrupted_nodes`] for a node whose pod was available before this commit, or that a user or the
+    /// Clears [`InvariantChecks::disrupted_nodes`] for a node whose pod was available before this commit, or that a user or the
     /// garbage collector has changed.
     fn clear_recovered_node(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         let Some(Fact::Pod(before)) = server.fact_at_revision(Kind::Pods, &commit.key, commit.revision - 1)
@@ -278,7 +278,7 @@ impl Checks {
     /// W14: after a failed write, the next reconcile of the set waits.
     fn check_retry_delay(&mut self, decided: &PlanBasis) {
         let set = &decided.plan.set;
-        let id = (decided.replica, decided.life, set.uid.clone());
+        let id = (decided.replica, decided.process_number, set.uid.clone());
         let Some((at, generation)) = self.failed_at.remove(&id) else { return };
         let waited = decided.clock.since(at);
         if waited < RETRY_DELAY_MIN && generation == set.generation && !self.clock_was_set {

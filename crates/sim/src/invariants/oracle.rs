@@ -155,8 +155,8 @@ impl ClusterView {
             untolerated_taints(set, node).into_iter().filter(|it| !is_node_condition_taint(it)).collect();
         if real.is_empty() {
             let before = node.ready.since.is_some_and(|it| since.is_some_and(|since| it < since));
-            let in_trouble = node.ready.status != Truth::True && !is_eligible(set, node);
-            return !(up || in_trouble && before && pods.is_empty());
+            let is_not_ready = node.ready.status != Truth::True && !is_eligible(set, node);
+            return !(up || is_not_ready && before && pods.is_empty());
         }
         pods.iter().any(|it| it.deleting && real.iter().all(|taint| is_tolerated(&it.tolerations, taint)))
     }
@@ -293,19 +293,19 @@ pub fn matches_node(set: &Set, node: &Node) -> bool {
         .node_selector
         .iter()
         .all(|(key, value)| node.labels.get(key).map(|it| it.as_ref()) == Some(value));
-    let attracted = match &template.affinity {
+    let matches_affinity = match &template.affinity {
         Affinity::Anywhere => true,
         Affinity::AnyOf(terms) => terms.iter().any(|term| match term {
             Term::Unreadable(_) => false,
             Term::AllOf(all) => !all.is_empty() && all.iter().all(|it| meets_requirement(it, node)),
         }),
     };
-    named && selected && attracted
+    named && selected && matches_affinity
 }
 
 fn meets_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {
-        NodeRequirement::Label(it) => satisfies(it, &node.labels),
+        NodeRequirement::Label(it) => satisfies_requirement(it, &node.labels),
         NodeRequirement::NameIs(name) => *name == node.name,
         NodeRequirement::NameIsNot(name) => *name != node.name,
     }
@@ -322,12 +322,12 @@ pub fn is_eligible(set: &Set, node: &Node) -> bool {
 
 pub fn selector_matches(set: &Set, labels: &Labels) -> bool {
     match &set.selector {
-        Selector::AllOf(all) => all.iter().all(|it| satisfies(it, labels)),
+        Selector::AllOf(all) => all.iter().all(|it| satisfies_requirement(it, labels)),
         Selector::Everything | Selector::Unreadable(_) => false,
     }
 }
 
-fn satisfies(requirement: &LabelRequirement, labels: &Labels) -> bool {
+fn satisfies_requirement(requirement: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let number = || value.and_then(|it| it.parse::<i64>().ok());
     match &requirement.operator {

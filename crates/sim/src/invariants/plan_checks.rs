@@ -10,10 +10,10 @@ use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::daemonset::why::Why;
 
 use super::oracle::{self, ClusterView};
-use super::{Checks, set_label};
+use super::{InvariantChecks, set_label};
 use crate::server::SimServer;
 
-impl Checks {
+impl InvariantChecks {
     /// S8: a plan is made only from caches that include all acknowledged writes of this replica.
     /// S7: the replica does not wait for its own writes if its caches are up to date.
     pub(super) fn check_expectations(
@@ -79,11 +79,11 @@ impl Checks {
     ) {
         for set in cached {
             let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
-            let true_one = match server.fact_at_revision(Kind::Sets, &set.key, at) {
+            let stored = match server.fact_at_revision(Kind::Sets, &set.key, at) {
                 Some(muster_engine::daemonset::facts::Fact::Set(it)) => Some(it),
                 _ => None,
             };
-            if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
+            if stored.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
                 self.report_violation("W13", || {
                     format!("the cached {} differs from the server's at that revision", set.key)
                 });
@@ -209,11 +209,11 @@ impl Checks {
                 )
             });
         }
-        let up_anywhere = view
+        let nodes_with_available_pod = view
             .nodes
             .keys()
             .filter(|node| view.pods_on(set, node).any(|it| oracle::is_available(set, it, clock)));
-        let spare = up_anywhere.count().saturating_sub(desired);
+        let spare = nodes_with_available_pod.count().saturating_sub(desired);
         if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
             self.report_violation("W7", || {
                 format!("{left} pods on nodes that are no longer eligible are deleted, {spare} are allowed")
@@ -350,10 +350,12 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
     let is_new = view.has_current_template(set, pod);
     let others: Vec<_> =
         view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::is_live(it)).collect();
-    let senior = |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
+    let is_kept_before =
+        |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
     match set.rollout {
         Rollout::Surge(_) => {
-            if others.iter().any(|it| view.has_current_template(set, it) == is_new && senior(it, pod)) {
+            if others.iter().any(|it| view.has_current_template(set, it) == is_new && is_kept_before(it, pod))
+            {
                 return Some(DeletionReason::Free);
             }
             if is_new {
@@ -375,7 +377,7 @@ fn deletion_reason(view: &ClusterView, set: &Set, pod: &Pod, clock: Time) -> Opt
                 .then(|| if oracle::is_ready(pod) { DeletionReason::Moved } else { DeletionReason::Free })
         }
         Rollout::Drain(_) | Rollout::OnDelete => {
-            if others.iter().any(|it| senior(it, pod)) {
+            if others.iter().any(|it| is_kept_before(it, pod)) {
                 return Some(DeletionReason::Free);
             }
             if is_new || set.rollout == Rollout::OnDelete || stays_despite_taint(view, set, pod, clock) {

@@ -3,11 +3,11 @@
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Fact, Kind, Rollout, Set};
 
-use super::Checks;
+use super::InvariantChecks;
 use super::oracle::{self, ClusterView};
 use crate::server::{SimCommit, SimServer, store_key_prefix};
 
-impl Checks {
+impl InvariantChecks {
     /// Checks S1, S2 and W16 on a new commit.
     pub(super) fn check_commit(&mut self, server: &SimServer, commit: &SimCommit, now: Time) {
         match (&commit.fact, commit.kind) {
@@ -48,18 +48,18 @@ impl Checks {
         let view = ClusterView::current(server);
         let here: Vec<_> =
             view.pods_on(set, node).filter(|it| !oracle::is_deleted_and_finished(it)).cloned().collect();
-        let crowded = match set.rollout {
+        let has_too_many_pods = match set.rollout {
             Rollout::Surge(_) => {
                 let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
                 let same = live.iter().any(|a| live.iter().any(|b| a.uid != b.uid && a.hash() == b.hash()));
                 let leaving = here.iter().filter(|it| it.deleting);
-                let crowd =
+                let has_too_many_terminating =
                     leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
-                same || 2 < live.len() || crowd
+                same || 2 < live.len() || has_too_many_terminating
             }
             Rollout::Drain(_) | Rollout::OnDelete => 1 < here.len(),
         };
-        if crowded {
+        if has_too_many_pods {
             let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
             self.report_violation("S1", || format!("too many pods of {} on {node}: {names:?}", set.key));
         }

@@ -17,7 +17,7 @@ use muster_engine::daemonset::why::Why;
 use serde_json::{Value, json};
 
 use super::oracle::{self, ClusterView};
-use super::{Checks, PlanBasis, is_namespace_terminating, is_rejected};
+use super::{InvariantChecks, PlanBasis, is_namespace_terminating, is_rejected};
 use crate::server::{Actor, SimServer};
 
 /// The permissions of the controller's ClusterRole: verb, kind and subresource.
@@ -34,7 +34,7 @@ const CONTROLLER_PERMISSIONS: &[(&str, Kind, Option<&str>)] = &[
     ("patch", Kind::Revisions, None),
 ];
 
-impl Checks {
+impl InvariantChecks {
     /// Checks a request before the server applies it. `body` is the request body.
     pub fn check_request(
         &mut self,
@@ -46,7 +46,7 @@ impl Checks {
         now: Time,
     ) {
         self.check_permission(set, call);
-        let leads = self.holder == Some((decided.replica, decided.life));
+        let leads = self.holder == Some((decided.replica, decided.process_number));
         self.check_leader(decided.replica, leads, now);
         match call {
             Call::CreatePod { node, .. } => {
@@ -184,13 +184,13 @@ impl Checks {
             .collect();
         let both_surge = matches!(set.rollout, Rollout::Surge(_));
         let hash = &decided.plan.hash;
-        let crowded = if both_surge {
+        let has_too_many_pods = if both_surge {
             let live: Vec<_> = here.iter().filter(|it| oracle::is_live(it)).collect();
             1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
         } else {
             !here.is_empty()
         };
-        if crowded {
+        if has_too_many_pods {
             let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
             self.report_violation("W2", || {
                 format!("a pod of {} is created on {node}, which already has {names:?}", set.key)
@@ -469,7 +469,7 @@ impl Checks {
         {
             return;
         }
-        let id = (decided.replica, decided.life, set.uid.clone(), set.generation, node.clone());
+        let id = (decided.replica, decided.process_number, set.uid.clone(), set.generation, node.clone());
         let now = decided.clock;
         match self.failures.get(&id).copied() {
             Some((last, doublings)) if now.since(last) <= Duration::from_secs(1800) && last <= now => {

@@ -1,4 +1,4 @@
-//! Injects faults into processes and nodes, with the probabilities of the seed's mix.
+//! Injects faults into processes and nodes, with the probabilities of the seed's fault_rates.
 
 use std::time::Duration;
 
@@ -13,38 +13,38 @@ impl World {
     pub fn inject_faults(&mut self) {
         self.schedule_after(Duration::from_millis(500), SimTask::Chaos);
         for replica in 0..self.replicas.len() {
-            if self.rng.chance(self.mix.crash) {
+            if self.rng.chance(self.fault_rates.crash) {
                 self.crash_replica(replica);
             }
-            if self.rng.chance(self.mix.freeze_process) {
+            if self.rng.chance(self.fault_rates.freeze_process) {
                 let span = Duration::from_millis(self.rng.between(500, 40_000));
                 self.freeze_replica(replica, span);
             }
-            if self.rng.chance(self.mix.cut_off) {
+            if self.rng.chance(self.fault_rates.cut_off) {
                 let span = Duration::from_millis(self.rng.between(500, 30_000));
                 self.partition_replica(replica, span);
             }
-            if self.rng.chance(self.mix.clock_step) {
+            if self.rng.chance(self.fault_rates.clock_step) {
                 let seconds = i64::try_from(self.rng.below(7200)).unwrap_or(0) - 3600;
                 self.step_clock(replica, seconds * 1_000_000);
             }
         }
-        if self.rng.chance(self.mix.node_trouble) {
+        if self.rng.chance(self.fault_rates.node_fault) {
             let Some(node) = self.random_node() else { return };
             let dead = self.kubelets.get(&node).is_some_and(|it| !it.alive);
             if dead { self.reboot_node(&node) } else { self.crash_node(&node) }
         }
-        if self.rng.chance(self.mix.agent_crash)
+        if self.rng.chance(self.fault_rates.agent_crash)
             && let Some(node) = self.random_node()
         {
             self.restart_kubelet_of(&node);
         }
-        if self.rng.chance(self.mix.container_crash)
+        if self.rng.chance(self.fault_rates.container_crash)
             && let Some(node) = self.random_node()
         {
             self.crash_random_container(&node);
         }
-        if self.rng.chance(self.mix.user) && 0 < self.user_budget {
+        if self.rng.chance(self.fault_rates.user) && 0 < self.user_budget {
             self.user_budget -= 1;
             self.execute_random_user_action();
         }
@@ -57,7 +57,7 @@ impl World {
 
     /// Ends all faults: crashed processes and nodes come back, and all images behave well.
     pub fn end_all_faults(&mut self) {
-        self.mix.turn_off();
+        self.fault_rates.turn_off_faults();
         self.user_budget = 0;
         self.image_behaviours.clear();
         self.server.quota = None;

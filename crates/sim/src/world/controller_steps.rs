@@ -8,31 +8,33 @@ use super::{SimTask, World};
 use crate::controllers::{ControllerStep, SimController, StepContext, WatchSource};
 
 impl World {
-    pub fn step_controller(&mut self, controller: SimController, life: u64, step: ControllerStep) {
+    pub fn step_controller(&mut self, controller: SimController, process_number: u64, step: ControllerStep) {
         let runs = match controller {
             SimController::Garbage => self.garbage_runs,
             SimController::NodeLifecycle => true,
             SimController::Scheduler => self.scheduler_runs,
         };
         if !runs {
-            return self
-                .schedule_after(Duration::from_secs(1), SimTask::ControllerStep { controller, life, step });
+            return self.schedule_after(
+                Duration::from_secs(1),
+                SimTask::ControllerStep { controller, process_number, step },
+            );
         }
         let Some(mut process) = self.controllers.remove(&controller) else { return };
-        if process.process_number() == life || step == ControllerStep::Start {
+        if process.process_number() == process_number || step == ControllerStep::Start {
             let mut context = StepContext {
                 now: self.now,
                 server: &mut self.server,
                 rng: &mut self.rng,
-                mix: &self.mix,
+                fault_rates: &self.fault_rates,
                 trace: &mut self.trace,
                 next_steps: Vec::new(),
             };
             process.execute_step(step, &mut context);
             let next_steps = context.next_steps;
-            let life = process.process_number();
+            let process_number = process.process_number();
             for (delay, step) in next_steps {
-                self.schedule_after(delay, SimTask::ControllerStep { controller, life, step });
+                self.schedule_after(delay, SimTask::ControllerStep { controller, process_number, step });
             }
         }
         self.controllers.insert(controller, process);
@@ -43,10 +45,10 @@ impl World {
         let controllers: Vec<SimController> = self.controllers.keys().copied().collect();
         for controller in controllers {
             let Some(process) = self.controllers.get_mut(&controller) else { continue };
-            let life = process.process_number();
+            let process_number = process.process_number();
             if let Some(step) = process.delivery_for(WatchSource::Commits(kind)) {
                 let delay = self.random_delay();
-                self.schedule_after(delay, SimTask::ControllerStep { controller, life, step });
+                self.schedule_after(delay, SimTask::ControllerStep { controller, process_number, step });
             }
         }
     }
@@ -54,12 +56,12 @@ impl World {
     /// Schedules the delivery of renewed node Leases to the node lifecycle controller.
     pub fn schedule_lease_delivery(&mut self) {
         let Some(process) = self.controllers.get_mut(&SimController::NodeLifecycle) else { return };
-        let life = process.process_number();
+        let process_number = process.process_number();
         if let Some(step) = process.delivery_for(WatchSource::Leases) {
             let delay = self.random_delay();
             self.schedule_after(
                 delay,
-                SimTask::ControllerStep { controller: SimController::NodeLifecycle, life, step },
+                SimTask::ControllerStep { controller: SimController::NodeLifecycle, process_number, step },
             );
         }
     }

@@ -11,7 +11,7 @@ use muster_engine::daemonset::why::Why;
 use super::World;
 use crate::invariants::liveness::ConvergenceCheck;
 use crate::invariants::oracle::{self, ClusterView};
-use crate::invariants::{Checks, Violation};
+use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::ImageBehaviour;
 use crate::server::Actor;
 
@@ -106,19 +106,19 @@ impl World {
             }
         }
         if self.garbage_runs {
-            let of_nowhere =
+            let is_on_deleted_node =
                 |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
-            if let Some(pod) = view.pods.values().filter(|it| it.bound).find(of_nowhere) {
+            if let Some(pod) = view.pods.values().filter(|it| it.bound).find(is_on_deleted_node) {
                 return fail("L6", format!("{} is on a deleted node, and is not garbage collected", pod.key));
             }
         }
         let names = view.nodes.keys().chain(view.pods.values().filter_map(|it| it.target.as_ref()));
         let is_dead = |it: &&Text| self.kubelets.get(*it).is_none_or(|it| !it.alive);
-        let outlook = ConvergenceCheck {
+        let check = ConvergenceCheck {
             view: &view,
             clock,
             dead: names.filter(is_dead).cloned().collect(),
-            hopeless: view
+            never_ready: view
                 .pods
                 .values()
                 .filter(|it| self.can_never_be_ready(it))
@@ -136,7 +136,7 @@ impl World {
             if !matches!(set.selector, Selector::AllOf(_)) {
                 continue;
             }
-            if let Some(violation) = outlook.first_set_difference(set) {
+            if let Some(violation) = check.first_set_difference(set) {
                 return Some(violation);
             }
         }
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    pub fn checks(&self) -> &Checks {
+    pub fn checks(&self) -> &InvariantChecks {
         &self.checks
     }
 

@@ -21,8 +21,8 @@ use muster_engine::scenario;
 use self::convergence::CONVERGENCE_TIMEOUT;
 use self::replica::{LeaderLease, Replica};
 use crate::controllers::{self, ControllerProcess, ControllerStep, SimController};
-use crate::faults::{InjectedFault, Mix, WriteFault};
-use crate::invariants::{Checks, Violation};
+use crate::faults::{FaultRates, InjectedFault, WriteFault};
+use crate::invariants::{InvariantChecks, Violation};
 use crate::kubelet::{ImageBehaviour, Kubelet};
 use crate::rng::Rng;
 use crate::server::SimServer;
@@ -34,34 +34,34 @@ pub enum SimTask {
     /// Delivers the next watch event of a kind to a replica's cache.
     Deliver {
         replica: usize,
-        life: u64,
+        process_number: u64,
         kind: Kind,
     },
     /// A replica reconciles the next key of its work queue.
     Reconcile {
         replica: usize,
-        life: u64,
+        process_number: u64,
     },
     /// A replica's request reaches the API server.
     Call {
         replica: usize,
-        life: u64,
+        process_number: u64,
         call: usize,
     },
     /// The API server's response reaches the replica.
     Response {
         replica: usize,
-        life: u64,
+        process_number: u64,
         call: usize,
     },
     Timer {
         replica: usize,
-        life: u64,
+        process_number: u64,
         key: ObjectKey,
     },
     Renew {
         replica: usize,
-        life: u64,
+        process_number: u64,
     },
     Restart {
         replica: usize,
@@ -75,7 +75,7 @@ pub enum SimTask {
     /// A built-in controller takes a step.
     ControllerStep {
         controller: SimController,
-        life: u64,
+        process_number: u64,
         step: ControllerStep,
     },
     Bookmark,
@@ -99,10 +99,10 @@ pub struct World {
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// Behaviour of the containers of each image.
     pub image_behaviours: BTreeMap<String, ImageBehaviour>,
-    pub mix: Mix,
+    pub fault_rates: FaultRates,
     pub injected_fault: InjectedFault,
     pub settings: Settings,
-    pub checks: Checks,
+    pub checks: InvariantChecks,
     pub trace: Trace,
     /// Number of Kubernetes Events that the controllers recorded, by reason.
     pub events: BTreeMap<String, usize>,
@@ -120,15 +120,15 @@ pub struct World {
     /// Maximum number of steps of the whole run; more mean a hot loop.
     pub steps_max: u64,
     pub convergence_timeout: Duration,
-    /// Fault of the next controller write, regardless of the mix.
+    /// Fault of the next controller write, regardless of the fault_rates.
     pub next_fault: Option<WriteFault>,
 }
 
 impl World {
-    pub fn new(seed: u64, replicas: usize, mix: Mix) -> Self {
+    pub fn new(seed: u64, replicas: usize, fault_rates: FaultRates) -> Self {
         let start = Time::from_secs(scenario::EPOCH_S + 1000);
         let mut rng = Rng::new(seed);
-        let skew_s = mix.skew_s;
+        let skew_s = fault_rates.skew_s;
         let mut world = Self {
             now: start,
             server: SimServer::default(),
@@ -137,10 +137,10 @@ impl World {
             lease: LeaderLease::default(),
             kubelets: BTreeMap::new(),
             image_behaviours: BTreeMap::new(),
-            mix,
+            fault_rates,
             injected_fault: InjectedFault::default(),
             settings: Settings::default(),
-            checks: Checks::default(),
+            checks: InvariantChecks::default(),
             trace: Trace::default(),
             events: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -172,7 +172,7 @@ impl World {
             let delay = self.random_delay();
             self.schedule_after(
                 delay,
-                SimTask::ControllerStep { controller, life: 0, step: ControllerStep::Start },
+                SimTask::ControllerStep { controller, process_number: 0, step: ControllerStep::Start },
             );
         }
         self.schedule_after(Duration::from_secs(30), SimTask::Bookmark);
@@ -185,9 +185,9 @@ impl World {
         self.tasks.insert((self.now + delay, self.sequence), task);
     }
 
-    /// A random delay within the latency of the fault mix.
+    /// A random delay within the latency of the fault fault_rates.
     pub fn random_delay(&mut self) -> Duration {
-        Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
+        Duration::from_micros(self.rng.between(100, self.fault_rates.lag_ms.max(1) * 1000))
     }
 
     /// Executes the next task. Returns `false` if there is none.
@@ -201,18 +201,26 @@ impl World {
             self.checks.report_violation("W14", || format!("{steps} steps without an end: a hot loop"));
         }
         match task {
-            SimTask::Deliver { replica, life, kind } => self.deliver_event(replica, life, kind),
-            SimTask::Reconcile { replica, life } => self.reconcile_next_key(replica, life),
-            SimTask::Call { replica, life, call } => self.handle_replica_request(replica, life, call),
-            SimTask::Response { replica, life, call } => self.deliver_response(replica, life, call),
-            SimTask::Timer { replica, life, key } => self.fire_timer(replica, life, &key),
-            SimTask::Renew { replica, life } => self.renew_lease(replica, life),
+            SimTask::Deliver { replica, process_number, kind } => {
+                self.deliver_event(replica, process_number, kind)
+            }
+            SimTask::Reconcile { replica, process_number } => {
+                self.reconcile_next_key(replica, process_number)
+            }
+            SimTask::Call { replica, process_number, call } => {
+                self.handle_replica_request(replica, process_number, call)
+            }
+            SimTask::Response { replica, process_number, call } => {
+                self.deliver_response(replica, process_number, call)
+            }
+            SimTask::Timer { replica, process_number, key } => self.fire_timer(replica, process_number, &key),
+            SimTask::Renew { replica, process_number } => self.renew_lease(replica, process_number),
             SimTask::Restart { replica } => self.start_replica(replica),
             SimTask::Resume { replica } => self.resume_replica(replica),
             SimTask::Kubelet(node) => self.sync_kubelet(&node),
             SimTask::Heartbeats => self.send_heartbeats(),
-            SimTask::ControllerStep { controller, life, step } => {
-                self.step_controller(controller, life, step)
+            SimTask::ControllerStep { controller, process_number, step } => {
+                self.step_controller(controller, process_number, step)
             }
             SimTask::Bookmark => self.send_bookmarks(),
             SimTask::Chaos => self.inject_faults(),
@@ -251,8 +259,8 @@ impl World {
             }
         }
         self.checks.check_store_revision(&self.server, self.now);
-        let somebody = self.replicas.iter().any(|it| it.can_lead(self.now));
-        self.checks.check_lease(self.lease.until <= self.now, somebody, self.now);
+        let is_electable = self.replicas.iter().any(|it| it.can_lead(self.now));
+        self.checks.check_lease(self.lease.until <= self.now, is_electable, self.now);
     }
 
     pub fn schedule_kubelet_sync(&mut self, node: &Text) {

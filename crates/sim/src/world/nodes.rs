@@ -13,7 +13,7 @@ use crate::server::Actor;
 
 impl World {
     pub fn add_kubelet(&mut self, node: &Text) {
-        let skew_s = self.mix.skew_s * 1_000_000;
+        let skew_s = self.fault_rates.skew_s * 1_000_000;
         let skew =
             i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
         let start = Duration::from_millis(self.rng.between(20, 1500));
@@ -84,7 +84,7 @@ impl World {
         if self.kubelet_sync_due.get(node).is_some_and(|at| *at <= self.now) {
             self.kubelet_sync_due.remove(node);
         }
-        let Self { now, server, kubelets, image_behaviours: behaviours, mix, rng, checks, .. } = self;
+        let Self { now, server, kubelets, image_behaviours: behaviours, fault_rates, rng, checks, .. } = self;
         let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
         if !server.nodes.contains_key(node) {
             return;
@@ -96,13 +96,13 @@ impl World {
             clock,
             server,
             behaviours,
-            mix,
+            fault_rates,
             rng,
             checks,
             next_at: None,
             crashes_node: false,
         };
-        kubelet.sync(&mut iteration);
+        kubelet.run_sync_iteration(&mut iteration);
         let (again, crashes_node) = (iteration.next_at, iteration.crashes_node);
         if let Some(at) = again {
             self.schedule_kubelet_sync_at(node, at);

@@ -40,7 +40,7 @@ pub struct LeaderLease {
 pub struct Replica {
     pub alive: bool,
     /// Number of process starts; tasks of an earlier process are ignored.
-    pub life: u64,
+    pub process_number: u64,
     /// Clock skew in microseconds.
     skew: i64,
     /// Clock skew without clock steps, to which the clock returns when faults stop.
@@ -82,7 +82,7 @@ impl Replica {
         let skew = i64::try_from(rng.below(2 * skew_s * 1_000_000 + 1)).unwrap_or(0) - micros;
         Self {
             alive: false,
-            life: 0,
+            process_number: 0,
             skew,
             usual_skew: skew,
             frozen: false,
@@ -130,19 +130,19 @@ impl World {
     pub fn start_replica(&mut self, index: usize) {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
-        replica.life += 1;
+        replica.process_number += 1;
         let (skew, usual_skew) = (replica.skew, replica.usual_skew);
         *replica = Replica {
             alive: true,
-            life: replica.life,
+            process_number: replica.process_number,
             skew,
             usual_skew,
             controller: DaemonSetController::new(settings, WORKERS),
             ..Replica::new(&mut Rng::new(0), 0)
         };
-        let life = replica.life;
+        let process_number = replica.process_number;
         for kind in Kind::ALL {
-            let lag = if self.mix.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
+            let lag = if self.fault_rates.random_watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) {
                 20
             } else {
                 0
@@ -150,7 +150,7 @@ impl World {
             self.relist_kind(index, kind, self.server.revision().saturating_sub(lag).max(1));
         }
         let delay = self.random_delay();
-        self.schedule_after(delay, SimTask::Renew { replica: index, life });
+        self.schedule_after(delay, SimTask::Renew { replica: index, process_number });
     }
 
     pub fn crash_replica(&mut self, index: usize) {
@@ -160,7 +160,7 @@ impl World {
         }
         self.trace.add_line(self.now, || format!("replica {index} crashes"));
         (replica.alive, replica.is_leader) = (false, false);
-        replica.life += 1;
+        replica.process_number += 1;
         self.checks.drop_replica_records(index);
         let delay = Duration::from_millis(self.rng.between(100, 20_000));
         self.schedule_after(delay, SimTask::Restart { replica: index });
@@ -197,9 +197,14 @@ impl World {
         self.trace.add_line(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
-    fn is_running_or_defer(&mut self, index: usize, life: u64, task: impl FnOnce() -> SimTask) -> bool {
+    fn is_running_or_defer(
+        &mut self,
+        index: usize,
+        process_number: u64,
+        task: impl FnOnce() -> SimTask,
+    ) -> bool {
         let replica = &mut self.replicas[index];
-        if !replica.alive || replica.life != life {
+        if !replica.alive || replica.process_number != process_number {
             return false;
         }
         if replica.frozen {
@@ -237,11 +242,11 @@ impl World {
         {
             return;
         }
-        let life = replica.life;
+        let process_number = replica.process_number;
         replica.delivering.insert(kind);
         let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
         let delay = self.random_delay() + stuck;
-        self.schedule_after(delay, SimTask::Deliver { replica: index, life, kind });
+        self.schedule_after(delay, SimTask::Deliver { replica: index, process_number, kind });
     }
 
     /// Sends a bookmark to all watches that have delivered every event.
@@ -268,8 +273,12 @@ impl World {
         }
     }
 
-    pub fn deliver_event(&mut self, index: usize, life: u64, kind: Kind) {
-        if !self.is_running_or_defer(index, life, || SimTask::Deliver { replica: index, life, kind }) {
+    pub fn deliver_event(&mut self, index: usize, process_number: u64, kind: Kind) {
+        if !self.is_running_or_defer(index, process_number, || SimTask::Deliver {
+            replica: index,
+            process_number,
+            kind,
+        }) {
             return;
         }
         self.replicas[index].delivering.remove(&kind);
@@ -281,7 +290,7 @@ impl World {
         self.deliveries += 1;
         let fault = match self.injected_fault.watch {
             Some((at, fault)) if at == self.deliveries => Some(fault),
-            _ => self.mix.random_watch_fault(&mut self.rng),
+            _ => self.fault_rates.random_watch_fault(&mut self.rng),
         };
         match fault {
             Some(WatchFault::Relist) => return self.relist_kind(index, kind, self.server.revision()),
@@ -360,14 +369,17 @@ impl World {
         let waits = replica.queue.iter().any(|key| !replica.executing.contains_key(key));
         if replica.alive && replica.is_leader && !replica.working && waits {
             replica.working = true;
-            let life = replica.life;
+            let process_number = replica.process_number;
             let delay = Duration::from_micros(self.rng.between(50, 2_000));
-            self.schedule_after(delay, SimTask::Reconcile { replica: index, life });
+            self.schedule_after(delay, SimTask::Reconcile { replica: index, process_number });
         }
     }
 
-    pub fn reconcile_next_key(&mut self, index: usize, life: u64) {
-        if !self.is_running_or_defer(index, life, || SimTask::Reconcile { replica: index, life }) {
+    pub fn reconcile_next_key(&mut self, index: usize, process_number: u64) {
+        if !self.is_running_or_defer(index, process_number, || SimTask::Reconcile {
+            replica: index,
+            process_number,
+        }) {
             return;
         }
         let now = self.now;
@@ -383,8 +395,9 @@ impl World {
         let snapshot = replica.watch_revisions();
         if let Some(plan) = plan {
             self.trace.add_line(now, || format!("replica {index} reconciles {key}: {}", plan_summary(&plan)));
-            let life = self.replicas[index].life;
-            let decided = PlanBasis { replica: index, life, snapshot, clock, plan, rechecked: None };
+            let process_number = self.replicas[index].process_number;
+            let decided =
+                PlanBasis { replica: index, process_number, snapshot, clock, plan, rechecked: None };
             let planner = self.replicas[index].controller.planner();
             self.checks.check_new_plan(&self.server, planner.sets(), &decided);
             self.count_events(&step.events);
@@ -394,7 +407,7 @@ impl World {
     }
 
     fn execute_plan(&mut self, decided: PlanBasis, calls: Vec<SetCall>) {
-        let (index, life, plan) = (decided.replica, decided.life, decided.plan.clone());
+        let (index, process_number, plan) = (decided.replica, decided.process_number, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
@@ -405,7 +418,7 @@ impl World {
             if let Some(at) = plan.wake_at {
                 let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
-                self.schedule_after(delay, SimTask::Timer { replica: index, life, key });
+                self.schedule_after(delay, SimTask::Timer { replica: index, process_number, key });
             }
             return;
         }
@@ -417,7 +430,7 @@ impl World {
     /// Sends the requests of a plan that may be sent now, or ends its execution.
     fn continue_execution(&mut self, index: usize, key: &ObjectKey, calls: Vec<SetCall>) {
         for call in calls {
-            let (now, life) = (self.now, self.replicas[index].life);
+            let (now, process_number) = (self.now, self.replicas[index].process_number);
             if !self.may_replica_write(index) {
                 // The replica may no longer be the leader: it stops in the middle of the plan.
                 return self.stop_leading(index);
@@ -427,7 +440,7 @@ impl World {
             replica.calls.push(RequestInFlight { call, sent_at: now, response: None, decided });
             let call = replica.calls.len() - 1;
             let delay = self.random_delay();
-            self.schedule_after(delay, SimTask::Call { replica: index, life, call });
+            self.schedule_after(delay, SimTask::Call { replica: index, process_number, call });
         }
         let replica = &mut self.replicas[index];
         if replica.controller.is_executing(key) {
@@ -452,8 +465,8 @@ impl World {
     }
 
     /// A request reaches the API server, even if the replica that sent it has crashed meanwhile.
-    pub fn handle_replica_request(&mut self, index: usize, life: u64, at: usize) {
-        if self.replicas[index].life != life && self.replicas[index].calls.len() <= at {
+    pub fn handle_replica_request(&mut self, index: usize, process_number: u64, at: usize) {
+        if self.replicas[index].process_number != process_number && self.replicas[index].calls.len() <= at {
             return;
         }
         let is_read = matches!(
@@ -522,17 +535,17 @@ impl World {
         };
         let sent = self.encode_response(&key, &call, &response);
         self.replicas[index].calls[at].response = Some((response, sent));
-        self.schedule_after(delay, SimTask::Response { replica: index, life, call: at });
+        self.schedule_after(delay, SimTask::Response { replica: index, process_number, call: at });
     }
 
     fn next_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
         let fault = if is_read {
-            self.mix.random_write_fault(&mut self.rng)
+            self.fault_rates.random_write_fault(&mut self.rng)
         } else {
             self.writes += 1;
             match self.injected_fault.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.next_fault.take().or_else(|| self.mix.random_write_fault(&mut self.rng)),
+                _ => self.next_fault.take().or_else(|| self.fault_rates.random_write_fault(&mut self.rng)),
             }
         };
         let possible_for_read = !matches!(
@@ -547,8 +560,12 @@ impl World {
         fault.filter(|_| !is_read || possible_for_read)
     }
 
-    pub fn deliver_response(&mut self, index: usize, life: u64, at: usize) {
-        if !self.is_running_or_defer(index, life, || SimTask::Response { replica: index, life, call: at }) {
+    pub fn deliver_response(&mut self, index: usize, process_number: u64, at: usize) {
+        if !self.is_running_or_defer(index, process_number, || SimTask::Response {
+            replica: index,
+            process_number,
+            call: at,
+        }) {
             return;
         }
         let replica = &mut self.replicas[index];
@@ -593,10 +610,10 @@ impl World {
         Outcome::Done(body.to_string().into_bytes())
     }
 
-    pub fn fire_timer(&mut self, index: usize, life: u64, key: &ObjectKey) {
-        if !self.is_running_or_defer(index, life, || SimTask::Timer {
+    pub fn fire_timer(&mut self, index: usize, process_number: u64, key: &ObjectKey) {
+        if !self.is_running_or_defer(index, process_number, || SimTask::Timer {
             replica: index,
-            life,
+            process_number,
             key: key.clone(),
         }) {
             return;
@@ -609,11 +626,13 @@ impl World {
         }
     }
 
-    pub fn renew_lease(&mut self, index: usize, life: u64) {
-        if !self.is_running_or_defer(index, life, || SimTask::Renew { replica: index, life }) {
+    pub fn renew_lease(&mut self, index: usize, process_number: u64) {
+        if !self
+            .is_running_or_defer(index, process_number, || SimTask::Renew { replica: index, process_number })
+        {
             return;
         }
-        self.schedule_after(RETRY_PERIOD, SimTask::Renew { replica: index, life });
+        self.schedule_after(RETRY_PERIOD, SimTask::Renew { replica: index, process_number });
         let clock = self.replicas[index].local_time(self.now);
         if self.now < self.replicas[index].cut_off_until {
             if RENEW_DEADLINE < clock.since(self.replicas[index].renewed_at) {
@@ -621,14 +640,14 @@ impl World {
             }
             return;
         }
-        let mine = self.lease.holder == Some((index, life));
+        let mine = self.lease.holder == Some((index, process_number));
         let free = self.lease.holder.is_none() || self.lease.until <= self.now;
         // A leader that finds another holder in the Lease has lost it, even if that holder is gone again.
         if !mine && (!free || self.replicas[index].is_leader) {
             return self.stop_leading(index);
         }
-        self.checks.on_lease_renewed((index, life));
-        self.lease = LeaderLease { holder: Some((index, life)), until: self.now + LEASE_DURATION };
+        self.checks.on_lease_renewed((index, process_number));
+        self.lease = LeaderLease { holder: Some((index, process_number)), until: self.now + LEASE_DURATION };
         self.replicas[index].renewed_at = clock;
         if !self.replicas[index].is_leader {
             self.trace.add_line(self.now, || format!("replica {index} leads"));

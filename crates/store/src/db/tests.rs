@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    CommitConflict, CommitWrite, Compaction, Draft, HistoryWindow, KeyChange, LogRow, MemoryLog, OnRow,
+    CommitConflict, CommitWrite, Compaction, HistoryWindow, KeyChange, LogRow, MemoryLog, ObjectDraft, OnRow,
     Precondition, SelectorIndex, StoreLimits, StoredObject, WriteClass,
 };
 
@@ -42,14 +42,14 @@ fn delete(key: &str, expect: Precondition) -> Commit {
 }
 
 /// An object named `name`.
-fn object(name: &str) -> Draft {
+fn object(name: &str) -> ObjectDraft {
     let head = format!(r#"{{"name":"{name}","metadata":{{"resourceVersion":""#);
-    Draft { head: head.into_bytes(), tail: br#""}}"#.to_vec() }
+    ObjectDraft { head: head.into_bytes(), tail: br#""}}"#.to_vec() }
 }
 
 /// A value of so many bytes, at a revision of one digit.
-fn bytes_of(bytes: usize) -> Draft {
-    Draft { head: vec![b'x'; bytes.saturating_sub(1)], tail: Vec::new() }
+fn bytes_of(bytes: usize) -> ObjectDraft {
+    ObjectDraft { head: vec![b'x'; bytes.saturating_sub(1)], tail: Vec::new() }
 }
 
 /// Queues all commits at once. The outcomes arrive in the order of the commits.
@@ -522,7 +522,7 @@ fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     let limits = StoreLimits::with_total(1000);
     let db = Db::open(MemoryLog, DbOptions { limits, ..options(WIDE) }).unwrap();
     let over = |it: Outcome| match it {
-        Err(CommitError::OverLimit(it)) => it.to_string(),
+        Err(CommitError::SizeLimitExceeded(it)) => it.to_string(),
         other => panic!("{other:?}"),
     };
     commit(&db, of("maps/a/1", 400, WriteClass::Ordinary)).unwrap();

@@ -42,10 +42,10 @@ pub struct OpenedLog {
 /// Detects that the database file or the cluster marker was removed or replaced while the server runs. Clones
 /// share the open files.
 #[derive(Debug, Clone)]
-pub struct DataFileGuard(Arc<GuardedFiles>);
+pub struct DataFileGuard(Arc<DataFileIdentity>);
 
 #[derive(Debug)]
-struct GuardedFiles {
+struct DataFileIdentity {
     path: PathBuf,
     /// Identity of the database file. SQLite keeps the file open, so no other file gets this inode. The file is not
     /// opened here: closing it would release SQLite's locks.
@@ -56,7 +56,11 @@ struct GuardedFiles {
 impl DataFileGuard {
     fn open(path: &Path, marker: &Path) -> io::Result<Self> {
         let file = FileId::from_metadata(&fs::metadata(path)?);
-        Ok(Self(Arc::new(GuardedFiles { path: path.to_owned(), file, marker: ClusterMarker::open(marker)? })))
+        Ok(Self(Arc::new(DataFileIdentity {
+            path: path.to_owned(),
+            file,
+            marker: ClusterMarker::open(marker)?,
+        })))
     }
 
     pub(super) fn advance_marker(&self, revision: Revision) {
@@ -137,7 +141,7 @@ impl Sqlite {
             log.keep_wal_on_close()?;
             log.check_against_marker(marker)?;
         }
-        log.configure().map_err(|it| log.log_error(&it))?;
+        log.configure_connection().map_err(|it| log.log_error(&it))?;
         let uid = match log.cluster_uid()? {
             Some(uid) => uid,
             None => log.set_cluster_uid()?,
@@ -192,7 +196,7 @@ impl Sqlite {
         };
         set(self).map_err(|it| self.log_error(&it))?;
         // Checkpointed, so that the UID is not lost together with the write-ahead log.
-        self.checkpoint()?;
+        self.checkpoint_wal()?;
         Ok(uid)
     }
 
@@ -229,7 +233,7 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
         let mut log = Self::open_file(&path)?;
-        log.configure().map_err(|it| log.log_error(&it))?;
+        log.configure_connection().map_err(|it| log.log_error(&it))?;
         Ok(log)
     }
 }
@@ -247,8 +251,8 @@ fn is_disk_full(path: &Path) -> bool {
 
 /// Prepares a new cluster: moves an unusable database aside, and fails if the existing one can be used.
 fn move_unusable_aside(path: &Path, directory: &DataDirectory) -> Result<(), LogError> {
-    let asked = DataDirectory { new_cluster: false, ..directory.clone() };
-    let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {
+    let existing = DataDirectory { new_cluster: false, ..directory.clone() };
+    let opened = Sqlite::open_checked(path, &existing).and_then(|(mut log, _)| {
         log.keep_wal_on_close()?;
         let revision = local_backend::verify_log(&mut log)?;
         log.remove_wal_on_close()?;

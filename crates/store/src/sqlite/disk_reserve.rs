@@ -54,7 +54,7 @@ impl DiskReserve {
             (found.f_blocks.saturating_mul(found.f_frsize) / FILE_SYSTEM_FRACTION).min(RESERVE_BYTES_MAX);
         let database = OpenOptions::new().write(true).open(database)?;
         let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
-        reserve.refill();
+        reserve.refill_reserve();
         Ok(reserve)
     }
 
@@ -67,7 +67,7 @@ impl DiskReserve {
     pub(super) fn is_full_size(&mut self) -> bool {
         if self.held < self.bytes && REFILL_INTERVAL <= self.tried.elapsed() {
             self.tried = Instant::now();
-            self.refill();
+            self.refill_reserve();
         }
         self.bytes <= self.held
     }
@@ -108,7 +108,7 @@ impl DiskReserve {
         }
     }
 
-    fn refill(&mut self) {
+    fn refill_reserve(&mut self) {
         let missing = self.bytes.saturating_sub(self.held);
         let free = |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
         if missing == 0 || fstatvfs(&self.file).map_or(0, free) < 2 * missing {

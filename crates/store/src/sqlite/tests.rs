@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Commit, CommitError, CommitWrite, Db, DbOptions, Draft, HistoryWindow, Precondition, StoreLimits,
+    Commit, CommitError, CommitWrite, Db, DbOptions, HistoryWindow, ObjectDraft, Precondition, StoreLimits,
     StoredObject, WriteClass,
 };
 
@@ -43,7 +43,7 @@ fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
 fn put(key: &str, value: String) -> Commit {
     let index = SelectorIndex::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
     let tail = format!(r#""}},"value":{value:?}}}"#).into_bytes();
-    let draft = Draft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
+    let draft = ObjectDraft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
     let write = CommitWrite::Put { index, expires_s: Some(value_len(key)), draft };
     Commit { key: key.into(), expect: Precondition::Any, within: None, class: WriteClass::default(), write }
 }

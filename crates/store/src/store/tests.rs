@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// An object named `name`.
-fn object(name: &str) -> Draft {
-    Draft {
+fn object(name: &str) -> ObjectDraft {
+    ObjectDraft {
         head: format!(r#"{{"name":"{name}","metadata":{{"resourceVersion":""#).into_bytes(),
         tail: br#""}}"#.to_vec(),
     }
@@ -151,11 +151,11 @@ fn commits_outside_the_window_are_compacted() {
               6 put e = e@6
         "#]],
     );
-    assert_eq!(store.commits_since("", 2).err(), Some(Compacted { floor: 3 }));
+    assert_eq!(store.commits_since("", 2).err(), Some(CompactedError { floor: 3 }));
 
     store.compact(5);
     store.compact(4);
-    assert_eq!(store.commits_since("", 4).err(), Some(Compacted { floor: 5 }));
+    assert_eq!(store.commits_since("", 4).err(), Some(CompactedError { floor: 5 }));
     assert_eq!(store.commits_since("", 5).unwrap().count(), 1);
 
     // A floor in the future must not hide the commits still to come.

@@ -21,7 +21,7 @@ const CNAME_DEPTH_MAX: usize = 8;
 pub(super) struct ZoneData<'a> {
     /// The Services and endpoints of the cluster. `None` until the cache is synced: an unknown name may still
     /// exist.
-    pub(super) picture: Option<&'a ProxyState>,
+    pub(super) proxy_state: Option<&'a ProxyState>,
     pub(super) domain: &'a str,
 }
 
@@ -95,9 +95,9 @@ pub(super) fn server_failure(request: &[u8]) -> Option<Vec<u8>> {
 
 impl PartialResponse {
     /// Completes the response with the records that the upstream resolver returned; `None` if it did not respond.
-    pub(super) fn complete(self, rest: Option<&[u8]>) -> Vec<u8> {
-        let Self { mut response, max, query: ask } = self;
-        match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&ask)) {
+    pub(super) fn complete_alias(self, rest: Option<&[u8]>) -> Vec<u8> {
+        let Self { mut response, max, query } = self;
+        match rest.and_then(|it| Message::from_vec(it).ok()).filter(|it| it.queries.contains(&query)) {
             Some(rest) => {
                 response.metadata.response_code = rest.metadata.response_code;
                 response.answers.extend(rest.answers);
@@ -137,15 +137,15 @@ fn resolve_query(
         let question = Question { labels: &labels, query_type: record_type(query.query_type) };
         // Whether a name is in the cluster domain does not depend on the cache.
         let nothing = ProxyState::default();
-        let answer = decide::resolve(zone.picture.unwrap_or(&nothing), zone.domain, question);
+        let answer = decide::resolve(zone.proxy_state.unwrap_or(&nothing), zone.domain, question);
         match answer {
             Answer::OutsideDomain if response.answers.is_empty() => return DnsReply::Forward,
             Answer::OutsideDomain => {
-                let mut ask = query.clone();
-                ask.name = name;
-                return DnsReply::CompleteAlias(Box::new(PartialResponse { response, max, query: ask }));
+                let mut query = query.clone();
+                query.name = name;
+                return DnsReply::CompleteAlias(Box::new(PartialResponse { response, max, query }));
             }
-            _ if zone.picture.is_none() => {
+            _ if zone.proxy_state.is_none() => {
                 response.metadata.response_code = ResponseCode::ServFail;
                 return DnsReply::Respond(encode_with_limit(response, max));
             }

@@ -44,15 +44,9 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     pub(super) fn new(file: &Path, own: IpAddr) -> Self {
-        let under_way = Semaphore::new(QUERIES_MAX);
+        let queries = Semaphore::new(QUERIES_MAX);
         let shares = AddressLimits::new(QUERIES_PER_CLIENT_MAX);
-        Self {
-            resolv_conf: file.to_owned(),
-            own_address: own,
-            queries: under_way,
-            shares,
-            resolvers: Mutex::default(),
-        }
+        Self { resolv_conf: file.to_owned(), own_address: own, queries, shares, resolvers: Mutex::default() }
     }
 
     /// Forwards a request and returns the first conclusive response, or else the last inconclusive one. `None` if

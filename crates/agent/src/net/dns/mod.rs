@@ -78,8 +78,8 @@ struct DnsServer {
 impl DnsServer {
     fn build_reply(&self, request: &[u8], is_udp: bool) -> DnsReply {
         let is_synced = self.cache.is_synced();
-        let picture = self.cache.lock_state();
-        let zone = ZoneData { picture: is_synced.then_some(&*picture), domain: &self.domain };
+        let proxy_state = self.cache.lock_state();
+        let zone = ZoneData { proxy_state: is_synced.then_some(&*proxy_state), domain: &self.domain };
         answer::answer_query(&zone, request, is_udp, usize::from(random_u16()))
     }
 
@@ -100,7 +100,7 @@ impl DnsServer {
             },
             DnsReply::CompleteAlias(half) => {
                 let rest = self.forward.resolve(client, &half.query).await;
-                Some(half.complete(rest.as_deref()))
+                Some(half.complete_alias(rest.as_deref()))
             }
         }
     }

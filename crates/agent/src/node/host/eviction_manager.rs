@@ -112,13 +112,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
     /// evicted.
     async fn evict_over_limits(&self, limit_checks: &mut StorageLimitChecks) -> bool {
         let Some(pods) = self.active_pods() else { return false };
-        let may_go = |it: &core::Pod| {
+        let is_evictable = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
             it.metadata.deletion_timestamp.is_none()
                 && !static_pod::is_static(it.annotations())
                 && priority < SYSTEM_CRITICAL_PRIORITY
         };
-        let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
+        let pods: Vec<_> = pods.into_iter().filter(|it| is_evictable(it)).collect();
         let over =
             limit_checks.pods_over_limit(self.node, &pods, self.node.config.reclaim.check_interval).await;
         for (pod, limit, message) in &over {
@@ -228,7 +228,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
     }
 
     /// Removes as many unused images as the goal requires.
-    async fn collect_images(&self, garbage: &mut ImageGc, want: ImageGcGoal<'_>) {
+    async fn collect_images(&self, garbage: &mut ImageGc, goal: ImageGcGoal<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.list_images().await, self.node.runtime.list_containers(None).await)
         else {
@@ -262,7 +262,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
             low: config.image_gc_low_percent,
             age_min: config.image_age_min,
         };
-        let unused: Vec<Text> = match want {
+        let unused: Vec<Text> = match goal {
             ImageGcGoal::AllUnused => {
                 garbage.unused_images(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
@@ -343,7 +343,7 @@ fn eviction_candidate(
     let amount =
         |of: &ResourceQuantities| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
     let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-    let taker = |container: &core::Container| {
+    let usage_of = |container: &core::Container| {
         let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
         ContainerUsage {
             name: container.name.as_str().into(),
@@ -367,7 +367,7 @@ fn eviction_candidate(
             .any(|it| it.controller == Some(true) && it.kind == "DaemonSet"),
         request: if pod_requests.contains_key(name) { amount(&pod_requests) } else { amount(&requested) },
         usage: usage.map(bytes),
-        containers: containers.iter().chain(init).map(taker).collect(),
+        containers: containers.iter().chain(init).map(usage_of).collect(),
     }
 }
 

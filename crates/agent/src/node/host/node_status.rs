@@ -106,7 +106,7 @@ impl NodeState {
     }
 
     /// Stops the admission of pods. A node that shuts down also reports NotReady.
-    pub(super) fn begin_stop(&self, how: NodeStop) {
+    pub(super) fn begin_node_stop(&self, how: NodeStop) {
         self.stop.send_replace(Some(how));
     }
 }
@@ -427,11 +427,11 @@ struct FailureBackoff {
 impl FailureBackoff {
     /// Whether to log this failure: the first one, and then one a minute.
     fn should_log(&mut self) -> bool {
-        let is_news = self.logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
-        if is_news {
+        let is_due = self.logged.is_none_or(|it| LOG_INTERVAL <= it.elapsed());
+        if is_due {
             self.logged = Some(Instant::now());
         }
-        is_news
+        is_due
     }
 
     async fn wait_before_retry(&mut self) {

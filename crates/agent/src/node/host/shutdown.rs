@@ -44,12 +44,12 @@ impl ShutdownGrace {
 /// period, at most the one given in `grace`. Upstream: `pkg/kubelet/nodeshutdown`.
 pub async fn terminate_pods<R: Runtime>(node: &Node<R>, how: NodeStop, grace: ShutdownGrace) {
     tracing::info!(node = node.config.name, ?how, "the node stops: terminating its pods");
-    node.state.begin_stop(how);
+    node.state.begin_node_stop(how);
     let is_critical = |it: &Arc<PodEntry>| {
         let priority = it.snapshot().object.spec.as_ref().and_then(|it| it.priority);
         SYSTEM_CRITICAL_PRIORITY <= priority.unwrap_or(0)
     };
-    let all = node.pods.all_pods().into_iter().filter(|it| !had_finished(&it.snapshot()));
+    let all = node.pods.all_pods().into_iter().filter(|it| !had_pod_finished(&it.snapshot()));
     let (critical, others): (Vec<_>, Vec<_>) = all.partition(is_critical);
     for (pods, grace) in [(others, grace.pods), (critical, grace.critical_pods)] {
         terminate_group(&pods, grace).await;
@@ -76,7 +76,7 @@ async fn terminate_group(pods: &[Arc<PodEntry>], grace: Duration) {
 }
 
 /// Whether the pod had finished before the node began to stop.
-fn had_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
+fn had_pod_finished(PodSnapshot { has_ended, status, .. }: &PodSnapshot) -> bool {
     *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
 }
 

@@ -61,7 +61,7 @@ static DEFAULT_CONFIG: PodSecurity = PodSecurity {
 
 impl PodSecuritySettings {
     /// Sets the configuration. Fails if an exempt name is invalid or if it was set before.
-    pub(crate) fn set(&self, settings: PodSecurity) -> Result<(), String> {
+    pub(crate) fn set_configuration(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
             ("namespace", &settings.exempt_namespaces, Some(names::label_name_errors as names::NameRule)),
             ("user", &settings.exempt_users, None),
@@ -247,7 +247,7 @@ fn warn_violations(
 ) {
     let found = evaluate_pod(level, pod);
     if !found.is_empty() {
-        context.warn(would_violate_message(level, &format_details(&found)));
+        context.add_warning(would_violate_message(level, &format_details(&found)));
         count_evaluation(admission, attributes, "deny", "warn", level);
     }
 }

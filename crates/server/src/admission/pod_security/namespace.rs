@@ -57,7 +57,7 @@ pub(super) async fn validate(
     }
     if is_exempt {
         if let Some(warning) = exempt_namespace_warning(settings, name, policy, namespace) {
-            context.warn(warning);
+            context.add_warning(warning);
         }
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(super) async fn validate(
         let kind = Kind::builtin("", "v1", "pods");
         let (pods, _) = admission.storage.list(kind, Some(name), &ObjectSelector::default());
         for warning in evaluate_pods_in_namespace(settings, name, policy.enforce, &pods).await {
-            context.warn(warning);
+            context.add_warning(warning);
         }
     }
     Ok(())
@@ -111,7 +111,7 @@ async fn evaluate_pods_in_namespace(
         if owner.is_some_and(|it| !controllers.insert(str_at(it, "uid").to_owned())) {
             replicas.push(stored);
         } else {
-            evaluation.check(&pod);
+            evaluation.check_pod(&pod);
         }
     }
     for (at, stored) in replicas.into_iter().enumerate() {
@@ -121,7 +121,7 @@ async fn evaluate_pods_in_namespace(
         if at % PODS_PER_YIELD == PODS_PER_YIELD - 1 {
             tokio::task::yield_now().await;
         }
-        evaluation.check(&unstructured::parse_stored(stored));
+        evaluation.check_pod(&unstructured::parse_stored(stored));
     }
     let NamespaceEvaluation { checked, groups, .. } = evaluation;
     let mut warnings = Vec::new();
@@ -163,7 +163,7 @@ impl NamespaceEvaluation {
         PODS_MAX <= self.checked || self.deadline <= Instant::now()
     }
 
-    fn check(&mut self, pod: &Value) {
+    fn check_pod(&mut self, pod: &Value) {
         self.checked += 1;
         let found =
             evaluate_pod(self.enforce, EvaluatedPod { metadata: &pod["metadata"], spec: &pod["spec"] });

@@ -127,11 +127,11 @@ proptest! {
         let (seats, waiting_max) = (10, 12);
         let mut queue = queue(seats, waiting_max);
         let mut seated: Vec<(FlowId, usize, u8)> = Vec::new();
-        let mut waiting: Vec<(u32, FlowId, Ticket, usize, u8)> = Vec::new();
+        let mut waiting: Vec<(u32, FlowId, QueuedRequestId, usize, u8)> = Vec::new();
         let mut number = 0;
         let check = |queue: &FairQueue<u32>,
                          seated: &[(FlowId, usize, u8)],
-                         waiting: &[(u32, FlowId, Ticket, usize, u8)]| {
+                         waiting: &[(u32, FlowId, QueuedRequestId, usize, u8)]| {
             prop_assert_eq!(queue.seats_in_use, seated.len());
             prop_assert_eq!(queue.waiting, waiting.len());
             prop_assert!(seated.len() <= seats && waiting.len() <= waiting_max);
@@ -159,7 +159,7 @@ proptest! {
                         seated.push((id, level, flow));
                     } else if let Ok(it) = queue.enqueue(LEVELS[level], &name, FLOW_SEATS, number) {
                         waiting.retain(|waiter| Some(waiter.0) != it.evicted);
-                        waiting.push((number, it.flow, it.ticket, level, flow));
+                        waiting.push((number, it.flow, it.request_id, level, flow));
                     }
                 }
                 Step::Leave { nth } if !seated.is_empty() => {
@@ -167,8 +167,8 @@ proptest! {
                     queue.release_seat(id);
                 }
                 Step::Cancel { nth } if !waiting.is_empty() => {
-                    let (request, id, ticket, ..) = waiting.swap_remove(nth % waiting.len());
-                    prop_assert_eq!(queue.cancel_request(id, ticket), Some(request));
+                    let (request, id, request_id, ..) = waiting.swap_remove(nth % waiting.len());
+                    prop_assert_eq!(queue.cancel_request(id, request_id), Some(request));
                 }
                 _ => {}
             }

@@ -96,7 +96,8 @@ impl Api {
                     .unwrap_or_else(|_| Err(ApiError::panicked()))
             }
         };
-        let response = reply::negotiate(handled.unwrap_or_else(|it| error_response(&it)), &accept, is_head);
+        let response =
+            reply::negotiate_response(handled.unwrap_or_else(|it| error_response(&it)), &accept, is_head);
         // The seat is released here: unsent responses have limits of their own.
         state.seat = None;
         let held = match self.charge_response(response_bytes(&response), &state).await {
@@ -128,11 +129,11 @@ impl Api {
                 received_at: now,
                 completed_at: Timestamp::now(),
             };
-            audit.record(&event, &self.registry.metrics);
+            audit.record_event(&event, &self.registry.metrics);
         }
         let is_on_wire = client.as_ref().is_some_and(|it| it.connection.is_some());
-        let patience = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
-        response.map(|body| response::SendingBody::new(body, holds, is_on_wire, patience))
+        let read_timeout = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
+        response.map(|body| response::SendingBody::new(body, holds, is_on_wire, read_timeout))
     }
 
     /// Rule: the deadline of a request is `--request-timeout`, or earlier if its client requests that; watches

@@ -33,7 +33,7 @@ impl Api {
         api_request: &ApiRequest,
     ) -> Result<ApiResponse, ApiError> {
         if let Some(text) = route.kind().and_then(|it| it.deprecated) {
-            api_request.context.warn(text);
+            api_request.context.add_warning(text);
         }
         match route {
             Route::Collection { kind, namespace } => {
@@ -114,16 +114,16 @@ impl Api {
     }
 
     /// Waits until the store has reached at least the resourceVersion that the client requests.
-    async fn wait_for_revision(&self, wanted: Revision) -> Result<(), ApiError> {
-        if wanted <= self.registry.storage.revision() {
+    async fn wait_for_revision(&self, requested: Revision) -> Result<(), ApiError> {
+        if requested <= self.registry.storage.revision() {
             return Ok(());
         }
         let mut commits = self.registry.storage.watch_revision();
-        let reached = commits.wait_for(|head| wanted <= *head);
+        let reached = commits.wait_for(|head| requested <= *head);
         // The borrow of the revision ends here: it would block the writer.
         match tokio::time::timeout(REVISION_TIMEOUT, reached).await.map(drop) {
             Ok(()) => Ok(()),
-            Err(_) => Err(ApiError::resource_version_too_large(wanted, self.registry.storage.revision())),
+            Err(_) => Err(ApiError::resource_version_too_large(requested, self.registry.storage.revision())),
         }
     }
 }

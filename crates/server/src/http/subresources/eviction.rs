@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u32 = 20;
 
 const BUDGET_VIOLATED_MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-pub(super) async fn evict(
+pub(super) async fn evict_pod(
     registry: &Registry,
     context: &RequestContext,
     target: &RequestTarget,

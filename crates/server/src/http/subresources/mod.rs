@@ -24,8 +24,8 @@ impl Api {
         body: Value,
     ) -> Result<Value, ApiError> {
         match create {
-            VirtualCreate::Binding => self.bind(context, target, &body).await,
-            VirtualCreate::Eviction => eviction::evict(&self.registry, context, target, &body).await,
+            VirtualCreate::Binding => self.bind_pod(context, target, &body).await,
+            VirtualCreate::Eviction => eviction::evict_pod(&self.registry, context, target, &body).await,
             VirtualCreate::ServiceAccountToken => {
                 let write = node_restriction::NodeWrite::Create { new: &body };
                 node_restriction::check_node_write(
@@ -60,7 +60,7 @@ impl Api {
 
     /// Binds a pod to a node for a scheduler: through `pods/NAME/binding`, or through `bindings`, where the
     /// Binding has the pod's name.
-    async fn bind(
+    async fn bind_pod(
         &self,
         context: &RequestContext,
         target: &RequestTarget,
@@ -74,7 +74,7 @@ impl Api {
             name: name.to_owned(),
             subresource: Subresource::Binding,
         };
-        self.registry.bind(context, &pod, binding).await?;
+        self.registry.bind_pod(context, &pod, binding).await?;
         Ok(created_status())
     }
 }

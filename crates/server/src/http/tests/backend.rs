@@ -90,7 +90,7 @@ async fn server(events_max: usize) -> (Server, Remote) {
     let mut remote = None;
     let open = |options: muster_store::DbOptions| {
         let published =
-            PublishedStore::new(Store::empty_at(Store::FIRST_REVISION, options.window), options.on_commit);
+            PublishedStore::new(Store::empty_after(Store::FIRST_REVISION, options.window), options.on_commit);
         let backend = Remote { published: published.clone(), waiting: Arc::default() };
         remote = Some(backend.clone());
         Ok(Db::new(published, backend))

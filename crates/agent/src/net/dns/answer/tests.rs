@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 
 /// A Service with an address, a headless one with so many endpoints, and three that are other names.
-fn picture(endpoints: u32) -> ProxyState {
-    let mut picture = ProxyState::default();
+fn proxy_state(endpoints: u32) -> ProxyState {
+    let mut proxy_state = ProxyState::default();
     for (name, spec) in [
         ("web", json!({"clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80}]})),
         ("peers", json!({"clusterIP": "None", "ports": [{"name": "http", "port": 80}]})),
@@ -18,7 +18,7 @@ fn picture(endpoints: u32) -> ProxyState {
         ("circle", json!({"type": "ExternalName", "externalName": "circle.shop.svc.cluster.local"})),
     ] {
         let service = Service::read(&json!({"spec": spec})).expect("a service");
-        picture.put_service(ObjectKey::new("shop", name), service);
+        proxy_state.put_service(ObjectKey::new("shop", name), service);
     }
     let of = |it: u32| json!({"addresses": [std::net::Ipv4Addr::from(0x0af4_0000 + it).to_string()]});
     let slice = json!({
@@ -26,8 +26,8 @@ fn picture(endpoints: u32) -> ProxyState {
         "endpoints": (1..=endpoints).map(of).collect::<Vec<_>>(),
     });
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), "peers".to_owned())]);
-    picture.put_slice(ObjectKey::new("shop", "peers-1"), Slice::read(&labels, &slice).expect("a slice"));
-    picture
+    proxy_state.put_slice(ObjectKey::new("shop", "peers-1"), Slice::read(&labels, &slice).expect("a slice"));
+    proxy_state
 }
 
 fn question(name: &str, kind: RecordType) -> Message {
@@ -37,8 +37,8 @@ fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-fn reply(picture: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsReply {
-    let known = ZoneData { picture, domain: "cluster.local" };
+fn reply(proxy_state: Option<&ProxyState>, message: &Message, is_udp: bool) -> DnsReply {
+    let known = ZoneData { proxy_state, domain: "cluster.local" };
     answer_query(&known, &message.to_vec().expect("bytes"), is_udp, 0)
 }
 
@@ -73,7 +73,7 @@ fn told(reply: DnsReply) -> String {
 }
 
 fn check(name: &str, kind: RecordType, expected: Expect) {
-    expected.assert_eq(&told(reply(Some(&picture(2)), &question(name, kind), true)));
+    expected.assert_eq(&told(reply(Some(&proxy_state(2)), &question(name, kind), true)));
 }
 
 #[test]
@@ -168,12 +168,13 @@ fn aliases() {
         outside.shop.svc.cluster.local. 5 IN CNAME example.org."#]],
     );
     check("circle.shop.svc.cluster.local.", RecordType::A, expect!["ServFail aa ra"]);
-    let half = reply(Some(&picture(1)), &question("outside.shop.svc.cluster.local.", RecordType::A), true);
+    let half =
+        reply(Some(&proxy_state(1)), &question("outside.shop.svc.cluster.local.", RecordType::A), true);
     let DnsReply::CompleteAlias(half) = half else { panic!("{half:?}") };
     let mut rest = question("example.org.", RecordType::A).into_response();
     let example = Name::from_ascii("example.org.").expect("a name");
     rest.add_answer(Record::from_rdata(example, 300, address_data([192, 0, 2, 1].into())));
-    let bytes = half.complete(Some(&rest.to_vec().expect("bytes")));
+    let bytes = half.complete_alias(Some(&rest.to_vec().expect("bytes")));
     expect![[r#"
         NoError aa ra
         outside.shop.svc.cluster.local. 5 IN CNAME example.org.
@@ -183,7 +184,7 @@ fn aliases() {
 
 #[test]
 fn others_are_asked_about_the_rest() {
-    let ask = |name| reply(Some(&picture(1)), &question(name, RecordType::A), true);
+    let ask = |name| reply(Some(&proxy_state(1)), &question(name, RecordType::A), true);
     assert_eq!(ask("example.org."), DnsReply::Forward);
     assert_eq!(ask("cluster.local.example.org."), DnsReply::Forward);
     assert_eq!(ask("."), DnsReply::Forward);
@@ -198,7 +199,7 @@ fn no_name_is_denied_before_the_cache_is_synced() {
 
 #[test]
 fn an_answer_that_is_too_long_is_cut() {
-    let (many, peers) = (picture(300), "peers.shop.svc.cluster.local.");
+    let (many, peers) = (proxy_state(300), "peers.shop.svc.cluster.local.");
     let small = reply(Some(&many), &question(peers, RecordType::A), true);
     let DnsReply::Respond(bytes) = &small else { panic!("{small:?}") };
     assert!(bytes.len() <= 512, "{}", bytes.len());
@@ -217,8 +218,8 @@ fn an_answer_that_is_too_long_is_cut() {
 
 #[test]
 fn answers_take_turns() {
-    let known = picture(3);
-    let known = ZoneData { picture: Some(&known), domain: "cluster.local" };
+    let known = proxy_state(3);
+    let known = ZoneData { proxy_state: Some(&known), domain: "cluster.local" };
     let request = question("peers.shop.svc.cluster.local.", RecordType::A).to_vec().expect("bytes");
     let first = |turn| said(&answer_query(&known, &request, true, turn)).answers[0].data.to_string();
     assert_eq!(
@@ -229,7 +230,7 @@ fn answers_take_turns() {
 
 #[test]
 fn messages_that_are_no_query() {
-    let known = ZoneData { picture: None, domain: "cluster.local" };
+    let known = ZoneData { proxy_state: None, domain: "cluster.local" };
     assert_eq!(answer_query(&known, &[], true, 0), DnsReply::Ignore);
     assert_eq!(answer_query(&known, &[0, 7], true, 0), DnsReply::Ignore);
     expect!["FormErr"].assert_eq(&told(answer_query(&known, &[0, 7, 0, 0, 0], true, 0)));
