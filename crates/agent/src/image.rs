@@ -45,10 +45,10 @@ pub enum ImageError {
     )]
     NotAnArchive { path: PathBuf, why: String },
     #[error(
-        "{path} is for {theirs}, but this machine is linux/{}: use an image for this platform",
+        "{path} is for {platforms}, but this machine is linux/{}: use an image for this platform",
         crate::architecture()
     )]
-    WrongPlatform { path: PathBuf, theirs: String },
+    WrongPlatform { path: PathBuf, platforms: String },
     #[error(
         "{path} has {count} images, but --name can name only one: omit --name, or save the images one by one"
     )]

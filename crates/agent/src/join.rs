@@ -239,7 +239,7 @@ impl JoinedNode {
                 }
             }
             // The pause also applies to a certificate that is due for renewal as soon as it is issued.
-            pause = back_off(pause).await;
+            pause = sleep_with_backoff(pause).await;
         }
     }
 
@@ -288,7 +288,7 @@ impl JoinedNode {
                     );
                 }
             }
-            pause = back_off(pause).await;
+            pause = sleep_with_backoff(pause).await;
         }
     }
 
@@ -355,7 +355,7 @@ async fn join_with_token(
     };
     let new = new.map_err(|error| match error {
         JoinError::Request { error: error @ kube::Error::Api(_), .. } => {
-            JoinError::Request { hint: token_advice(&error), error }
+            JoinError::Request { hint: token_error_hint(&error), error }
         }
         JoinError::Request { error, .. } => {
             JoinError::Unreachable { server: options.server.clone(), why: format_error_chain(&error) }
@@ -433,7 +433,7 @@ async fn request_certificate(
 }
 
 /// Sleeps for `pause` and returns the next, longer backoff.
-async fn back_off(pause: Duration) -> Duration {
+async fn sleep_with_backoff(pause: Duration) -> Duration {
     tokio::time::sleep(pause).await;
     (pause * 2).min(RETRY_MAX)
 }
@@ -447,7 +447,7 @@ fn renewal_time(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
 }
 
 /// Advice to the user for an error with which the API server refused a bootstrap token.
-fn token_advice(error: &kube::Error) -> &'static str {
+fn token_error_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
             ": the token is invalid or expired. `muster token create` creates a new one"

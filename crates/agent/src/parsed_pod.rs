@@ -63,7 +63,7 @@ impl ParsedPod {
     }
 
     /// A placeholder for a pod of which only the name and UID are known.
-    pub fn placeholder(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
+    pub fn placeholder_pod(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
 

@@ -128,7 +128,7 @@ async fn restore_routes_periodically(node: &LocalNode) {
 async fn run_containerd(node: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = node.start_containerd().await?;
     import_image_archives(node, &containerd.runtime, images).await;
-    containerd.wait().await;
+    containerd.wait_for_exit().await;
     bail!("exited; its containers keep running")
 }
 

@@ -89,18 +89,18 @@ pub(crate) fn decode_object(
     Ok(object)
 }
 
-/// Decodes the result of a patch against the type of the object, in the same way as a request body. `complaints`
+/// Decodes the result of a patch against the type of the object, in the same way as a request body. `strict_errors`
 /// are the strict decoding errors of the patch itself.
 pub(crate) fn decode_patch_result(
     context: &RequestContext,
     expected: GroupVersionKind<'_>,
     object: Value,
-    complaints: Vec<String>,
+    strict_errors: Vec<String>,
 ) -> Result<Value, ApiError> {
     let of = expected_type(expected)?;
     // Most patches fit their type, so the result is only serialized for an error.
     let (read, mut notes) = read::read_typed(&object, of);
-    notes.strict_errors.splice(0..0, complaints);
+    notes.strict_errors.splice(0..0, strict_errors);
     let wrong = match (&read, notes.type_error) {
         (Err(error), wrong) => Some(wrong.unwrap_or_else(|| go_json_error(error))),
         (Ok(_), _) if notes.strict_errors.is_empty() => None,

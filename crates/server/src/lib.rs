@@ -238,14 +238,16 @@ impl ApiServer {
 
     /// Returns a kubeconfig for the administrator or a component of Muster. It is valid until the cluster CA is
     /// replaced.
-    pub fn kubeconfig(&self, who: BuiltinUser) -> Result<String, PkiError> {
+    pub fn kubeconfig(&self, user: BuiltinUser) -> Result<String, PkiError> {
         let ip = if self.identity.listen_address.ip().is_unspecified() {
             Ipv4Addr::LOCALHOST.into()
         } else {
             self.identity.listen_address.ip()
         };
-        self.pki
-            .kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.identity.listen_address.port())), who)
+        self.pki.kubeconfig(
+            &format!("https://{}", SocketAddr::new(ip, self.identity.listen_address.port())),
+            user,
+        )
     }
 
     /// The configured listen address.
@@ -255,8 +257,8 @@ impl ApiServer {
 
     /// Returns an in-process client for a component of Muster. It works immediately, and until the server
     /// stops.
-    pub fn loopback_client(&self, who: BuiltinUser) -> LoopbackClient {
-        self.loopback_clients.client(self.api.clone(), who.user())
+    pub fn loopback_client(&self, user: BuiltinUser) -> LoopbackClient {
+        self.loopback_clients.client(self.api.clone(), user.user())
     }
 
     /// Writes an audit log with one line for each request, except requests through loopback clients that were

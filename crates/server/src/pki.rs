@@ -204,10 +204,10 @@ impl Pki {
     }
 
     /// Issues a client certificate for a built-in user.
-    fn issue_client_certificate(&self, who: BuiltinUser) -> Result<CertificateAndKey, PkiError> {
-        let (name, group) = who.name_and_group();
+    fn issue_client_certificate(&self, user: BuiltinUser) -> Result<CertificateAndKey, PkiError> {
+        let (name, group) = user.name_and_group();
         let years =
-            if who == BuiltinUser::Admin { ADMIN_CERTIFICATE_YEARS } else { COMPONENT_CERTIFICATE_YEARS };
+            if user == BuiltinUser::Admin { ADMIN_CERTIFICATE_YEARS } else { COMPONENT_CERTIFICATE_YEARS };
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);
@@ -237,8 +237,8 @@ impl Pki {
     }
 
     /// A kubeconfig with embedded certificates and key.
-    pub(crate) fn kubeconfig(&self, url: &str, who: BuiltinUser) -> Result<String, PkiError> {
-        let client = self.issue_client_certificate(who)?;
+    pub(crate) fn kubeconfig(&self, url: &str, user: BuiltinUser) -> Result<String, PkiError> {
+        let client = self.issue_client_certificate(user)?;
         self.queue_issued(&client.certificate);
         let [ca, certificate, key] =
             [&self.ca.pem, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));

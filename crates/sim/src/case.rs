@@ -60,7 +60,7 @@ pub struct Case {
     /// Maximum number of controller writes, by `create` or `delete`.
     limits: Vec<(String, u64)>,
     end: String,
-    /// The names of the nodes do not matter in `end`.
+    /// Whether `end` is compared without the names of the nodes.
     anywhere: bool,
     status: Vec<ExpectedCounts>,
     revisions: Option<String>,

@@ -92,14 +92,14 @@ impl FaultRates {
         Self { lag_ms: 5, ..Self::default() }
     }
 
-    /// Draws a random fault_rates: each fault is off, rare or frequent, independently of the others.
+    /// Draws random rates: each fault is off, rare or frequent, independently of the others.
     pub fn random(rng: &mut Rng) -> Self {
         let mut level = |rare: u64, often: u64| match rng.below(4) {
             0 | 1 => 0,
             2 => rare,
             _ => often,
         };
-        let mut fault_rates = Self {
+        let mut rates = Self {
             crash: level(3, 15),
             freeze_process: level(2, 8),
             cut_off: level(2, 8),
@@ -110,18 +110,18 @@ impl FaultRates {
             user: level(30, 120),
             ..Self::default()
         };
-        for it in &mut fault_rates.writes {
+        for it in &mut rates.writes {
             *it = level(5, 40);
         }
-        for it in &mut fault_rates.watches {
+        for it in &mut rates.watches {
             *it = level(5, 40);
         }
-        for it in [&mut fault_rates.agent_crash, &mut fault_rates.container_crash] {
+        for it in [&mut rates.agent_crash, &mut rates.container_crash] {
             *it = level(4, 20);
         }
-        fault_rates.agent_write = level(5, 40);
-        fault_rates.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
-        fault_rates
+        rates.agent_write = level(5, 40);
+        rates.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
+        rates
     }
 
     /// Turns off all faults except clock skew and a latency of at most 50 ms.

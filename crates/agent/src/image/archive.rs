@@ -79,8 +79,8 @@ impl Archive {
         };
         read.map_err(no_archive)?;
         if archive.images.is_empty() {
-            let theirs = Vec::from_iter(archive.foreign_platforms).join(", ");
-            return Err(ImageError::WrongPlatform { path: archive.path, theirs });
+            let platforms = Vec::from_iter(archive.foreign_platforms).join(", ");
+            return Err(ImageError::WrongPlatform { path: archive.path, platforms });
         }
         Ok(archive)
     }

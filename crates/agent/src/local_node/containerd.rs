@@ -43,13 +43,13 @@ enum ContainerdProcess {
 
 impl Containerd {
     /// Waits until the containerd process ends.
-    pub async fn wait(&mut self) {
-        self.process.wait().await;
+    pub async fn wait_for_exit(&mut self) {
+        self.process.wait_for_exit().await;
     }
 }
 
 impl ContainerdProcess {
-    async fn wait(&mut self) {
+    async fn wait_for_exit(&mut self) {
         match self {
             Self::Child(child) => drop(child.wait().await),
             Self::Found(pid) => {
@@ -77,7 +77,7 @@ impl LocalNode {
         let began = Instant::now();
         loop {
             tokio::select! {
-                () = process.wait() => return Err(self.unresponsive_error()),
+                () = process.wait_for_exit() => return Err(self.unresponsive_error()),
                 answer = runtime.version() => if answer.is_ok() { break },
             }
             if READY_TIMEOUT < began.elapsed() {

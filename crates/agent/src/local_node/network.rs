@@ -45,9 +45,9 @@ pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
         .unwrap_or_else(|it| Err(std::io::Error::other(it)))
         .map_err(file_error(&lock_path))?;
 
-    let hub = bridge_name(id);
+    let bridge = bridge_name(id);
     let routes = run_command(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
-    let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
+    let foreign_routes: Vec<&str> = routes.lines().filter(|it| !it.contains(&bridge)).collect();
     let is_free = |range: u8| !foreign_routes.iter().any(|it| is_route_into(it, range));
     let before = fs::read_to_string(range_file).ok().and_then(|it| it.trim().parse().ok());
     let range = match before.filter(|it| CLUSTER_RANGES.contains(it) && is_free(*it)) {
@@ -62,11 +62,11 @@ pub(super) async fn create_bridge(range_file: &Path, id: &str) -> Result<u8, Loc
     let mut file = File::create(range_file).map_err(file_error(range_file))?;
     writeln!(file, "{range}").map_err(file_error(range_file))?;
 
-    if !link_exists(&hub) {
-        run_command(Command::new("ip").args(["link", "add", &hub, "type", "bridge"])).await?;
+    if !link_exists(&bridge) {
+        run_command(Command::new("ip").args(["link", "add", &bridge, "type", "bridge"])).await?;
     }
     let address = bridge_address(range);
-    run_ip_batch(None, &format!("addr replace {address}/24 dev {hub}\nlink set {hub} up\n")).await?;
+    run_ip_batch(None, &format!("addr replace {address}/24 dev {bridge}\nlink set {bridge} up\n")).await?;
     let forward = Path::new("/proc/sys/net/ipv4/ip_forward");
     if fs::read_to_string(forward).is_ok_and(|it| it.trim() == "0") {
         fs::write(forward, "1").map_err(file_error(forward))?;
@@ -99,14 +99,14 @@ pub(super) async fn create_node_network(node: &LocalNode) -> Result<(), LocalNod
         let _ = fs::remove_file(&netns);
         run_command(Command::new("ip").args(["netns", "add", &name])).await?;
     }
-    let (hub, link) = (bridge_name(&node.id), node.link_name());
+    let (bridge, link) = (bridge_name(&node.id), node.link_name());
     if !link_exists(&link) {
         let add = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &name];
         run_command(Command::new("ip").args(add)).await?;
     }
     let (address, gateway) = (node.address(), bridge_address(node.range));
     let outside =
-        format!("link set {link} master {hub} up\nroute replace {} via {address}\n", node.pod_cidr());
+        format!("link set {link} master {bridge} up\nroute replace {} via {address}\n", node.pod_cidr());
     let inside = format!(
         "link set lo up\naddr replace {address}/24 dev eth0\nlink set eth0 up\nroute replace default via {gateway}\n"
     );
@@ -149,12 +149,12 @@ pub(super) fn nft_table_name(id: &str) -> String {
 
 /// Removes the cluster's bridge, links and nftables table.
 pub(super) async fn remove_network(id: &str) {
-    let hub = bridge_name(id);
+    let bridge = bridge_name(id);
     let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let links = links.filter_map(|it| it.file_name().into_string().ok());
     let ours: Vec<String> =
-        links.filter(|it| it.strip_prefix(&hub).is_some_and(|it| it.starts_with('-'))).collect();
-    for link in ours.iter().chain([&hub]) {
+        links.filter(|it| it.strip_prefix(&bridge).is_some_and(|it| it.starts_with('-'))).collect();
+    for link in ours.iter().chain([&bridge]) {
         if link_exists(link)
             && let Err(error) = run_command(Command::new("ip").args(["link", "del", link])).await
             // The link disappears with the namespace of its other end.

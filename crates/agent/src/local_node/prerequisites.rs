@@ -85,13 +85,13 @@ fn missing_cgroups(root: &Path) -> Option<String> {
         Ok(it) => it.split_whitespace().any(|it| it == name),
         Err(_) => root.join(name).is_dir(),
     };
-    let lacking: Vec<&str> = ["cpu", "memory"].into_iter().filter(|it| !has(it)).collect();
-    match lacking[..] {
+    let missing: Vec<&str> = ["cpu", "memory"].into_iter().filter(|it| !has(it)).collect();
+    match missing[..] {
         [] => None,
         [_, _] if controllers.is_err() => {
             Some(format!("no cgroups are mounted at {at}: mount -t cgroup2 none {at}"))
         }
-        _ => Some(format!("the cgroups at {at} have no controller {}", lacking.join(" and "))),
+        _ => Some(format!("the cgroups at {at} have no controller {}", missing.join(" and "))),
     }
 }
 

@@ -88,7 +88,7 @@ impl EnvironmentReader<'_> {
     async fn config_map(&mut self, name: &str, is_optional: bool) -> Result<Option<&ConfigMap>, String> {
         if !self.config_maps.contains_key(name) {
             let found = self.source.references.config_map(self.namespace(), name).await;
-            let Some(found) = found_or_optional(found, is_optional)? else { return Ok(None) };
+            let Some(found) = none_if_optional(found, is_optional)? else { return Ok(None) };
             self.config_maps.insert(name.to_owned(), found);
         }
         Ok(self.config_maps.get(name))
@@ -97,7 +97,7 @@ impl EnvironmentReader<'_> {
     async fn secret(&mut self, name: &str, is_optional: bool) -> Result<Option<&Secret>, String> {
         if !self.secrets.contains_key(name) {
             let found = self.source.references.secret(self.namespace(), name).await;
-            let Some(found) = found_or_optional(found, is_optional)? else { return Ok(None) };
+            let Some(found) = none_if_optional(found, is_optional)? else { return Ok(None) };
             self.secrets.insert(name.to_owned(), found);
         }
         Ok(self.secrets.get(name))
@@ -150,7 +150,7 @@ impl EnvironmentReader<'_> {
     }
 }
 
-fn found_or_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, String> {
+fn none_if_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, String> {
     match found {
         Err(error) if is_optional && error.is_not_found() => Ok(None),
         found => found.map(Some).map_err(|it| it.to_string()),

@@ -313,7 +313,7 @@ impl PodManager {
 
     /// Starts a worker that removes the containers and files of a pod that the API server does not know.
     pub(super) fn clean_up_orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
-        let Ok(object) = ParsedPod::placeholder(&key, &uid) else { return };
+        let Ok(object) = ParsedPod::placeholder_pod(&key, &uid) else { return };
         let entry = Arc::new(PodEntry::new(PodSource::Orphan, Arc::new(object)));
         let mut entries = lock(&self.entries);
         if entries.contains_key(&uid) {

@@ -40,7 +40,12 @@ pub(crate) fn sandbox_config(
         hostname,
         log_directory: config.log_dir(namespace, name, uid).to_string_lossy().into_owned(),
         dns_config: Some(naming::pod_dns(config, pod, spec)),
-        port_mappings: spec.containers.iter().chain(sidecars(spec)).flat_map(port_mappings).collect(),
+        port_mappings: spec
+            .containers
+            .iter()
+            .chain(sidecar_containers(spec))
+            .flat_map(port_mappings)
+            .collect(),
         labels: labels.into_iter().collect(),
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(linux_config(config, spec, uid)),
@@ -63,7 +68,7 @@ pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
         .into()
 }
 
-fn sidecars(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+fn sidecar_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
 }
 

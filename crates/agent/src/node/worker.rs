@@ -248,7 +248,7 @@ impl<R: Runtime> Worker<R> {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let are_settled = self.node.volumes.are_settled(self.pod.uid());
+        let are_settled = self.node.volumes.are_volumes_settled(self.pod.uid());
         if self.pod.has_terminated() || are_settled || self.object.metadata.deletion_timestamp.is_some() {
             self.refresh_at = None;
             return;

@@ -15,7 +15,7 @@
 //! | `sim.muster.dev/fail` | comma-separated names of `NodeFault`s | the node has these faults |
 //! | `sim.muster.dev/start-delay`, `sim.muster.dev/stop-delay` | `30s` | default for the pods of the node |
 //!
-//! A container behaves likewise if its image name contains one of `IMAGE_WORDS`.
+//! A container behaves likewise if its image name contains one of `IMAGE_NAME_BEHAVIOURS`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ const IMAGE_MISSING_ANNOTATION: &str = "sim.muster.dev/image-missing";
 pub const FLEET_LABEL: &str = "sim.muster.dev/fleet";
 
 /// Words in image names, and the effect on their containers.
-pub const IMAGE_WORDS: [(&str, &str); 6] = [
+pub const IMAGE_NAME_BEHAVIOURS: [(&str, &str); 6] = [
     ("non-existent", "the image cannot be pulled"),
     ("crash-loop", "exits with code 1 after a second"),
     ("out-of-memory", "is OOMKilled after a second"),

@@ -258,7 +258,7 @@ enum TimerSubject {
 
 /// A queued API call and its subject.
 struct QueuedCall {
-    about: CallSubject,
+    subject: CallSubject,
     request: Request<Vec<u8>>,
 }
 
@@ -276,7 +276,7 @@ enum CallSubject {
 
 /// A completed API call.
 struct CompletedCall {
-    about: CallSubject,
+    subject: CallSubject,
     result: kube::Result<CallResponse>,
 }
 
@@ -362,8 +362,8 @@ impl FleetRunner {
             let Some(task) = self.next_call() else { return };
             let client = self.client.clone();
             self.calls.spawn(async move {
-                let QueuedCall { about, request } = task;
-                let result = match about {
+                let QueuedCall { subject, request } = task;
+                let result = match subject {
                     CallSubject::PodList(_) => {
                         let list: kube::Result<kube::core::ObjectList<wire::Pod>> =
                             client.request(request).await;
@@ -375,7 +375,7 @@ impl FleetRunner {
                     }
                     _ => send_request(&client, request).await.map(CallResponse::Written),
                 };
-                CompletedCall { about, result }
+                CompletedCall { subject, result }
             });
         }
     }
@@ -548,7 +548,7 @@ impl FleetRunner {
         });
         let request =
             api_request(Method::PATCH, format!("{NODES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        self.call_queue.push_back(QueuedCall { about: CallSubject::Adoption(name.clone()), request });
+        self.call_queue.push_back(QueuedCall { subject: CallSubject::Adoption(name.clone()), request });
         number
     }
 
@@ -564,7 +564,7 @@ impl FleetRunner {
         if node.behaviour.has_fault(NodeFault::Vanish) {
             let request =
                 api_request(Method::DELETE, format!("{NODES_PATH}/{name}"), JSON_MEDIA_TYPE, &json!({}));
-            self.call_queue.push_back(QueuedCall { about: CallSubject::Deletion(name.clone()), request });
+            self.call_queue.push_back(QueuedCall { subject: CallSubject::Deletion(name.clone()), request });
             return;
         }
         if node.behaviour.is_connected() {
@@ -590,7 +590,8 @@ impl FleetRunner {
             node.reported = Some(now);
             let status = node::node_status(name, node.number, &node.behaviour, &node.conditions, now);
             let request = status_request(name, &status);
-            self.heartbeat_queue.push_back(QueuedCall { about: CallSubject::Report(name.clone()), request });
+            self.heartbeat_queue
+                .push_back(QueuedCall { subject: CallSubject::Report(name.clone()), request });
         }
         self.set_node_timer(name, REPORT_TIMER, add_duration(now, REPORT_INTERVAL));
     }
@@ -670,7 +671,7 @@ impl FleetRunner {
         if let Some(call) = step.call {
             entry.is_call_in_flight = true;
             let request = pod_call_request(&entry.pod, call);
-            self.call_queue.push_back(QueuedCall { about: CallSubject::Pod(uid.clone()), request });
+            self.call_queue.push_back(QueuedCall { subject: CallSubject::Pod(uid.clone()), request });
         }
     }
 
@@ -700,13 +701,13 @@ impl FleetRunner {
 
     fn handle_call_completion(&mut self, done: CompletedCall) {
         let now = self.now();
-        let CompletedCall { about, result } = done;
+        let CompletedCall { subject, result } = done;
         let failed = match &result {
             Ok(_) => None,
             Err(kube::Error::Api(refused)) if refused.code < 500 && refused.code != 429 => Some(refused.code),
             Err(_) => Some(0),
         };
-        match (&about, result) {
+        match (&subject, result) {
             (CallSubject::PodList(_), Ok(CallResponse::Pods(pods))) => {
                 pods.into_iter().for_each(|it| self.apply_pod(it))
             }
@@ -724,14 +725,14 @@ impl FleetRunner {
                 self.set_node_timer(name, HEARTBEAT_TIMER, add_duration(now, HEARTBEAT_INTERVAL))
             }
             (_, Ok(_)) => {}
-            (_, Err(error)) => self.handle_call_failure(about, failed.unwrap_or_default(), &error, now),
+            (_, Err(error)) => self.handle_call_failure(subject, failed.unwrap_or_default(), &error, now),
         }
     }
 
     /// Handles a failed call. `code` is 0 for temporary failures.
-    fn handle_call_failure(&mut self, about: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
+    fn handle_call_failure(&mut self, subject: CallSubject, code: u16, error: &kube::Error, now: Timestamp) {
         let error = format_error_chain(error);
-        match (about, code) {
+        match (subject, code) {
             // The object is gone or was replaced; the watch will show it.
             (
                 CallSubject::Pod(_)
@@ -795,7 +796,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         let patch = json!({"spec": {"renewTime": at}});
         let request =
             api_request(Method::PATCH, format!("{LEASES_PATH}/{name}"), MERGE_PATCH_MEDIA_TYPE, &patch);
-        return QueuedCall { about: CallSubject::Renewal(name.clone()), request };
+        return QueuedCall { subject: CallSubject::Renewal(name.clone()), request };
     }
     // The lease is garbage collected with its node.
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
@@ -806,7 +807,7 @@ fn heartbeat_call(name: &Arc<str>, node: &SimulatedNode, now: Timestamp) -> Queu
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": at},
     });
     let request = api_request(Method::POST, LEASES_PATH.to_owned(), JSON_MEDIA_TYPE, &lease);
-    QueuedCall { about: CallSubject::Lease(name.clone()), request }
+    QueuedCall { subject: CallSubject::Lease(name.clone()), request }
 }
 
 /// Adds a duration to a timestamp, saturating.
@@ -818,7 +819,7 @@ fn add_duration(at: Timestamp, span: Duration) -> Timestamp {
 fn pod_list_call(node: &Arc<str>) -> QueuedCall {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let request = Request::get(path).body(Vec::new()).expect("node names are valid in a path");
-    QueuedCall { about: CallSubject::PodList(node.clone()), request }
+    QueuedCall { subject: CallSubject::PodList(node.clone()), request }
 }
 
 fn pod_call_request(pod: &SimulatedPod, call: PodCall) -> Request<Vec<u8>> {

@@ -20,7 +20,7 @@ mod fleet_tests;
 mod tests;
 
 pub use behaviour::{
-    ContainerTimings, FAULTS_ANNOTATION, FLEET_LABEL, IMAGE_WORDS, NodeFault, parse_duration,
+    ContainerTimings, FAULTS_ANNOTATION, FLEET_LABEL, IMAGE_NAME_BEHAVIOURS, NodeFault, parse_duration,
 };
 pub use fleet::{Fleet, FleetOptions, add_node, free_numbers, remove_fleet};
 pub use node::{NODES_MAX, NewNode};

@@ -136,7 +136,7 @@ impl Volumes {
     }
 
     /// Whether the volumes of the pod are set up and only its own containers can still change them.
-    pub fn are_settled(&self, uid: &str) -> bool {
+    pub fn are_volumes_settled(&self, uid: &str) -> bool {
         lock(&self.settled_pods).contains(uid)
     }
 

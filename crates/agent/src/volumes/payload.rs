@@ -124,7 +124,7 @@ impl VolumePayload {
     ) -> Result<(), VolumeError> {
         let is_optional = source.optional.unwrap_or(false);
         let found = references.config_map(pod_namespace(subject.pod), &source.name).await;
-        let Some(ConfigMap { data, binary_data, immutable, .. }) = found_or_optional(found, is_optional)?
+        let Some(ConfigMap { data, binary_data, immutable, .. }) = none_if_optional(found, is_optional)?
         else {
             self.may_change = true;
             return Ok(());
@@ -146,7 +146,7 @@ impl VolumePayload {
         let is_optional = source.optional.unwrap_or(false);
         let name = source.secret_name.as_deref().unwrap_or_default();
         let found = references.secret(pod_namespace(subject.pod), name).await;
-        let Some(Secret { data, immutable, .. }) = found_or_optional(found, is_optional)? else {
+        let Some(Secret { data, immutable, .. }) = none_if_optional(found, is_optional)? else {
             self.may_change = true;
             return Ok(());
         };
@@ -280,7 +280,7 @@ fn pod_namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-fn found_or_optional<T>(
+fn none_if_optional<T>(
     found: Result<T, ReferenceError>,
     is_optional: bool,
 ) -> Result<Option<T>, ReferenceError> {

@@ -52,14 +52,14 @@ fn remove_children(dir: &OwnedFd, top: &OwnedFd, depth: u32, moved: &mut u64) ->
             has_moved |= remove_children(&child, top, depth + 1, moved)?;
             unlinkat(dir, name, AtFlags::REMOVEDIR)?;
         } else {
-            move_to_top(dir, name, top, moved)?;
+            move_to_top_dir(dir, name, top, moved)?;
             has_moved = true;
         }
     }
     Ok(has_moved)
 }
 
-fn move_to_top(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+fn move_to_top_dir(dir: &OwnedFd, name: &std::ffi::CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
     loop {
         *moved += 1;
         match renameat(dir, name, top, format!(".deep-{moved}")) {

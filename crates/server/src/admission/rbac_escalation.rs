@@ -86,11 +86,11 @@ fn check_permissions_held(
     rules: &[PolicyRule],
 ) -> Result<(), String> {
     let (own, dangling) = access.with_roles(|roles| roles.user_rules(user, namespace));
-    let lacking = missing_rules(&own, rules);
-    if lacking.is_empty() {
+    let missing = missing_rules(&own, rules);
+    if missing.is_empty() {
         return Ok(());
     }
-    let mut missing_rules: Vec<_> = lacking.iter().map(PolicyRule::format_compact).collect();
+    let mut missing_rules: Vec<_> = missing.iter().map(PolicyRule::format_compact).collect();
     missing_rules.sort();
     missing_rules.dedup();
     let mut why = format!(

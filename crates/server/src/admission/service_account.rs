@@ -191,8 +191,8 @@ fn referenced_secrets(spec: &Value) -> Vec<(String, &str)> {
             for env in
                 list_at(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object())
             {
-                let how = format!("{called} {name} with envVar {} referencing", str_at(env, "name"));
-                all.push((how, str_at(env, "valueFrom.secretKeyRef.name")));
+                let reference = format!("{called} {name} with envVar {} referencing", str_at(env, "name"));
+                all.push((reference, str_at(env, "valueFrom.secretKeyRef.name")));
             }
             for from in list_at(container, "envFrom").iter().filter(|it| it["secretRef"].is_object()) {
                 all.push((

@@ -82,7 +82,7 @@ pub(crate) struct FairQueue<T> {
     levels: [LevelState; 3],
     flows: Vec<FlowState<T>>,
     /// Indices of `flows` that can be reused.
-    vacant: Vec<usize>,
+    free_slots: Vec<usize>,
     /// Number of flows without seats and waiting requests, kept for the next request of the same user.
     idle: usize,
     waiting: usize,
@@ -143,7 +143,7 @@ impl<T> FairQueue<T> {
             seats_in_use: 0,
             levels: shares.map(level),
             flows: Vec::new(),
-            vacant: Vec::new(),
+            free_slots: Vec::new(),
             idle: 0,
             waiting: 0,
             waiting_max,
@@ -325,7 +325,7 @@ impl<T> FairQueue<T> {
             queued: 0,
             rejected: 0,
         };
-        let at = match self.vacant.pop() {
+        let at = match self.free_slots.pop() {
             Some(at) => {
                 self.flows[at] = flow;
                 at
@@ -354,7 +354,7 @@ impl<T> FairQueue<T> {
                 if !is_kept {
                     flow.name = Box::default();
                     (flow.queued, flow.rejected) = (0, 0);
-                    self.vacant.push(*at);
+                    self.free_slots.push(*at);
                 }
                 is_kept
             });

@@ -105,21 +105,21 @@ impl<B> SendingBody<B> {
     /// bytes; `None` for watches and other streams.
     pub(crate) fn new(
         body: B,
-        holds: ResponseCharges,
+        charges: ResponseCharges,
         is_chunked: bool,
         read_timeout: Option<Duration>,
     ) -> Self {
         let stream = CURRENT_STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
             stream.is_sending.store(true, Ordering::Relaxed);
-            stream.is_small.store(holds.is_small, Ordering::Relaxed);
+            stream.is_small.store(charges.is_small, Ordering::Relaxed);
         }
         let send_rate_check = read_timeout.map(|read_timeout| SendRate {
             began: Instant::now(),
             initial_timeout: read_timeout,
             sent_bytes: 0,
         });
-        Self { body, rest: Bytes::new(), charges: holds, stream, is_chunked, send_rate: send_rate_check }
+        Self { body, rest: Bytes::new(), charges, stream, is_chunked, send_rate: send_rate_check }
     }
 
     fn next_chunk(&mut self) -> Bytes {

@@ -297,9 +297,9 @@ fn forwarded_headers(api_request: &ApiRequest, prefix: &str, path: &str) -> Head
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
         headers.remove(name);
     }
-    let ours: Vec<_> =
+    let impersonation: Vec<_> =
         headers.keys().filter(|it| it.as_str().starts_with(headers::IMPERSONATE_PREFIX)).cloned().collect();
-    for name in ours {
+    for name in impersonation {
         headers.remove(name);
     }
     let before = headers::header_text(&headers, headers::FORWARDED_FOR_HEADER);

@@ -95,7 +95,7 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
         metadata["labels"] = meta["labels"].clone();
     }
     let mut measured = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
-    let about = match of {
+    let time = match of {
         MeteredResource::Nodes => {
             measured["usage"] = usage_quantities(&summary["node"])?;
             &summary["node"]["cpu"]["time"]
@@ -112,7 +112,7 @@ fn metrics_object(kind: &Kind, of: MeteredResource, object: &Value, summary: &Va
             containers.first().map_or(&Value::Null, |it| &it["cpu"]["time"])
         }
     };
-    let at = about.as_str().and_then(|it| it.parse::<Timestamp>().ok()).unwrap_or_else(Timestamp::now);
+    let at = time.as_str().and_then(|it| it.parse::<Timestamp>().ok()).unwrap_or_else(Timestamp::now);
     metadata["creationTimestamp"] = json!(unstructured::format_time(at));
     measured["metadata"] = metadata;
     measured["timestamp"] = json!(unstructured::format_time(at));

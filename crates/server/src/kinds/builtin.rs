@@ -93,7 +93,7 @@ const fn field_subresource(
     subresource: Subresource,
     verbs: &'static [&'static str],
     changes: &'static [FieldPath],
-    keeps: &'static [FieldPath],
+    reset_fields: &'static [FieldPath],
 ) -> SubresourceSpec {
     SubresourceSpec {
         name,
@@ -103,7 +103,7 @@ const fn field_subresource(
         verbs,
         virtual_create: None,
         mutable_fields: changes,
-        reset_fields: keeps,
+        reset_fields,
     }
 }
 

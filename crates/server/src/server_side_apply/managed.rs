@@ -125,10 +125,10 @@ impl<'a> ManagedFields<'a> {
                 return None;
             }
             let fields = FieldSet::from_json(&entry["fieldsV1"]).ok()?;
-            let who = FieldManager { name: text("manager"), operation, subresource: text("subresource") };
+            let manager = FieldManager { name: text("manager"), operation, subresource: text("subresource") };
             let time = entry["time"].as_str().map(Cow::Borrowed);
-            all.remove(&who);
-            all.0.push(ManagedFieldsEntry { field_manager: who, version, time, fields });
+            all.remove(&manager);
+            all.0.push(ManagedFieldsEntry { field_manager: manager, version, time, fields });
         }
         Some(all)
     }
@@ -146,12 +146,12 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().map(ManagedFieldsEntry::encode).collect()
     }
 
-    pub(super) fn get(&self, who: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
-        self.0.iter().find(|it| it.field_manager == *who)
+    pub(super) fn get(&self, manager: &FieldManager<'_>) -> Option<&ManagedFieldsEntry<'a>> {
+        self.0.iter().find(|it| it.field_manager == *manager)
     }
 
-    pub(super) fn remove(&mut self, who: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
-        let at = self.0.iter().position(|it| it.field_manager == *who)?;
+    pub(super) fn remove(&mut self, manager: &FieldManager<'_>) -> Option<ManagedFieldsEntry<'a>> {
+        let at = self.0.iter().position(|it| it.field_manager == *manager)?;
         Some(self.0.remove(at))
     }
 
@@ -160,15 +160,15 @@ impl<'a> ManagedFields<'a> {
         self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
     }
 
-    /// Removes the changed fields from all managers except `who`. Without `force` it returns conflicts instead.
+    /// Removes the changed fields from all managers except `manager`. Without `force` it returns conflicts instead.
     pub(super) fn transfer_ownership(
         &mut self,
         changes: &Comparison<'a>,
-        who: Option<&FieldManager<'_>>,
+        manager: Option<&FieldManager<'_>>,
         force: bool,
     ) -> Result<(), Vec<FieldConflict<'a>>> {
         let changed = changes.modified.union(&changes.added);
-        let is_other = |it: &ManagedFieldsEntry<'_>| who != Some(&it.field_manager);
+        let is_other = |it: &ManagedFieldsEntry<'_>| manager != Some(&it.field_manager);
         if !force {
             let conflict = |it: &ManagedFieldsEntry<'a>| FieldConflict {
                 field_manager: it.field_manager.clone(),

@@ -70,13 +70,13 @@ impl<R: Runtime> EvictionManager<'_, R> {
                 images = self.image_dir().await;
             }
             let images = images.as_deref();
-            let (pressures, shortage) = watcher.observe(&self.measure_signals(images), now());
+            let (pressures, crossed) = watcher.observe(&self.measure_signals(images), now());
             self.node.state.set_pressures(pressures);
             self.set_qos_cpu_shares();
             // A pod that is evicted for its own limit may free what is missing.
             let has_evicted = self.evict_over_limits(&mut limit_checks).await;
-            if let Some(shortage) = shortage.filter(|_| !has_evicted) {
-                self.reclaim_resource(shortage, &watcher, &mut garbage, images).await;
+            if let Some(crossed) = crossed.filter(|_| !has_evicted) {
+                self.reclaim_resource(crossed, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
             log_rotation::rotate_logs(
@@ -133,17 +133,17 @@ impl<R: Runtime> EvictionManager<'_, R> {
     /// Reclaims a scarce resource: removes unused images first, then evicts one pod.
     async fn reclaim_resource(
         &self,
-        shortage: CrossedThreshold,
+        crossed: CrossedThreshold,
         watcher: &ThresholdMonitor,
         garbage: &mut ImageGc,
         images: Option<&Path>,
     ) {
-        let resource = shortage.resource();
+        let resource = crossed.resource();
         tracing::warn!(
             node = self.node.config.name,
-            signal = shortage.signal.name(),
-            available = shortage.available,
-            least = shortage.threshold,
+            signal = crossed.signal.name(),
+            available = crossed.available,
+            least = crossed.threshold,
             "an eviction threshold is met: the node is short of {resource}"
         );
         let message = format!("Attempting to reclaim {resource}");
@@ -179,16 +179,16 @@ impl<R: Runtime> EvictionManager<'_, R> {
             .filter(|it| it.metadata.deletion_timestamp.is_none())
             .map(|pod| eviction_candidate(pod, stats(pod), resource))
             .collect();
-        let Some(pod) = eviction::choose_pod_to_evict(shortage, &candidates) else {
+        let Some(pod) = eviction::choose_pod_to_evict(crossed, &candidates) else {
             tracing::warn!(node = self.node.config.name, "no pod can be evicted");
             return;
         };
-        let message = eviction::eviction_message(shortage, pod);
+        let message = eviction::eviction_message(crossed, pod);
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
-        let grace = shortage.grace(own, self.node.config.reclaim.eviction_grace_max);
-        self.evict_pod(object, shortage.signal.name(), &message, grace, true);
+        let grace = crossed.grace(own, self.node.config.reclaim.eviction_grace_max);
+        self.evict_pod(object, crossed.signal.name(), &message, grace, true);
         self.wait_until_gone(&pod.uid).await;
     }
 

@@ -42,8 +42,8 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
             remove_old_logs(&path, kept)?;
             rename_log(&path)
         });
-        let aside = match rotation.await {
-            Ok(Ok(aside)) => aside,
+        let rotated = match rotation.await {
+            Ok(Ok(rotated)) => rotated,
             Ok(Err(error)) => {
                 tracing::warn!(path = %log.path.display(), %error, "cannot rotate a log");
                 continue;
@@ -53,7 +53,7 @@ pub(super) async fn rotate_logs<R: Runtime>(runtime: &R, dir: &Path, bytes_max: 
         if let Err(error) = runtime.reopen_log(&id).await {
             tracing::warn!(path = %log.path.display(), %error, "the runtime cannot reopen the log");
             // The runtime still writes to the renamed file.
-            let _ = fs::rename(&aside, &log.path);
+            let _ = fs::rename(&rotated, &log.path);
         }
     }
 }
@@ -106,22 +106,22 @@ fn find_large_logs(dir: &Path, bytes_max: u64) -> Vec<ContainerLogFile> {
 /// `kept` rotated logs, and compresses the remaining ones. The log that is rotated next is not compressed yet,
 /// because the runtime may still write to it.
 fn remove_old_logs(log: &Path, kept: usize) -> io::Result<()> {
-    let mut aside = rotated_files(log)?;
-    aside.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
+    let mut rotated = rotated_files(log)?;
+    rotated.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
     // If both exist, the compressed file is complete, because it gets its name last.
-    let compressed: BTreeSet<PathBuf> = aside
+    let compressed: BTreeSet<PathBuf> = rotated
         .iter()
         .filter(|it| it.extension().is_some_and(|it| it == "gz"))
         .map(|it| it.with_extension(""))
         .collect();
-    aside.retain(|it| !compressed.contains(it) || fs::remove_file(it).is_err());
+    rotated.retain(|it| !compressed.contains(it) || fs::remove_file(it).is_err());
     // The order by name is the order by time.
-    aside.sort();
-    let excess = aside.len().saturating_sub(kept);
-    for old in aside.drain(..excess) {
+    rotated.sort();
+    let excess = rotated.len().saturating_sub(kept);
+    for old in rotated.drain(..excess) {
         fs::remove_file(old)?;
     }
-    for path in aside.iter().filter(|it| it.extension().is_none_or(|it| it != "gz")) {
+    for path in rotated.iter().filter(|it| it.extension().is_none_or(|it| it != "gz")) {
         compress_log(path)?;
     }
     Ok(())
@@ -139,9 +139,9 @@ fn compress_log(path: &Path) -> io::Result<()> {
 
 fn rename_log(log: &Path) -> io::Result<PathBuf> {
     let now = jiff::Timestamp::now().strftime(ROTATION_TIME_FORMAT);
-    let aside = PathBuf::from(format!("{}.{now}", log.display()));
-    fs::rename(log, &aside)?;
-    Ok(aside)
+    let rotated = PathBuf::from(format!("{}.{now}", log.display()));
+    fs::rename(log, &rotated)?;
+    Ok(rotated)
 }
 
 fn rotated_files(log: &Path) -> io::Result<Vec<PathBuf>> {
@@ -216,8 +216,8 @@ mod tests {
         let mut text = String::new();
         flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
         assert_eq!(text, "0.log.20260104-000000");
-        let aside = rename_log(&dir.path().join("0.log")).unwrap();
-        assert!(!dir.path().join("0.log").exists() && aside.exists());
+        let rotated = rename_log(&dir.path().join("0.log")).unwrap();
+        assert!(!dir.path().join("0.log").exists() && rotated.exists());
     }
 
     #[test]

@@ -75,17 +75,17 @@ impl Api {
             })
         };
         let lease = self.limits.usage.acquire(&user.name, trust, UsageKind::ResponseBytes, bytes);
-        let mut holds =
+        let mut charges =
             ResponseCharges { charge: Some(lease.ok_or_else(too_many)?), ..ResponseCharges::default() };
         if let Some(connection) = state.client.and_then(|it| it.connection.as_ref()) {
             let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
             let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
             let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
             let acquired = acquired.ok().and_then(Result::ok);
-            holds.connection_kib =
+            charges.connection_kib =
                 Some(acquired.ok_or_else(|| ResponseRejection::Refused(ApiError::timeout()))?);
         }
-        Ok(holds)
+        Ok(charges)
     }
 
     /// Rule: small responses to anonymous clients are charged to the client's address, so that one client

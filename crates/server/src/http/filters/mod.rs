@@ -103,11 +103,11 @@ impl Api {
         let held = match self.charge_response(response_bytes(&response), &state).await {
             Err(ResponseRejection::Refused(it)) => {
                 self.registry.metrics.count_refused_request("response");
-                self.charge_small_response(&state).map(|holds| (error_response(&it), holds))
+                self.charge_small_response(&state).map(|charges| (error_response(&it), charges))
             }
-            held => held.map(|holds| (response, holds)),
+            held => held.map(|charges| (response, charges)),
         };
-        let (response, holds) = held.unwrap_or_else(|_| {
+        let (response, charges) = held.unwrap_or_else(|_| {
             self.registry.metrics.count_refused_request("response");
             (reply::reset_response(), ResponseCharges::default())
         });
@@ -133,7 +133,7 @@ impl Api {
         }
         let is_on_wire = client.as_ref().is_some_and(|it| it.connection.is_some());
         let read_timeout = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
-        response.map(|body| response::SendingBody::new(body, holds, is_on_wire, read_timeout))
+        response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
     }
 
     /// Rule: the deadline of a request is `--request-timeout`, or earlier if its client requests that; watches

@@ -28,8 +28,8 @@ impl Api {
         }
         let change = |old: &Value| {
             let old = kind.to_served_version(old.clone());
-            let (object, complaints) = patch_type.apply(kind.gvk(), &old, &api_request.body)?;
-            let mut object = decode::decode_patch_result(context, kind.gvk(), object, complaints)?;
+            let (object, strict_errors) = patch_type.apply(kind.gvk(), &old, &api_request.body)?;
+            let mut object = decode::decode_patch_result(context, kind.gvk(), object, strict_errors)?;
             match_object_to_url(target, &mut object)?;
             Ok(kind.to_storage_version(object))
         };
@@ -45,9 +45,9 @@ impl Api {
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let context = &api_request.context;
-        let (applied, complaints) = decode::decode_apply(&api_request.body)?;
+        let (applied, strict_errors) = decode::decode_apply(&api_request.body)?;
         let check = |object: &mut Value| {
-            decode::report_duplicate_fields(context, &complaints)?;
+            decode::report_duplicate_fields(context, &strict_errors)?;
             match_object_to_url(target, object)
         };
         let written =
