@@ -125,7 +125,7 @@ pub(crate) struct DownArgs {
 pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("lock").exists() {
-        return down_without_directory(dir).await;
+        return clean_up_without_data_dir(dir).await;
     }
     let mut file = open_lock_file(dir).map_err(|error| data_dir_error(dir, &error))?;
     match file.try_lock() {
@@ -150,7 +150,7 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
 }
 
 /// `muster down` for a data directory that was deleted: finds mounts, namespaces and cgroups of its nodes by the path.
-async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
+async fn clean_up_without_data_dir(dir: &Path) -> anyhow::Result<()> {
     if local_node::find_leftovers(dir)?.0.is_empty() {
         bail!("{} is not the data directory of a `muster up`: choose another --data-dir", dir.display());
     }

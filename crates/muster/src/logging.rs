@@ -139,7 +139,7 @@ where
     }
 }
 
-/// Appends the count of suppressed repetitions to a formatted log line.
+/// Appends the number of suppressed messages to a formatted log line.
 trait AppendRepeatCount {
     fn append_repeat_count(line: &mut String, name: &str, words: &str, count: u64);
 }

@@ -171,7 +171,7 @@ pub(crate) fn decode_patch(body: &[u8]) -> Result<(Value, Vec<String>), String> 
 
 /// Decodes the body of a server-side apply: YAML, of which JSON is a subset. Also returns errors for duplicate
 /// fields.
-pub(crate) fn decode_apply(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
+pub(crate) fn decode_apply_configuration(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     match parse_yaml(body).map_err(bad)? {
         (applied @ Value::Object(_), duplicates) => Ok((applied, duplicates)),

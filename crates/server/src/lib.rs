@@ -296,7 +296,7 @@ impl ApiServer {
     pub fn set_certificate_lifetime_max(&mut self, lifetime: Duration) {
         let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
         // No certificate outlives the CA.
-        self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
+        self.certificate_lifetime_max = lifetime.min(SignedDuration::from_hours(pki::CA_LIFETIME_DAYS * 24));
     }
 
     /// Sets the longest lifetime of service account tokens; longer requests are shortened.

@@ -45,9 +45,9 @@ const ADMIN_CERTIFICATE_YEARS: i16 = 1;
 
 /// Validity of the certificates of Muster's own components in years. Their keys exist only in the memory of a
 /// long-running process, so a shorter validity would not protect anything.
-const COMPONENT_CERTIFICATE_YEARS: i16 = CA_YEARS;
-const CA_YEARS: i16 = 10;
-pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
+const COMPONENT_CERTIFICATE_YEARS: i16 = CA_LIFETIME_YEARS;
+const CA_LIFETIME_YEARS: i16 = 10;
+pub(crate) const CA_LIFETIME_DAYS: i64 = CA_LIFETIME_YEARS as i64 * 365;
 
 /// User name of the server's client certificate for agents, which accept no other. The certificate is in the
 /// group `system:masters`, for which no signing request is granted, so no other client can obtain one.
@@ -199,7 +199,7 @@ impl Pki {
     }
 
     /// The error about an unusable token key.
-    pub(crate) fn unusable_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
+    pub(crate) fn unusable_token_key_error(&self, source: ::ring::error::KeyRejected) -> PkiError {
         PkiError::TokenKey { path: self.dir.join(TOKEN_KEY_FILE), source: Box::new(source) }
     }
 
@@ -227,12 +227,12 @@ impl Pki {
     }
 
     /// Returns and clears the client certificates issued since the last call.
-    pub(crate) fn take_issued(&self) -> Vec<IssuedCertificate> {
+    pub(crate) fn take_issued_certificates(&self) -> Vec<IssuedCertificate> {
         std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until a client certificate is issued.
-    pub(crate) async fn wait_for_issued(&self) {
+    pub(crate) async fn wait_for_issued_certificate(&self) {
         self.issued_notify.notified().await;
     }
 
@@ -478,7 +478,7 @@ fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    set_validity(&mut params, CA_YEARS);
+    set_validity(&mut params, CA_LIFETIME_YEARS);
     Ok(params)
 }
 

@@ -25,7 +25,11 @@ struct NodeAddressIndex {
 }
 
 /// Whether the Node has all of these addresses, and no other Node has one of them.
-pub(crate) fn belong_only_to_node(access: &AccessControl, node: &str, addresses: &[IpAddr]) -> bool {
+pub(crate) fn addresses_belong_only_to_node(
+    access: &AccessControl,
+    node: &str,
+    addresses: &[IpAddr],
+) -> bool {
     let mut index = access.node_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
     index.sync_nodes(access);
     addresses.iter().all(|it| {

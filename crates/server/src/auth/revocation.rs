@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::AccessControl;
 use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::pki::CA_DAYS;
+use crate::pki::CA_LIFETIME_DAYS;
 use crate::request::{ClientCertificate, MASTERS_GROUP, RequestTarget, User};
 use crate::unstructured::{self, is_set, str_at};
 
@@ -174,7 +174,7 @@ pub(crate) fn set_revocation_times(now: Timestamp, target: &RequestTarget, new: 
         entry["revokedAt"] = json!(unstructured::format_time(now));
         entry["issuedUntil"] = json!(unstructured::format_time(now + COMMIT_DURATION_MAX));
         entry["notAfter"] = json!(unstructured::format_time(
-            now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS_MAX) * 24)
+            now + SignedDuration::from_hours((CA_LIFETIME_DAYS + LEAP_DAYS_MAX) * 24)
         ));
         *text = json!(entry.to_string());
     }

@@ -79,7 +79,7 @@ pub(crate) struct BoundObjectRef {
 impl TokenSigner {
     /// Creates a signer with the signing key in the server's data directory.
     pub(crate) fn with_server_key(pki: &Pki) -> Result<Self, PkiError> {
-        Self::new(pki.token_key()).map_err(|source| pki.unusable_token_key(source))
+        Self::new(pki.token_key()).map_err(|source| pki.unusable_token_key_error(source))
     }
 
     /// Creates a signer with a new key.

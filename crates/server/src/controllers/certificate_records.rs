@@ -25,7 +25,7 @@ const CONFIG_MAPS_MAX: usize = 200;
 /// Records certificates as they are issued, until `stop`.
 pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     loop {
-        let issued = pki.take_issued();
+        let issued = pki.take_issued_certificates();
         if !issued.is_empty()
             && let Err(error) = record_issued(&registry, &issued, Timestamp::now()).await
         {
@@ -33,7 +33,7 @@ pub(crate) async fn run(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellati
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = pki.wait_for_issued() => {}
+            () = pki.wait_for_issued_certificate() => {}
         }
     }
 }

@@ -339,7 +339,7 @@ fn auto_approve_node_serving(
     }
     let name = parse_node_name(&request.common_name)?;
     let is_own = request.dns_names.iter().all(|it| it == name)
-        && node_addresses::belong_only_to_node(&registry.access, name, &request.ip_addresses);
+        && node_addresses::addresses_belong_only_to_node(&registry.access, name, &request.ip_addresses);
     is_own.then_some("Auto approving kubelet serving certificate: it names only the node and its addresses.")
 }
 

@@ -306,7 +306,7 @@ impl TypedSeed<'_> {
         }
         self.reader.go_struct = outer;
         self.reader.charge_memory(ENTRY_BYTES * object.len())?;
-        of.add_always_serialized(&mut object);
+        of.add_always_serialized_fields(&mut object);
         Ok(Value::Object(object))
     }
 

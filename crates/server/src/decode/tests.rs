@@ -393,7 +393,7 @@ fn the_result_of_a_patch_is_decoded_by_its_type() {
     "#]]
     .assert_eq(&told(
         &context,
-        decode_apply(br#"{"data": {"a": "1", "a": "2"}}"#)
+        decode_apply_configuration(br#"{"data": {"a": "1", "a": "2"}}"#)
             .and_then(|(applied, twice)| report_duplicate_fields(&context, &twice).map(|()| applied)),
     ));
     expect![[r#"
@@ -404,7 +404,7 @@ fn the_result_of_a_patch_is_decoded_by_its_type() {
           }
         }
     "#]]
-    .assert_eq(&told(&context, decode_apply(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
+    .assert_eq(&told(&context, decode_apply_configuration(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
 }
 
 // More cases are run with the environment variable PROPTEST_CASES.
@@ -418,7 +418,7 @@ proptest! {
             }
         }
         let _ = decode_patch(&bytes);
-        let _ = decode_apply(&bytes);
+        let _ = decode_apply_configuration(&bytes);
     }
 
     #[test]
@@ -466,7 +466,12 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         too_many(told(&context, decode_object(&context, CONFIG_MAP, JSON_MEDIA_TYPE, body.as_bytes())));
         // Patches, before they meet an object, and what is applied.
         too_many(decode_patch(list.as_bytes()).unwrap_err());
-        too_many(decode_apply(format!("{{\"data\":{list}}}").as_bytes()).unwrap_err().message().to_owned());
+        too_many(
+            decode_apply_configuration(format!("{{\"data\":{list}}}").as_bytes())
+                .unwrap_err()
+                .message()
+                .to_owned(),
+        );
         // What a patch made of an object.
         let body: Value = serde_json::from_str(&list).unwrap();
         let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
@@ -476,7 +481,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
     }
     // YAML that is not JSON.
     let yaml = format!("data:\n{}", "- {a: }\n".repeat((3 << 20) / 8));
-    let refused = decode_apply(yaml.as_bytes()).unwrap_err();
+    let refused = decode_apply_configuration(yaml.as_bytes()).unwrap_err();
     assert!(refused.message().len() < 4096, "{}", refused.message().len());
 }
 
@@ -487,7 +492,7 @@ fn an_object_as_large_as_the_store_takes_is_read() {
     let containers = vec![container; 1_400_000 / container.len()].join(",");
     let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
     decode_object(&context, POD, JSON_MEDIA_TYPE, body.as_bytes()).unwrap();
-    decode_apply(body.as_bytes()).unwrap();
+    decode_apply_configuration(body.as_bytes()).unwrap();
 }
 
 #[test]

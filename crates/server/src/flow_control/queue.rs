@@ -196,7 +196,7 @@ impl<T> FairQueue<T> {
         }
         let request_id = QueuedRequestId(self.next_request_id);
         self.next_request_id += 1;
-        self.remove_ready(id);
+        self.remove_ready_flow(id);
         if self.is_idle(id) {
             self.idle -= 1;
         }
@@ -204,13 +204,13 @@ impl<T> FairQueue<T> {
         self.flows[id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
-        self.insert_ready(id);
+        self.insert_ready_flow(id);
         Ok(EnqueuedRequest { flow: id, request_id, evicted })
     }
 
     /// Removes a request from its queue. Returns `None` if it has a seat already.
     pub(crate) fn cancel_request(&mut self, id: FlowId, request_id: QueuedRequestId) -> Option<T> {
-        self.remove_ready(id);
+        self.remove_ready_flow(id);
         let request = self.flows[id.0].waiting.remove(&request_id);
         if request.is_some() {
             self.waiting -= 1;
@@ -220,13 +220,13 @@ impl<T> FairQueue<T> {
                 self.idle += 1;
             }
         }
-        self.insert_ready(id);
+        self.insert_ready_flow(id);
         request
     }
 
     /// Releases a seat. The caller then calls [`FairQueue::dispatch_next`] until it returns `None`.
     pub(crate) fn release_seat(&mut self, id: FlowId) {
-        self.remove_ready(id);
+        self.remove_ready_flow(id);
         let flow = &mut self.flows[id.0];
         flow.seats -= 1;
         self.levels[flow.level as usize].seats_in_use -= 1;
@@ -234,7 +234,7 @@ impl<T> FairQueue<T> {
         if self.is_idle(id) {
             self.idle += 1;
         }
-        self.insert_ready(id);
+        self.insert_ready_flow(id);
     }
 
     /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it;
@@ -298,7 +298,7 @@ impl<T> FairQueue<T> {
     }
 
     fn occupy_seat(&mut self, id: FlowId) {
-        self.remove_ready(id);
+        self.remove_ready_flow(id);
         if self.is_idle(id) {
             self.idle -= 1;
         }
@@ -306,7 +306,7 @@ impl<T> FairQueue<T> {
         flow.seats += 1;
         self.levels[flow.level as usize].seats_in_use += 1;
         self.seats_in_use += 1;
-        self.insert_ready(id);
+        self.insert_ready_flow(id);
     }
 
     fn find_or_add_flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
@@ -369,13 +369,13 @@ impl<T> FairQueue<T> {
         (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))
     }
 
-    fn remove_ready(&mut self, id: FlowId) {
+    fn remove_ready_flow(&mut self, id: FlowId) {
         if let Some((level, key)) = self.ready_key(id) {
             self.levels[level as usize].ready.remove(&key);
         }
     }
 
-    fn insert_ready(&mut self, id: FlowId) {
+    fn insert_ready_flow(&mut self, id: FlowId) {
         if let Some((level, key)) = self.ready_key(id) {
             self.levels[level as usize].ready.insert(key);
         }

@@ -70,7 +70,10 @@ pub(crate) fn watch_frames(
     stop: CancellationToken,
 ) -> impl Stream<Item = Bytes> {
     let watcher = WatchStream::new(registry, options, stop);
-    futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) })
+    futures::stream::unfold(
+        watcher,
+        |mut watcher| async move { Some((watcher.next_frames().await?, watcher)) },
+    )
 }
 
 struct WatchStream {
@@ -137,7 +140,7 @@ impl WatchStream {
         }
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next_frames(&mut self) -> Option<Bytes> {
         loop {
             // Checked before every batch: while events are pending, the timer below is never polled.
             if self.next_timer() <= Instant::now()
@@ -161,7 +164,7 @@ impl WatchStream {
             // The subscription is marked before the store is read, so that no commit in between is missed.
             self.subscription.mark_unchanged();
             let seen = self.subscription.skip_unrelated(seen);
-            match self.registry.storage.some_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
+            match self.registry.storage.bounded_events_since(&self.prefix, seen, BATCH_EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = WatchProgress::End;
                     return Some(expired_frame(seen, &compacted));

@@ -404,8 +404,8 @@ proptest! {
             let _ = patch_type.apply(POD, &object, patch.to_string().as_bytes());
             let _ = patch_type.apply(POD, &object, &bytes);
         }
-        let _ = decode::decode_apply(&bytes);
-        let _ = decode::decode_apply(patch.to_string().as_bytes());
+        let _ = decode::decode_apply_configuration(&bytes);
+        let _ = decode::decode_apply_configuration(patch.to_string().as_bytes());
     }
 }
 

@@ -232,7 +232,7 @@ fn a_client_certificate_carries_its_issue_time() {
     pki.queue_issued(&pem);
     let before = Timestamp::now();
     pki.kubeconfig("https://localhost", BuiltinUser::Admin).unwrap();
-    let [signed, admin] = &pki.take_issued()[..] else { panic!("two were issued") };
+    let [signed, admin] = &pki.take_issued_certificates()[..] else { panic!("two were issued") };
     assert_eq!(signed.issued_at.to_string(), "2026-01-15T12:34:56Z");
     assert!(
         before.as_second() <= admin.issued_at.as_second() && admin.issued_at <= Timestamp::now(),

@@ -68,7 +68,7 @@ impl ObjectStorage {
         let context = RequestContext::for_server("delete", now);
         // Concurrent deletes share one fsync. An object that was updated in the meantime stays.
         let all = expired.iter().filter_map(|record| {
-            let target = record_target(&self.kinds, record)?;
+            let target = target_of_stored_object(&self.kinds, record)?;
             let (context, expect) = (&context, Precondition::At(record.modified));
             Some(async move { self.commit(context, &target, expect, ObjectCommit::Delete).await })
         });
@@ -81,7 +81,7 @@ impl ObjectStorage {
     }
 }
 
-fn record_target(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
+fn target_of_stored_object(kinds: &KindRegistry, record: &StoredObject) -> Option<RequestTarget> {
     let object = unstructured::parse_stored(&record.value);
     let resource = record.key.split('/').next()?;
     let kind = kinds.writable_kinds().find(|it| it.resource() == resource)?;

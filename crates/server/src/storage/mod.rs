@@ -153,11 +153,11 @@ impl ObjectStorage {
         prefix: &str,
         after: Revision,
     ) -> Result<(Vec<Arc<CommitEvent>>, Revision), CompactedError> {
-        self.some_events_since(prefix, after, usize::MAX)
+        self.bounded_events_since(prefix, after, usize::MAX)
     }
 
     /// Returns at most `events_max` commits after `after`, and the revision up to which they are complete.
-    pub(crate) fn some_events_since(
+    pub(crate) fn bounded_events_since(
         &self,
         prefix: &str,
         after: Revision,

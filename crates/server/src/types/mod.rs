@@ -162,7 +162,7 @@ impl Shape {
             Self::List(..) | Self::Map(..) => Value::Null,
             Self::Object(of) => {
                 let mut object = Map::new();
-                of.add_always_serialized(&mut object);
+                of.add_always_serialized_fields(&mut object);
                 Value::Object(object)
             }
         }
@@ -180,7 +180,7 @@ impl Type {
     }
 
     /// Adds the fields that Go serializes even if they are unset.
-    pub(crate) fn add_always_serialized(&self, object: &mut Map<String, Value>) {
+    pub(crate) fn add_always_serialized_fields(&self, object: &mut Map<String, Value>) {
         for field in self.fields {
             let value = match field.presence {
                 Presence::NotEmpty | Presence::Set => continue,

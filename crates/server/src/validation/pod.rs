@@ -181,7 +181,7 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
     if has_field(json, "overhead") {
         check_overhead(&json["overhead"], &at.field("overhead"), out);
     }
-    security::check_os(spec, at, out);
+    security::check_os_fields(spec, at, out);
     check_file_keys(spec, at, out);
 }
 

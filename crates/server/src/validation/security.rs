@@ -67,7 +67,7 @@ pub(super) fn check_pod_context(spec: &ValidatedPodSpec, at: &ErrorPath, out: &m
 }
 
 /// Checks that a pod sets no fields that belong to another operating system.
-pub(super) fn check_os(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
+pub(super) fn check_os_fields(spec: &ValidatedPodSpec, at: &ErrorPath, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
     match str_at(os, "name") {

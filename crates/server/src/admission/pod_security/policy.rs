@@ -53,7 +53,7 @@ const fn restricted_control(
 }
 
 /// All controls: baseline first, then restricted, each sorted by id. Violations are listed in this order.
-static CONTROLS: &[PolicyControl] = &[
+static POLICY_CONTROLS: &[PolicyControl] = &[
     baseline_control("appArmorProfile", &[(0, baseline::check_app_armor_profile)]),
     baseline_control("capabilities_baseline", &[(0, baseline::check_capabilities)]),
     baseline_control("hostNamespaces", &[(0, baseline::check_host_namespaces)]),
@@ -135,7 +135,7 @@ impl PolicyControl {
 /// Upstream: `checkRegistry.EvaluatePod`.
 pub(super) fn evaluate_pod(policy: LevelVersion, pod: EvaluatedPod<'_>) -> Vec<PolicyViolation> {
     let LevelVersion { level, version } = policy;
-    let active = || CONTROLS.iter().filter(|it| it.level <= level);
+    let active = || POLICY_CONTROLS.iter().filter(|it| it.level <= level);
     let is_replaced = |control: &PolicyControl| {
         active().any(|it| it.replaces_baseline == Some(control.id) && it.check_for_version(version).is_some())
     };
@@ -217,12 +217,13 @@ mod tests {
 
     #[test]
     fn controls_are_listed_by_level_and_name_and_their_revisions_by_version() {
-        let names: Vec<_> = CONTROLS.iter().map(|it| (it.level, it.id)).collect();
+        let names: Vec<_> = POLICY_CONTROLS.iter().map(|it| (it.level, it.id)).collect();
         assert!(names.is_sorted());
-        for control in CONTROLS {
+        for control in POLICY_CONTROLS {
             assert!(control.revisions.is_sorted_by_key(|(since, _)| since), "{}", control.id);
-            let is_baseline =
-                |id: &str| CONTROLS.iter().any(|it| it.id == id && it.level == PodSecurityLevel::Baseline);
+            let is_baseline = |id: &str| {
+                POLICY_CONTROLS.iter().any(|it| it.id == id && it.level == PodSecurityLevel::Baseline)
+            };
             assert!(control.replaces_baseline.is_none_or(is_baseline), "{}", control.id);
         }
     }

@@ -45,7 +45,7 @@ impl Api {
         view: Representation,
     ) -> Result<ApiResponse, ApiError> {
         let context = &api_request.context;
-        let (applied, strict_errors) = decode::decode_apply(&api_request.body)?;
+        let (applied, strict_errors) = decode::decode_apply_configuration(&api_request.body)?;
         let check = |object: &mut Value| {
             decode::report_duplicate_fields(context, &strict_errors)?;
             match_object_to_url(target, object)

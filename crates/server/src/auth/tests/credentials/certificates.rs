@@ -424,9 +424,9 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
 fn issued_certificates_are_noted() {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path()).unwrap();
-    assert!(pki.take_issued().is_empty());
+    assert!(pki.take_issued_certificates().is_empty());
     pki.kubeconfig("https://localhost", crate::BuiltinUser::Admin).unwrap();
-    let [one] = &pki.take_issued()[..] else { panic!("one was issued") };
+    let [one] = &pki.take_issued_certificates()[..] else { panic!("one was issued") };
     assert_eq!(
         (one.subject.as_str(), &one.groups[..]),
         ("kubernetes-admin", &["system:masters".to_owned()][..])
@@ -472,6 +472,6 @@ async fn a_signing_request_is_signed_and_recorded_once() {
         .await
         .unwrap();
     }
-    assert_eq!(pki.take_issued().len(), 1);
+    assert_eq!(pki.take_issued_certificates().len(), 1);
     assert_eq!(unstructured::parse_stored(&world.registry.storage.find(kind, None, "r").unwrap()), signed);
 }
