@@ -1,4 +1,4 @@
-//! Sends calls to the API server, and sorts the errors.
+//! Sends calls to the API server, and classifies the errors.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::lease::Term;
 use crate::rate_limit::RateLimiter;
 use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
-/// Timeout of a call. A lease may leave less time to a write.
+/// Timeout of a call. With leader election, the timeout of a write may be shorter.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a list: the pods of a large set are megabytes.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum length of an error message: a proxy may answer with a whole page.
-const MESSAGE_MAX: usize = 1000;
+/// Maximum length of an error message in characters: a proxy may respond with a whole HTML page.
+const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// Sends the calls of a controller.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl Caller {
         let (_permit, timeout) = match &self.limits {
             None => (None, CALL_TIMEOUT),
             Some(Limits { rate_limiter, term }) => {
-                let permit = rate_limiter.enter(priority).await;
+                let permit = rate_limiter.acquire(priority).await;
                 let timeout = match verb {
                     Verb::Get => CALL_TIMEOUT,
                     Verb::List => LIST_TIMEOUT,
@@ -66,7 +66,8 @@ impl Caller {
         (outcome, began.elapsed())
     }
 
-    /// With a lease, the server gives up on a write no later than the client: nobody would wait for it after that.
+    /// Builds the HTTP request. With leader election, a write has the query parameter `timeout`, so that the server
+    /// abandons it no later than the client.
     fn http_request(&self, encoded: EncodedRequest) -> Request<Vec<u8>> {
         let EncodedRequest { verb, mut path, body, accept, .. } = encoded;
         if let (Some(limits), false) = (&self.limits, matches!(verb, Verb::Get | Verb::List)) {
@@ -92,15 +93,15 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(call_error(head.status, &head.headers, &body)) }
 }
 
-/// Most errors are a `Status`. An overloaded server or a proxy answers in plain text, and says how long to wait only in
-/// the `Retry-After` header.
+/// Classifies an error response. Most bodies are a `Status`; an overloaded server or a proxy responds in plain text, with
+/// the delay only in the `Retry-After` header.
 fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
     let status: Option<Status> = serde_json::from_slice(body).ok();
     let (message, reason) = match &status {
         Some(status) => (status.message.clone(), status.reason.as_str()),
         None => (String::from_utf8_lossy(body).trim().to_owned(), ""),
     };
-    let message = match message.char_indices().nth(MESSAGE_MAX) {
+    let message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None if message.is_empty() => code.to_string(),
         None => message,
@@ -119,7 +120,7 @@ fn call_error(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
             let detail = details.map(|it| u64::from(it.retry_after_seconds)).filter(|it| *it != 0);
             CallError::TooManyRequests { retry_after: header.or(detail).map(Duration::from_secs) }
         }
-        // The server gave up waiting for its store, which may have written nevertheless.
+        // The server timed out, but its store may have applied the write.
         504 => CallError::NoAnswer,
         500.. => CallError::Server(message),
         _ => CallError::Invalid(message),
@@ -158,17 +159,17 @@ mod tests {
 
     use super::*;
 
-    fn refused(code: u16, retry_after: Option<&'static str>, body: &str) -> CallError {
+    fn error_of(code: u16, retry_after: Option<&'static str>, body: &str) -> CallError {
         let mut headers = HeaderMap::new();
         headers.extend(retry_after.map(|it| (RETRY_AFTER, HeaderValue::from_static(it))));
         call_error(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes())
     }
 
     #[test]
-    fn what_each_refusal_is() {
+    fn an_error_response_becomes_a_call_error() {
         let api = |code: u16, reason: &str, details: Value| {
             let status = json!({"code": code, "reason": reason, "message": "m", "status": "Failure", "details": details});
-            refused(code, None, &status.to_string())
+            error_of(code, None, &status.to_string())
         };
         let terminating = json!({"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]});
         assert_eq!(api(404, "NotFound", json!({})), CallError::NotFound);
@@ -189,21 +190,21 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_no_status() {
+    fn error_responses_without_a_status_object() {
         let wait = |retry_after| CallError::TooManyRequests { retry_after };
-        assert_eq!(refused(429, Some("1"), "Too many requests"), wait(Some(Duration::from_secs(1))));
-        assert_eq!(refused(429, Some("Fri, 01 Jan 2027 00:00:00 GMT"), ""), wait(None));
-        assert_eq!(refused(429, None, ""), wait(None));
-        assert_eq!(refused(502, None, ""), CallError::Server("502 Bad Gateway".into()));
-        assert_eq!(refused(404, None, "404 page not found"), CallError::NotFound);
-        let CallError::Server(message) = refused(500, None, &"ä".repeat(5000)) else {
-            panic!("a server's error")
+        assert_eq!(error_of(429, Some("1"), "Too many requests"), wait(Some(Duration::from_secs(1))));
+        assert_eq!(error_of(429, Some("Fri, 01 Jan 2027 00:00:00 GMT"), ""), wait(None));
+        assert_eq!(error_of(429, None, ""), wait(None));
+        assert_eq!(error_of(502, None, ""), CallError::Server("502 Bad Gateway".into()));
+        assert_eq!(error_of(404, None, "404 page not found"), CallError::NotFound);
+        let CallError::Server(message) = error_of(500, None, &"ä".repeat(5000)) else {
+            panic!("expected CallError::Server")
         };
-        assert_eq!(message.chars().count(), MESSAGE_MAX + 1);
+        assert_eq!(message.chars().count(), MESSAGE_CHARS_MAX + 1);
     }
 
     #[tokio::test]
-    async fn a_call_as_http_has_it() {
+    async fn a_call_is_encoded_as_an_http_request() {
         let set = json!({
             "metadata": {"name": "d", "namespace": "a"},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
@@ -215,7 +216,7 @@ mod tests {
             term: Term::unlimited(Duration::from_secs(4)),
         };
         let caller = Caller { client: crate::client(config).unwrap(), limits: Some(limits) };
-        let said = |call: &Call| {
+        let request_line = |call: &Call| {
             let call = SetCall::single(set.clone(), call.clone(), Binding::Scheduler);
             let request = caller.http_request(DaemonSetController::encode(&call));
             format!(
@@ -234,6 +235,6 @@ mod tests {
             GET /apis/apps/v1/namespaces/a/controllerrevisions/r "application/json"
             POST /api/v1/namespaces/a/pods?timeout=4000ms "application/json"
             PUT /apis/apps/v1/namespaces/a/daemonsets/d/status?timeout=4000ms "application/json""#]]
-        .assert_eq(&all.each_ref().map(said).join("\n"));
+        .assert_eq(&all.each_ref().map(request_line).join("\n"));
     }
 }

@@ -1,6 +1,6 @@
 //! Detects a second controller that writes the same DaemonSets: each undoes the other's work, and both look healthy.
 //!
-//! `managedFields` records which manager wrote the status last. Another manager that still writes it after this replica
+//! `managedFields` records which manager managed_fields_entry the status last. Another manager that still writes it after this replica
 //! became leader is a second controller. The watch delivers `managedFields` anyway, so this costs no request.
 
 use std::collections::BTreeMap;
@@ -18,16 +18,18 @@ use crate::NAME;
 /// Writes that the last leader or upstream's controller had in flight when this replica became leader are ignored.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
-/// Two controllers write many times a second; the warning is repeated no more often than this.
+/// Minimum interval between warnings: two controllers write many times a second.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
+/// Detects status writes of another controller.
 pub(crate) struct ConflictDetector {
     began: Instant,
     warned_at: Option<Instant>,
-    /// The other manager that wrote the status of each DaemonSet last, and when.
+    /// The other manager that managed_fields_entry the status of each DaemonSet last, and when.
     last_writers: BTreeMap<ObjectKey, Option<Writer>>,
 }
 
+/// A field manager, and when it managed_fields_entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Writer {
     time: String,
@@ -61,21 +63,23 @@ impl ConflictDetector {
         Some(Conflict { event: is_due.then(|| KubeEvent::warning("AnotherController", message)) })
     }
 
-    pub(crate) fn forget(&mut self, key: &ObjectKey) {
+    /// Removes a deleted DaemonSet.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) {
         self.last_writers.remove(key);
     }
 }
 
-/// The manager other than this controller that wrote the status counts last.
+/// The manager other than this controller that managed_fields_entry the status counts last.
 fn last_writer(metadata: &str) -> Option<Writer> {
     writers(metadata).into_iter().filter(|it| it.name != NAME).max()
 }
 
-/// The controller of a DaemonSet: the manager that wrote its status counts last.
+/// The controller of a DaemonSet: the manager that managed_fields_entry its status counts last.
 pub(crate) fn controller_of(metadata: &str) -> Option<String> {
     writers(metadata).into_iter().max().map(|it| it.name)
 }
 
+/// The managers that managed_fields_entry status counts, from `managedFields`.
 fn writers(metadata: &str) -> Vec<Writer> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -95,13 +99,14 @@ fn writers(metadata: &str) -> Vec<Writer> {
         #[serde(borrow, default)]
         fields_v1: Option<&'a RawValue>,
     }
-    // Other managers may write conditions of their own.
-    let counts = |it: &Entry<'_>| {
+    // Only controllers write counts; other managers may write conditions of their own.
+    let has_counts = |it: &Entry<'_>| {
         it.fields_v1
             .is_some_and(|it| it.get().contains("\"f:number") || it.get().contains("NumberScheduled\""))
     };
     let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return Vec::new() };
-    let writers = metadata.managed_fields.into_iter().filter(|it| it.subresource == "status" && counts(it));
+    let writers =
+        metadata.managed_fields.into_iter().filter(|it| it.subresource == "status" && has_counts(it));
     writers.map(|it| Writer { time: it.time, name: it.manager }).collect()
 }
 
@@ -121,7 +126,7 @@ mod tests {
         facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()
     }
 
-    fn wrote(manager: &str, time: &str, field: &str) -> Value {
+    fn managed_fields_entry(manager: &str, time: &str, field: &str) -> Value {
         json!({"manager": manager, "subresource": "status", "time": time, "fieldsV1": {"f:status": {field: {}}}})
     }
 
@@ -129,8 +134,8 @@ mod tests {
     fn another_writer_is_reported_once_a_minute() {
         let upstream = |time| {
             set(&json!([
-                wrote("kube-controller-manager", time, "f:numberReady"),
-                wrote(NAME, "9", "f:numberReady")
+                managed_fields_entry("kube-controller-manager", time, "f:numberReady"),
+                managed_fields_entry(NAME, "9", "f:numberReady")
             ]))
         };
         let began = Instant::now();
@@ -140,9 +145,9 @@ mod tests {
             let conflict = detector.check(set, at(s));
             conflict.map_or("-".into(), |it| it.event.map_or("a write".into(), |it| it.message))
         };
-        let said = [
+        let results = [
             check(&upstream("1"), 0),
-            // A write that was in flight.
+            // A write that was in flight when this replica became leader.
             check(&upstream("2"), 1),
             check(&upstream("2"), 40),
             check(&upstream("3"), 41),
@@ -156,7 +161,7 @@ mod tests {
             kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off
             a write
             kube-controller-manager still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off"#]]
-        .assert_eq(&said.join("\n"));
+        .assert_eq(&results.join("\n"));
     }
 
     #[test]
@@ -166,7 +171,7 @@ mod tests {
             ("health-checker", "f:conditions", false),
             (NAME, "f:numberReady", false),
         ] {
-            let fields = json!([wrote(manager, "1", field), {"manager": "kubectl"}, {"fieldsV1": null}]);
+            let fields = json!([managed_fields_entry(manager, "1", field), {"manager": "kubectl"}, {"fieldsV1": null}]);
             assert_eq!(last_writer(&set(&fields).metadata).is_some(), is_conflict, "{manager} {field}");
         }
         assert_eq!(last_writer("nonsense"), None);

@@ -1,5 +1,5 @@
-//! Runs a controller of the engine: lists and watches its kinds, makes its calls, records its events, and reconciles
-//! again in time.
+//! Runs a controller of the engine: lists and watches its kinds, sends its calls, records its events, and reconciles
+//! keys that are due.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,41 +20,41 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::Caller;
 use crate::clock::now;
-use crate::reflect::{Delivery, reflect};
+use crate::reflector::{Delivery, run_reflector};
 
 /// Maximum number of watch events that are applied before their keys are reconciled: a burst is reconciled once.
 const EVENTS_MAX: usize = 1024;
 
-/// No timer is longer than this, so that a clock that was set is noticed.
+/// Maximum sleep of the runner: a wall clock that was set is noticed after at most this time.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Delay before a controller that ended is started again.
+/// Delay before a controller is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Time to write the events that are left when the controller stops.
-const FLUSH_MAX: Duration = Duration::from_secs(2);
+/// Time to write the queued events when the controller stops.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How one controller is run.
+/// Configuration of the runner of one controller.
 #[derive(Debug, Clone)]
 pub(crate) struct RunnerConfig {
     /// The event source, and the name in logs.
     pub(crate) component: &'static str,
     /// Maximum number of calls in flight.
     pub(crate) calls_max: usize,
-    /// Time to finish the calls of keys that are being executed when the controller stops.
+    /// Time to finish the calls of keys that are being executed, when the controller stops.
     pub(crate) drain_max: Duration,
     /// Counts events that were not recorded.
     pub(crate) events_dropped: Counter,
 }
 
 impl RunnerConfig {
-    /// Without draining: the next start finds out what was done.
+    /// A configuration without draining: after the next start, the lists show which calls were applied.
     pub(crate) fn new(component: &'static str, calls_max: usize) -> Self {
         Self { component, calls_max, drain_max: Duration::ZERO, events_dropped: Counter::default() }
     }
 }
 
-/// A controller's type that can be run.
+/// A controller that can be run on a multi-threaded runtime.
 pub(crate) trait Runnable:
     Controller<Fact: Send, Key: Send + Sync, Call: Send + Sync> + Send + 'static
 {
@@ -67,13 +67,15 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// A query for the state of the controller.
     type Query: Send;
 
+    /// The channel on which queries arrive; `None` if the observer answers none.
     fn open_queries(&mut self) -> Option<mpsc::Receiver<Self::Query>> {
         None
     }
 
+    /// Answers a query from the state of the queue and its controller.
     fn answer(&self, _queue: &WorkQueue<C>, _query: Self::Query) {}
 
-    /// A watch has delivered something, if only a bookmark.
+    /// The list or watch of a kind has delivered data; a bookmark counts.
     fn received(&mut self, _kind: usize) {}
 
     /// An event is about to be applied. Returns Kubernetes Events to record about it.
@@ -81,9 +83,10 @@ pub(crate) trait Observer<C: Controller>: Send {
         Vec::new()
     }
 
-    /// A key was reconciled; it had waited in the queue for so long.
+    /// A key was reconciled, after `waited` in the queue.
     fn reconciled(&mut self, _queue: &WorkQueue<C>, _key: &C::Key, _waited: Duration, _now: Time) {}
 
+    /// A call is about to be sent.
     fn calling(&mut self, _call: &C::Call) {}
 
     /// The outcome of a call is about to be applied.
@@ -96,11 +99,13 @@ pub(crate) trait Observer<C: Controller>: Send {
     /// The outcome of a call was applied.
     fn applied(&mut self, _queue: &WorkQueue<C>, _call: &C::Call) {}
 
+    /// The controller panicked while this key was reconciled, or while the outcome of one of its calls was applied.
     fn panicked(&mut self, _key: &C::Key) {}
 
-    /// All that was due is done; the controller waits for events.
+    /// All due keys are reconciled and their calls started; the runner waits for the next event.
     fn idle(&mut self, _queue: &WorkQueue<C>) {}
 
+    /// The controller stops: only the calls of keys that are being executed are finished.
     fn draining(&mut self, _queue: &WorkQueue<C>) {}
 }
 
@@ -111,15 +116,15 @@ impl<C: Controller> Observer<C> for NoObserver {
     type Query = Infallible;
 }
 
-/// Runs a controller until `stop`. One that panics, or whose API server's store was replaced, is started again with an
-/// empty state.
+/// Runs a controller until `stop`. When it panics, or when the API server's store was replaced, a new controller with
+/// empty state is started.
 pub(crate) async fn run<C: Runnable>(
     client: Client,
     config: RunnerConfig,
     new_controller: impl Fn() -> BoxFuture<'static, C>,
     stop: CancellationToken,
 ) {
-    let running = async {
+    let restarting = async {
         loop {
             let controller = new_controller().await;
             let caller = Caller { client: client.clone(), limits: None };
@@ -136,7 +141,7 @@ pub(crate) async fn run<C: Runnable>(
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        never = running => { let _: Infallible = never; }
+        never = restarting => { let _: Infallible = never; }
     }
 }
 
@@ -153,31 +158,32 @@ pub(crate) async fn run_once<C: Runnable>(
     let watches = controller.watches();
     let (mut runner, recording) = Runner::new(caller, config, controller, observer);
     let (sender, deliveries) = mpsc::channel(EVENTS_MAX);
-    let reflecting = watches.into_iter().enumerate().map(|watch| {
+    let reflectors = watches.into_iter().enumerate().map(|watch| {
         let relist = runner.relist.subscribe();
-        reflect::<C>(client.clone(), watch, namespace, sender.clone(), relist).boxed()
+        run_reflector::<C>(client.clone(), watch, namespace, sender.clone(), relist).boxed()
     });
-    let reflecting = futures::future::select_all(reflecting);
+    let reflectors = futures::future::select_all(reflectors);
     let mut recording = std::pin::pin!(recording);
     tokio::select! {
-        _ = reflecting => {}
+        _ = reflectors => {}
         () = &mut recording => {}
         () = runner.run(deliveries, config.drain_max, stop) => {}
     }
-    // Without a recorder, the recording ends after the events that are left.
+    // Dropping the recorder ends the recording once the queue is written.
     drop(runner);
     let flushes = stop.is_cancelled() && !config.drain_max.is_zero();
-    if flushes && tokio::time::timeout(FLUSH_MAX, recording).await.is_err() {
+    if flushes && tokio::time::timeout(FLUSH_TIMEOUT, recording).await.is_err() {
         tracing::warn!("some events were not recorded in time");
     }
 }
 
+/// Drives one controller: applies deliveries, reconciles keys, sends calls and applies their outcomes.
 pub(crate) struct Runner<C: Controller, O> {
     pub(crate) queue: WorkQueue<C>,
     observer: O,
     caller: Caller,
     recorder: EventRecorder,
-    /// Counts the requests to list every kind again.
+    /// Incremented to make every reflector list again.
     relist: watch::Sender<u64>,
     component: &'static str,
     calls: FuturesUnordered<BoxFuture<'static, (C::Call, Outcome, Duration)>>,
@@ -188,7 +194,7 @@ where
     C: Runnable,
     O: Observer<C>,
 {
-    /// The runner, and the recording of its events.
+    /// The runner, and the future that writes its events.
     pub(crate) fn new(
         caller: Caller,
         config: &RunnerConfig,
@@ -243,6 +249,7 @@ where
         }
     }
 
+    /// Applies a list or a watch event of the kind with this index.
     pub(crate) fn apply(&mut self, kind: usize, delivery: Delivery<C::Fact>) {
         self.observer.received(kind);
         let event = match delivery {
@@ -258,6 +265,7 @@ where
         self.queue.apply(event, now());
     }
 
+    /// Reconciles all keys that are queued or due.
     pub(crate) fn reconcile(&mut self) {
         self.queue.enqueue_due(now());
         while let Some((key, queued_at)) = self.queue.next_key(now()) {
@@ -265,6 +273,7 @@ where
         }
     }
 
+    /// Reconciles one key. A panic of the controller is caught and recovered from.
     fn reconcile_key(&mut self, key: &C::Key, waited: Duration) {
         let now = now();
         let reconciling = AssertUnwindSafe(|| self.queue.reconcile(key, now));
@@ -274,7 +283,7 @@ where
         self.observer.reconciled(&self.queue, key, waited, now);
     }
 
-    /// Starts the calls that may be made now, and records events. Returns when the next key is due.
+    /// Sends the calls that may be made now, and records events. Returns when the next key is due.
     fn start_calls(&mut self) -> Option<Time> {
         let Reconcile { calls, events, wake_at, relist } = self.queue.take_step();
         for call in calls {
@@ -299,6 +308,7 @@ where
         wake_at
     }
 
+    /// Applies the outcome of a call. A panic of the controller is caught and recovered from.
     fn done(&mut self, call: &C::Call, outcome: Outcome, took: Duration) {
         self.observer.called(call, &outcome, took);
         let applying = AssertUnwindSafe(|| self.queue.done(call, outcome, now()));
@@ -311,7 +321,8 @@ where
         self.observer.applied(&self.queue, call);
     }
 
-    /// A key that makes the engine panic is a bug, but no reason to stop reconciling the others.
+    /// Isolates a panic of one key: the key is retried later, and other keys are reconciled. If the controller cannot
+    /// recover, the panic is propagated.
     pub(crate) fn recover(&mut self, key: &C::Key, panic: Box<dyn std::any::Any + Send>) {
         self.observer.panicked(key);
         if !self.queue.recover(key, now()) {

@@ -1,4 +1,4 @@
-//! The DaemonSet controller: metrics, logs, conflict detection and queries around the engine's.
+//! Runs the engine's DaemonSet controller, with metrics, logs, conflict detection and explain queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::call::{Caller, Limits, outcome_label};
 use crate::conflict_detection::ConflictDetector;
 use crate::controller_runner::{Observer, RunnerConfig, run_once};
 use crate::explain_query::ExplainQuery;
-use crate::monitor::{CallKind, Load, Stage};
+use crate::monitor::{CallKind, RunnerLoad, Stage};
 use crate::test_hooks::Observation;
 
-/// The event source. Upstream's name: dashboards filter by it.
+/// The event source: upstream's name, because dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
 /// Time to finish plans when the controller stops: a plan has at most some hundreds of calls.
@@ -37,7 +37,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has its own watches, index and queue.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
-    context.monitor.begin(namespaces.len().max(1));
+    context.monitor.begin_listing(namespaces.len().max(1));
     if namespaces.is_empty() {
         return run_in(&context, None, stop).await;
     }
@@ -64,16 +64,17 @@ fn caller(context: &Context) -> Caller {
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
-/// Makes a call that is part of no plan.
+/// Sends a call that is not part of a plan.
 pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: Call) -> Response {
     let call = SetCall::single(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = caller(context).call(DaemonSetController::encode(&call)).await;
     let response = Response::read(&call.call, outcome);
-    count(context, &call, &response, took);
+    observe_call(context, &call, &response, took);
     response
 }
 
-fn count(context: &Context, call: &SetCall, response: &Response, took: Duration) {
+/// Counts a call and its duration in the metrics.
+fn observe_call(context: &Context, call: &SetCall, response: &Response, took: Duration) {
     let target = manifest::target(&call.set, &call.call);
     let resource = match (target.kind, target.subresource) {
         (Kind::Sets, None) => "daemonsets",
@@ -87,19 +88,19 @@ fn count(context: &Context, call: &SetCall, response: &Response, took: Duration)
         Response::Refused(error) => Some(error),
         _ => None,
     };
-    context.monitor.called(&kind, outcome_label(error), took);
+    context.monitor.observe_call(&kind, outcome_label(error), took);
 }
 
 /// Metrics, logs, conflict detection, queries and test hooks.
 struct DaemonSetObserver {
     context: Arc<Context>,
     conflicts: ConflictDetector,
-    /// When a plan ended whose writes the watches have not all shown.
-    unseen: BTreeMap<ObjectKey, Instant>,
-    /// Reconciles that were observed.
+    /// End of the last plan of each DaemonSet whose writes the watches have not all shown.
+    unconfirmed: BTreeMap<ObjectKey, Instant>,
+    /// `DaemonSetController::reconciles` at the last observation.
     reconciles: u64,
     /// The load that was last reported.
-    load: Load,
+    load: RunnerLoad,
     is_synced: bool,
 }
 
@@ -108,9 +109,9 @@ impl DaemonSetObserver {
         Self {
             context,
             conflicts: ConflictDetector::new(Instant::now()),
-            unseen: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
             reconciles: 0,
-            load: Load::default(),
+            load: RunnerLoad::default(),
             is_synced: false,
         }
     }
@@ -119,7 +120,7 @@ impl DaemonSetObserver {
         let set = match fact {
             Fact::Set(set) => set,
             Fact::Gone { kind: Kind::Sets, key, .. } => {
-                self.conflicts.forget(key);
+                self.conflicts.remove(key);
                 return None;
             }
             _ => return None,
@@ -131,13 +132,14 @@ impl DaemonSetObserver {
         Some(about(set, event))
     }
 
+    /// Records a new plan in metrics and logs.
     fn planned(&mut self, key: &ObjectKey, plan: &Plan, waited: Duration) {
-        self.context.monitor.reconciled(waited, plan);
+        self.context.monitor.observe_reconcile(waited, plan);
         match &plan.waiting {
             Some(why) => tracing::debug!(set = %key, %why, "waiting"),
             None if !plan.confirm => {
-                if let Some(since) = self.unseen.remove(key) {
-                    self.context.monitor.caught_up(since.elapsed());
+                if let Some(since) = self.unconfirmed.remove(key) {
+                    self.context.monitor.observe_watch_lag(since.elapsed());
                 }
             }
             None => {}
@@ -147,9 +149,10 @@ impl DaemonSetObserver {
         }
     }
 
+    /// Records the end of a plan.
     fn finished(&mut self, set: &Arc<Set>) {
         self.context.observe(Observation::Done { set });
-        self.unseen.insert(set.key.clone(), Instant::now());
+        self.unconfirmed.insert(set.key.clone(), Instant::now());
     }
 }
 
@@ -157,7 +160,7 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     type Query = ExplainQuery;
 
     fn open_queries(&mut self) -> Option<mpsc::Receiver<ExplainQuery>> {
-        Some(self.context.explain_queries.open())
+        Some(self.context.explain_queries.subscribe())
     }
 
     fn answer(&self, queue: &WorkQueue<DaemonSetController>, query: ExplainQuery) {
@@ -175,13 +178,13 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     }
 
     fn received(&mut self, kind: usize) {
-        self.context.monitor.received(Kind::ALL[kind]);
+        self.context.monitor.watch_received(Kind::ALL[kind]);
     }
 
     fn applying(&mut self, event: &Event<Fact>) -> Vec<EventRecord> {
         match event {
             Event::Listed { kind, facts, .. } => {
-                self.context.monitor.listed(Kind::ALL[*kind]);
+                self.context.monitor.count_list(Kind::ALL[*kind]);
                 facts.iter().filter_map(|it| self.detect_conflict(it)).collect()
             }
             Event::Applied { fact, .. } | Event::Deleted { fact, .. } => {
@@ -199,11 +202,11 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     ) {
         let controller = queue.controller();
         if controller.reconciles() == self.reconciles {
-            // Only further calls of a plan.
+            // The key was not planned again: further calls of its plan were started.
             return;
         }
         self.reconciles = controller.reconciles();
-        let Some(plan) = controller.last_plan(key) else { return self.context.monitor.forget(key) };
+        let Some(plan) = controller.last_plan(key) else { return self.context.monitor.remove_daemonset(key) };
         self.context.observe(Observation::Planned { planner: controller.planner(), plan, now });
         self.planned(key, plan, waited);
         if !plan.is_idle() && !controller.is_executing(key) {
@@ -218,8 +221,8 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
 
     fn called(&mut self, call: &SetCall, outcome: &Outcome, took: Duration) {
         let response = Response::read(&call.call, outcome.clone());
-        count(&self.context, call, &response, took);
-        log(call, &response);
+        observe_call(&self.context, call, &response, took);
+        log_call(call, &response);
         self.context.observe(Observation::Answered { set: &call.set, call: &call.call, outcome: &response });
     }
 
@@ -237,14 +240,14 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
     fn idle(&mut self, queue: &WorkQueue<DaemonSetController>) {
         let (controller, monitor) = (queue.controller(), &self.context.monitor);
         let planner = controller.planner();
-        monitor.turned();
+        monitor.heartbeat();
         let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
-        let now = Load {
+        let now = RunnerLoad {
             queued: count(queue.len()),
-            busy: count(controller.executing()),
+            executing: count(controller.executing()),
             objects: Kind::ALL.map(|kind| count(planner.count(kind))),
         };
-        monitor.carries(&mut self.load, now);
+        monitor.report_load(&mut self.load, now);
         if !self.is_synced && planner.synced() {
             self.is_synced = true;
             tracing::info!(
@@ -252,19 +255,19 @@ impl Observer<DaemonSetController> for DaemonSetObserver {
                 nodes = planner.count(Kind::Nodes),
                 "caches synced"
             );
-            monitor.synced();
+            monitor.cache_synced();
         }
     }
 
     fn draining(&mut self, queue: &WorkQueue<DaemonSetController>) {
-        self.context.monitor.enter(Stage::Stopping);
+        self.context.monitor.enter_stage(Stage::Stopping);
         let plans = queue.controller().executing();
         tracing::info!(plans, "stopping: finishing the plans that are being executed");
     }
 }
 
-/// One line for each write to a pod, with the reason, and for each failed call.
-fn log(call: &SetCall, response: &Response) {
+/// Logs each write to a pod, with the reason, and each failed call.
+fn log_call(call: &SetCall, response: &Response) {
     let set = &call.set.key;
     match (&call.call, response) {
         // Another client deleted or changed the object first.
@@ -299,7 +302,7 @@ mod tests {
     use crate::controller_runner::Runner;
     use crate::lease::Term;
     use crate::rate_limit::RateLimiter;
-    use crate::reflect::Delivery;
+    use crate::reflector::Delivery;
     use crate::{ExplainQueries, Monitor, Options};
 
     fn set(name: &str) -> Fact {
@@ -313,7 +316,7 @@ mod tests {
         Fact::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
     }
 
-    /// A runner that knows two sets and nothing else, and a client that reaches no server.
+    /// A runner whose cache holds two DaemonSets and no other object. Its client reaches no server.
     fn runner() -> (Runner<DaemonSetController, DaemonSetObserver>, Arc<Monitor>) {
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let options = Options::default();
@@ -344,18 +347,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_set_that_panics_waits_and_the_others_go_on() {
+    async fn a_daemonset_that_panics_backs_off_and_the_others_are_reconciled() {
         let (mut runner, monitor) = runner();
         let [x, y] = ["x", "y"].map(|name| ObjectKey::new("a", name));
         runner.recover(&x, Box::new("on purpose"));
         let until = runner.queue.controller().panic_backoff_until(&x).unwrap();
         assert_eq!(runner.queue.wake_at(&x), Some(until));
-        // Until then it is not reconciled, even if an event concerns it.
+        // Until then x is not planned, although it is queued.
         runner.reconcile();
         assert!(runner.queue.controller().last_plan(&x).unwrap().is_idle());
         assert_eq!(runner.queue.wake_at(&x), Some(until));
         assert!(!runner.queue.controller().last_plan(&y).unwrap().is_idle());
-        // Then it is reconciled, and when that succeeds it has no delay any more.
+        // After the delay x is planned; success clears its backoff.
         runner.queue.reconcile(&x, until);
         assert!(!runner.queue.controller().last_plan(&x).unwrap().is_idle());
         assert_eq!(runner.queue.controller().panic_backoff_until(&x), None);
@@ -363,14 +366,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plan_that_panics_is_found_out_about() {
+    async fn after_a_panic_the_results_of_the_plan_are_listed() {
         let (mut runner, _) = runner();
         let x = ObjectKey::new("a", "x");
         runner.reconcile();
         assert!(runner.queue.controller().is_executing(&x));
         runner.recover(&x, Box::new("on purpose"));
         assert!(!runner.queue.controller().is_executing(&x));
-        // After the delay, the controller first lists what was done.
+        // After the delay, the next plan confirms the state of the cluster first.
         runner.queue.reconcile(&x, now() + Duration::from_secs(10));
         assert!(runner.queue.controller().last_plan(&x).unwrap().confirm);
     }

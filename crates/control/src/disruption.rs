@@ -1,4 +1,4 @@
-//! Keeps the status of disruption budgets.
+//! Runs the disruption controller.
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// A budget has one call under way at a time, and few clusters have many budgets.
+/// Calls in flight. A PodDisruptionBudget has at most one, and few clusters have many budgets.
 const CALLS_MAX: usize = 10;
 
-/// Keeps what disruption budgets allow, until `stop`.
-pub async fn disruption(client: Client, stop: CancellationToken) {
+/// Keeps the status of PodDisruptionBudgets up to date, until `stop`.
+pub async fn run_disruption_controller(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("disruption-controller", CALLS_MAX);
     run(client, config, || async { DisruptionController::default() }.boxed(), stop).await;
 }

@@ -1,4 +1,4 @@
-//! Keeps Endpoints and EndpointSlices.
+//! Runs the endpoints controller.
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// As many as a Service of thousands of pods has slices that change in a second.
+/// Calls in flight: enough to update all EndpointSlices of a Service with thousands of pods in a second.
 const CALLS_MAX: usize = 20;
 
-/// Keeps what stands behind Services, until `stop`.
-pub async fn endpoints(client: Client, stop: CancellationToken) {
+/// Keeps the Endpoints and EndpointSlices of Services up to date, until `stop`.
+pub async fn run_endpoints_controller(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("endpoint-controller", CALLS_MAX);
     run(client, config, || async { EndpointsController::default() }.boxed(), stop).await;
 }

@@ -15,24 +15,25 @@ use tokio::time::timeout;
 
 use crate::clock::now;
 use crate::explain_query::ExplainQueries;
-use crate::read::{Permission, ReadError, each, get};
+use crate::read::{Permission, ReadError, for_each_object, get};
 use crate::request::{JSON, collection, request};
 
-/// The controller answers from memory, so a slow response means that it is not there.
+/// Timeout of the query to the controller, which answers from memory.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pods of up to this many nodes are listed node by node; of more, with one list of all pods.
+/// Up to this many nodes, the pods of for_each_object node are listed; for more nodes, all pods of the cluster.
 const NODE_QUERIES_MAX: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    #[error("DaemonSet {namespace}/{name} not found{}", instead(.others))]
+    #[error("DaemonSet {namespace}/{name} not found{}", other_names_hint(.others))]
     NoSuchSet { namespace: String, name: String, others: Vec<String> },
     #[error(transparent)]
     ReadError(#[from] ReadError),
 }
 
-fn instead(others: &[String]) -> String {
+/// The suffix of a not-found error with the names of other DaemonSets.
+fn other_names_hint(others: &[String]) -> String {
     if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
 
@@ -50,11 +51,11 @@ pub async fn explain(
     };
     let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
     let Some(set) = read_set(client, namespace, name).await? else {
-        return Err(no_such_set(names_in(client, namespace).await));
+        return Err(no_such_set(daemonset_names(client, namespace).await));
     };
     take_set(&mut snapshot, namespace, &set)?;
-    let asking = ask(client, namespace, name, controller);
-    let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), asking);
+    let querying = query_controller(client, namespace, name, controller);
+    let (read, answer) = join!(read_nodes_and_pods(client, &mut snapshot, namespace), querying);
     read?;
     let gone = |Unread::NoSuchSet| no_such_set(Vec::new());
     let first = snapshot.explain(answer.clone(), now()).map_err(gone)?;
@@ -74,23 +75,24 @@ pub(crate) async fn read_set(
     namespace: &str,
     name: &str,
 ) -> Result<Option<String>, ReadError> {
-    let right = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
+    let permission = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}/{name}", collection(Kind::Sets, Some(namespace)));
-    match get(client, right, path).await {
+    match get(client, permission, path).await {
         Err(ReadError::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
     }
 }
 
+/// Adds a DaemonSet to the snapshot.
 pub(crate) fn take_set(snapshot: &mut Snapshot, namespace: &str, set: &str) -> Result<(), ReadError> {
-    let what = format!("read a DaemonSet in the namespace {namespace}");
+    let operation = format!("read a DaemonSet in the namespace {namespace}");
     snapshot
         .take(Kind::Sets, set.as_bytes())
-        .map_err(|source| ReadError::Unreadable { what, source: source.into() })
+        .map_err(|source| ReadError::Unreadable { operation, source: source.into() })
 }
 
 /// Names of a few DaemonSets in the namespace, for an error message.
-async fn names_in(client: &Client, namespace: &str) -> Vec<String> {
+async fn daemonset_names(client: &Client, namespace: &str) -> Vec<String> {
     #[derive(Deserialize)]
     struct List {
         items: Vec<Item>,
@@ -103,9 +105,9 @@ async fn names_in(client: &Client, namespace: &str) -> Vec<String> {
     struct Metadata {
         name: String,
     }
-    let right = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
+    let permission = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}?limit=5", collection(Kind::Sets, Some(namespace)));
-    let text = get(client, right, path).await.unwrap_or_default();
+    let text = get(client, permission, path).await.unwrap_or_default();
     let list: Result<List, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
@@ -117,14 +119,15 @@ pub(crate) async fn read_nodes_and_pods(
     namespace: &str,
 ) -> Result<(), ReadError> {
     let selector = snapshot.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
-    each(client, Kind::Nodes, None, ("", ""), |node| {
+    for_each_object(client, Kind::Nodes, None, ("", ""), |node| {
         snapshot.add_node_capacity(node)?;
         Ok(snapshot.take(Kind::Nodes, node)?)
     })
     .await?;
     for kind in [Kind::Pods, Kind::Revisions] {
         let wanted = ("labelSelector", selector.as_str());
-        each(client, kind, Some(namespace), wanted, |object| Ok(snapshot.take(kind, object)?)).await?;
+        for_each_object(client, kind, Some(namespace), wanted, |object| Ok(snapshot.take(kind, object)?))
+            .await?;
     }
     Ok(())
 }
@@ -142,7 +145,9 @@ pub(crate) async fn read_pods_on_nodes(
     };
     for wanted in wanted {
         let wanted = ("fieldSelector", wanted.as_str());
-        match each(client, Kind::Pods, None, wanted, |pod| Ok(snapshot.add_scheduled_pod(pod)?)).await {
+        match for_each_object(client, Kind::Pods, None, wanted, |pod| Ok(snapshot.add_scheduled_pod(pod)?))
+            .await
+        {
             Err(ReadError::Forbidden { .. }) => {
                 snapshot.note(
                     "Ports and resources were not checked: you may not list pods in all namespaces."
@@ -157,30 +162,35 @@ pub(crate) async fn read_pods_on_nodes(
 }
 
 /// Queries the DaemonSet's controller, at the given address or through the API server.
-async fn ask(client: &Client, namespace: &str, name: &str, at: Option<&str>) -> ControllerAnswer {
+async fn query_controller(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    at: Option<&str>,
+) -> ControllerAnswer {
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("namespace", namespace)
         .append_pair("name", name)
         .finish();
     let path = format!("{}?{query}", ExplainQueries::PATH);
-    let Some(at) = at else { return ask_at(client, path, None).await };
+    let Some(at) = at else { return query_controller_at(client, path, None).await };
     let uri: http::Uri = match at.parse() {
         Ok(uri) => uri,
         Err(error) => return ControllerAnswer::NotKnown(format!("{at} is not a valid address: {error}")),
     };
     match Client::try_from(Config::new(uri)) {
-        Ok(client) => ask_at(&client, path, Some(at)).await,
+        Ok(client) => query_controller_at(&client, path, Some(at)).await,
         Err(error) => ControllerAnswer::NotKnown(format!("{at}: {error}")),
     }
 }
 
-async fn ask_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
+async fn query_controller_at(client: &Client, path: String, at: Option<&str>) -> ControllerAnswer {
     let request = request(Verb::Get, path, JSON, String::new());
-    let whose = at.map_or("this API server".to_owned(), ToOwned::to_owned);
+    let server = at.map_or("this API server".to_owned(), ToOwned::to_owned);
     let why = match timeout(CONTROLLER_TIMEOUT, client.request_text(request)).await {
-        Err(_) => format!("{whose} did not answer in time"),
+        Err(_) => format!("{server} did not answer in time"),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-            format!("you may not get {} of {whose}", ExplainQueries::PATH)
+            format!("you may not get {} of {server}", ExplainQueries::PATH)
         }
         Ok(Err(kube::Error::Api(status))) if status.code == 404 && at.is_none() => {
             "the API server has no controller of its own to ask; where `muster controller` runs, --controller says where \
@@ -188,15 +198,15 @@ async fn ask_at(client: &Client, path: String, at: Option<&str>) -> ControllerAn
                 .to_owned()
         }
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 503) => {
-            format!("{whose} says: {}", status.message.trim())
+            format!("{server} says: {}", status.message.trim())
         }
         Ok(Err(error)) => {
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
-            format!("{whose}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+            format!("{server}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
         }
         Ok(Ok(text)) => match ControllerState::of_json(text.as_bytes()) {
             Some(known) => return ControllerAnswer::By(known),
-            None => format!("{whose} answers something else"),
+            None => format!("{server} answers something else"),
         },
     };
     ControllerAnswer::NotKnown(why)

@@ -7,10 +7,10 @@ use muster_api::meta::ObjectKey;
 use muster_engine::explain::ControllerState;
 use tokio::sync::{mpsc, oneshot};
 
-/// Queries that may wait for the controller; further ones fail.
+/// Maximum number of queries that wait for a controller; further queries fail.
 const QUERIES_MAX: usize = 16;
 
-/// Sends queries to the running controller. It outlives a controller: after a restart the next one answers.
+/// Sends explain queries to the running controllers. It outlives them: after a restart the new controller answers.
 #[derive(Clone, Default)]
 pub struct ExplainQueries(Arc<Mutex<Vec<mpsc::Sender<ExplainQuery>>>>);
 
@@ -20,6 +20,7 @@ impl fmt::Debug for ExplainQueries {
     }
 }
 
+/// A query for the state of one DaemonSet.
 pub(crate) struct ExplainQuery {
     pub(crate) key: ObjectKey,
     pub(crate) answer: oneshot::Sender<Option<ControllerState>>,
@@ -40,20 +41,21 @@ impl ExplainQueries {
 
     /// Answers the endpoint's query string, `namespace=…&name=…`, with JSON.
     pub async fn answer(&self, query: &str) -> Result<String, QueryError> {
-        let of = |wanted: &str| {
+        let parameter = |wanted: &str| {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
             pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned()).unwrap_or_default()
         };
-        self.ask(&of("namespace"), &of("name")).await
+        self.query(&parameter("namespace"), &parameter("name")).await
     }
 
     /// The controller's state of one DaemonSet, as JSON.
-    pub async fn ask(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
-        let known = self.known(&ObjectKey::new(namespace, name)).await?;
-        Ok(known.to_json().to_string())
+    pub async fn query(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
+        let state = self.controller_state(&ObjectKey::new(namespace, name)).await?;
+        Ok(state.to_json().to_string())
     }
 
-    async fn known(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
+    /// Queries each running controller until one has the DaemonSet.
+    async fn controller_state(&self, key: &ObjectKey) -> Result<ControllerState, QueryError> {
         let senders = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|it| !it.is_closed());
@@ -66,7 +68,7 @@ impl ExplainQueries {
                 continue;
             }
             match answered.await {
-                Ok(Some(known)) => return Ok(known),
+                Ok(Some(state)) => return Ok(state),
                 Ok(None) => result = Err(QueryError::NoSuchSet),
                 Err(_) => {}
             }
@@ -74,7 +76,8 @@ impl ExplainQueries {
         result
     }
 
-    pub(crate) fn open(&self) -> mpsc::Receiver<ExplainQuery> {
+    /// Registers a running controller and returns the queries that it must answer.
+    pub(crate) fn subscribe(&self) -> mpsc::Receiver<ExplainQuery> {
         let (sender, queries) = mpsc::channel(QUERIES_MAX);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         queries

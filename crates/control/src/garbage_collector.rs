@@ -1,4 +1,4 @@
-//! The garbage collector: watches every kind that the API server serves.
+//! Runs the garbage collector, which watches every kind that the API server serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,21 +19,22 @@ const CALLS_MAX: usize = 20;
 const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
 
 /// Deletes dependents whose owners are gone, until `stop`.
-pub async fn garbage_collector(client: Client, stop: CancellationToken) {
+pub async fn run_garbage_collector(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new("garbage-collector", CALLS_MAX);
-    let asking = client.clone();
-    run(client, config, move || graph(asking.clone()).boxed(), stop).await;
+    let discovery_client = client.clone();
+    run(client, config, move || new_garbage_collector(discovery_client.clone()).boxed(), stop).await;
 }
 
-async fn graph(client: Client) -> GarbageCollector {
+/// A garbage collector of the kinds that discovery returns.
+async fn new_garbage_collector(client: Client) -> GarbageCollector {
     let served = discover(&client).await;
     let watched = served.iter().filter(|(_, is_watched)| *is_watched).map(|(it, _)| it.clone());
     let watched: Vec<Arc<Resource>> = watched.collect();
     GarbageCollector::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// The kinds that the server serves, and whether each is watched: only those that can be deleted. Events have no owners,
-/// and a kind served in two groups is watched in one.
+/// The kinds that the server serves, and whether the garbage collector watches each: only kinds that can be listed,
+/// watched and deleted. Events have no owners, and a kind that is served in two groups is watched in one.
 async fn discover(client: &Client) -> Vec<(Arc<Resource>, bool)> {
     const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];
     let discovery = loop {

@@ -32,7 +32,7 @@ pub struct Lease {
 
 impl Lease {
     /// An error message if the names are invalid or the durations inconsistent.
-    pub fn problem(&self) -> Option<String> {
+    pub fn validation_error(&self) -> Option<String> {
         let is_name = |it: &str| {
             let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
             !it.is_empty() && it.len() <= 253 && it.chars().all(is_plain)
@@ -42,7 +42,7 @@ impl Lease {
                 return Some(format!("{name:?} is not a valid name of a Lease or namespace"));
             }
         }
-        self.terms.problem()
+        self.terms.validation_error()
     }
 
     fn path(&self) -> String {
@@ -71,13 +71,13 @@ impl fmt::Display for Lease {
 /// Maximum number of bytes of a watch event; a Lease has some hundred.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Recording an event may take no longer.
+/// Timeout of writing an Event about the election.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `timeoutSeconds` of the watch.
-const WATCH_S: u64 = 290;
+const WATCH_TIMEOUT_S: u64 = 290;
 
-/// Until when this replica may write.
+/// The time until which this replica may write.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     began: Instant,
@@ -87,12 +87,13 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// Without leader election: no end.
+    /// A term without an end, for a replica without leader election.
     pub(crate) fn unlimited(write_timeout: Duration) -> Self {
         Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
     }
 
-    /// Returns the timeout of a write that starts now. After the term has ended it never returns: the process exits.
+    /// Returns the timeout of a write that starts now. Never returns after the end of the term: the process is about to
+    /// exit.
     pub(crate) async fn begin_write(&self) -> Duration {
         if self.until.load(Ordering::Acquire) <= micros(self.began.elapsed()) {
             std::future::pending::<()>().await;
@@ -104,16 +105,17 @@ impl Term {
         self.write_timeout
     }
 
+    /// Sets the end of the term, as a duration since `began`.
     fn extend(&self, until: Duration) {
         self.until.store(micros(until), Ordering::Release);
     }
 }
 
-fn micros(moment: Duration) -> u64 {
-    moment.as_micros().try_into().unwrap_or(u64::MAX)
+fn micros(elapsed: Duration) -> u64 {
+    elapsed.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Takes part in the election for one replica.
+/// The leader election of one replica. Upstream: `leaderelection.LeaderElector`.
 pub(crate) struct Elector {
     client: Client,
     lease: Lease,
@@ -122,12 +124,12 @@ pub(crate) struct Elector {
     /// The Lease as it was last read or written.
     object: Option<Value>,
     /// The leader that was logged last.
-    followed: Text,
+    logged_holder: Text,
 }
 
 /// Why a call on the Lease failed.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum LeaseError {
     #[error(transparent)]
     Call(#[from] kube::Error),
     #[error("timed out")]
@@ -147,28 +149,28 @@ impl Elector {
             write_timeout: lease.terms.write_timeout().min(write_timeout_max),
         };
         let election = Election::new(lease.identity.as_str(), lease.terms);
-        Self { client, lease, election, term, object: None, followed: Text::default() }
+        Self { client, lease, election, term, object: None, logged_holder: Text::default() }
     }
 
     pub(crate) fn term(&self) -> Term {
         self.term.clone()
     }
 
-    /// Waits until this replica leads. It watches the Lease, so that a released lease is acquired at once and not at the
-    /// next retry.
-    pub(crate) async fn win(&mut self, monitor: &Monitor) {
+    /// Waits until this replica is the leader. Watches the Lease, so that a released lease is acquired at once and not at
+    /// the next retry.
+    pub(crate) async fn acquire(&mut self, monitor: &Monitor) {
         loop {
             match self.read().await {
                 Ok(LeaseAction::Write(record)) => match self.write(&record).await {
-                    Ok(()) => return drop(tokio::spawn(self.tell("became leader"))),
-                    Err(Failed::Conflict) => tracing::debug!("another replica acquired the lease first"),
+                    Ok(()) => return drop(tokio::spawn(self.record_election_event("became leader"))),
+                    Err(LeaseError::Conflict) => tracing::debug!("another replica acquired the lease first"),
                     Err(error) => {
                         tracing::warn!(lease = %self.lease, %error, "failed to acquire the lease")
                     }
                 },
                 Ok(LeaseAction::Wait { until }) => {
-                    monitor.enter(Stage::Following);
-                    self.follow(until).await;
+                    monitor.enter_stage(Stage::Following);
+                    self.watch_until_acquirable(until).await;
                     continue;
                 }
                 Ok(LeaseAction::Exit(lost)) => tracing::debug!(%lost),
@@ -179,7 +181,7 @@ impl Elector {
     }
 
     /// Renews the lease until it is lost, or until `done`, and then releases it.
-    pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<LostLease> {
+    pub(crate) async fn renew_until(mut self, done: CancellationToken) -> Option<LostLease> {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
             let next = Instant::now() + self.lease.terms.retry_period;
@@ -202,14 +204,14 @@ impl Elector {
         }
     }
 
-    /// Releases the lease, so that the next leader need not wait for its end.
+    /// Releases the lease, so that another replica can acquire it before it expires.
     async fn release(&mut self) {
         // No write may start without the lease.
         self.term.extend(Duration::ZERO);
         let released = match self.put_released().await {
             // A renewal without a response was applied after all: the Lease has a newer version.
-            Err(Failed::Conflict) => match self.read().await {
-                Ok(_) if self.record().is_some_and(|it| *it.holder == *self.lease.identity) => {
+            Err(LeaseError::Conflict) => match self.read().await {
+                Ok(_) if self.stored_record().is_some_and(|it| *it.holder == *self.lease.identity) => {
                     self.put_released().await
                 }
                 Ok(_) => return tracing::info!(lease = %self.lease, "the lease has another holder"),
@@ -223,22 +225,23 @@ impl Elector {
                 tracing::warn!(lease = %self.lease, %error, "failed to release the lease; it will expire")
             }
         }
-        self.tell("stopped leading").await;
+        self.record_election_event("stopped leading").await;
     }
 
-    async fn put_released(&self) -> Result<(), Failed> {
-        let Some(found) = self.record() else { return Ok(()) };
+    async fn put_released(&self) -> Result<(), LeaseError> {
+        let Some(found) = self.stored_record() else { return Ok(()) };
         self.put(&self.election.released(&found, now())).await.map(drop)
     }
 
-    async fn renew(&mut self) -> Result<Option<LostLease>, Failed> {
-        let (Some(found), moment) = (self.record(), self.term.began.elapsed()) else {
+    /// Renews the lease once. Returns why it is lost, if it is.
+    async fn renew(&mut self) -> Result<Option<LostLease>, LeaseError> {
+        let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
         };
         // Most likely the Lease is as last written, so it is not read first.
-        let next = match self.election.read(Some(&found), moment, now()) {
+        let next = match self.election.read(Some(&found), elapsed, now()) {
             LeaseAction::Write(record) => match self.write(&record).await {
-                Err(Failed::Conflict) => self.read().await?,
+                Err(LeaseError::Conflict) => self.read().await?,
                 done => return done.map(|()| None),
             },
             next => next,
@@ -250,19 +253,19 @@ impl Elector {
         }
     }
 
-    /// Watches the Lease until it can be acquired or the watch ends.
-    async fn follow(&mut self, mut until: Duration) {
-        let holder = self.record().map(|it| it.holder).unwrap_or_default();
-        if self.followed != holder {
+    /// Watches the Lease until it can be acquired, or until the watch ends.
+    async fn watch_until_acquirable(&mut self, mut until: Duration) {
+        let holder = self.stored_record().map(|it| it.holder).unwrap_or_default();
+        if self.logged_holder != holder {
             tracing::info!(lease = %self.lease, %holder, "another replica is the leader");
-            self.followed = holder;
+            self.logged_holder = holder;
         }
         let version = self.object.as_ref().and_then(|it| it["metadata"]["resourceVersion"].as_str());
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("watch", "true")
             .append_pair("fieldSelector", &format!("metadata.name={}", self.lease.name))
             .append_pair("resourceVersion", version.unwrap_or_default())
-            .append_pair("timeoutSeconds", &WATCH_S.to_string())
+            .append_pair("timeoutSeconds", &WATCH_TIMEOUT_S.to_string())
             .finish();
         let request =
             request(Verb::List, format!("{}?{query}", self.lease.collection()), JSON, String::new());
@@ -271,7 +274,7 @@ impl Elector {
         let stream = match opening.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the lease cannot be watched: it is read now and then");
+                tracing::debug!(%error, "cannot watch the lease; reading it again after the retry period");
                 return tokio::time::sleep(self.lease.terms.retry_period).await;
             }
             Err(_) => return,
@@ -282,7 +285,7 @@ impl Elector {
             let mut limited = stream.as_mut().take(LINE_MAX);
             let reading = limited.read_until(b'\n', &mut line);
             let object = match tokio::time::timeout_at(self.term.began + until, reading).await {
-                // It has not changed for as long as it says.
+                // The holder did not renew: the lease can be acquired.
                 Err(_) => return,
                 Ok(Ok(_)) if line.ends_with(b"\n") => {
                     serde_json::from_slice::<Value>(&line).unwrap_or_default()
@@ -293,7 +296,7 @@ impl Elector {
                 return;
             }
             self.object = Some(object["object"].clone());
-            let found = self.record();
+            let found = self.stored_record();
             match self.election.read(found.as_ref(), self.term.began.elapsed(), now()) {
                 LeaseAction::Wait { until: later } => until = later,
                 LeaseAction::Write(_) | LeaseAction::Exit(_) => return,
@@ -301,18 +304,19 @@ impl Elector {
         }
     }
 
-    async fn read(&mut self) -> Result<LeaseAction, Failed> {
+    /// Reads the Lease and returns what to do about it.
+    async fn read(&mut self) -> Result<LeaseAction, LeaseError> {
         self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
-            Err(Failed::Call(kube::Error::Api(status))) if status.code == 404 => None,
+            Err(LeaseError::Call(kube::Error::Api(status))) if status.code == 404 => None,
             Err(error) => return Err(error),
         };
-        let found = self.record();
+        let found = self.stored_record();
         Ok(self.election.read(found.as_ref(), self.term.began.elapsed(), now()))
     }
 
-    /// On top of the version that was read.
-    async fn write(&mut self, record: &LeaseRecord) -> Result<(), Failed> {
+    /// Writes the Lease with the resourceVersion that was last read, and extends the term.
+    async fn write(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let began = self.term.began.elapsed();
         self.object = Some(self.put(record).await?);
         self.election.wrote(began);
@@ -322,7 +326,8 @@ impl Elector {
         Ok(())
     }
 
-    async fn put(&self, record: &LeaseRecord) -> Result<Value, Failed> {
+    /// Creates or updates the Lease.
+    async fn put(&self, record: &LeaseRecord) -> Result<Value, LeaseError> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
             None => {
@@ -337,29 +342,30 @@ impl Elector {
         record.write(&mut spec);
         object["spec"] = spec.into();
         match self.call(verb, path, Some(&object)).await {
-            Err(Failed::Call(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-                Err(Failed::Conflict)
+            Err(LeaseError::Call(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                Err(LeaseError::Conflict)
             }
             done => done,
         }
     }
 
-    /// Half the deadline, so that a call that hangs leaves time for another one.
-    async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, Failed> {
+    /// Sends a request about the Lease. Its timeout is half of the renew deadline, so that a call that hangs leaves time
+    /// for a retry.
+    async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, LeaseError> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let calling = self.client.request_text(request(verb, path, JSON, body));
         let text = tokio::time::timeout(self.lease.terms.renew_deadline / 2, calling).await;
-        Ok(serde_json::from_str(&text.map_err(|_| Failed::Timeout)??)?)
+        Ok(serde_json::from_str(&text.map_err(|_| LeaseError::Timeout)??)?)
     }
 
-    fn record(&self) -> Option<LeaseRecord> {
+    fn stored_record(&self) -> Option<LeaseRecord> {
         self.object.as_ref().map(|it| LeaseRecord::read(&it["spec"]))
     }
 
-    /// For whoever runs `kubectl describe lease`. Nothing depends on it, and nobody waits for it.
-    fn tell(&self, what: &str) -> impl Future<Output = ()> + use<> {
+    /// Logs a change of leadership, and records it as an Event for `kubectl describe lease`. A failure is only logged.
+    fn record_election_event(&self, change: &str) -> impl Future<Output = ()> + use<> {
         let Lease { namespace, name, identity, .. } = &self.lease;
-        tracing::info!(lease = %self.lease, identity, "{what}");
+        tracing::info!(lease = %self.lease, identity, "{change}");
         let uid = self.object.as_ref().map_or(Value::Null, |it| it["metadata"]["uid"].clone());
         let now = now().to_rfc3339();
         let event = json!({
@@ -371,7 +377,7 @@ impl Elector {
             },
             "type": "Normal",
             "reason": "LeaderElection",
-            "message": format!("{identity} {what}"),
+            "message": format!("{identity} {change}"),
             "source": {"component": NAME},
             "reportingComponent": NAME,
             "reportingInstance": identity,
@@ -385,8 +391,8 @@ impl Elector {
         async move {
             match tokio::time::timeout(EVENT_TIMEOUT, client.request_text(request)).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "the event was not written"),
-                Err(_) => tracing::debug!("the event was not written in time"),
+                Ok(Err(error)) => tracing::debug!(%error, "failed to write the Event about the election"),
+                Err(_) => tracing::debug!("writing the Event about the election timed out"),
             }
         }
     }
@@ -470,10 +476,10 @@ mod tests {
                 retry_period: Duration::from_millis(50),
             };
             let mut elector = Elector::new(client, Lease { terms, ..lease() }, Duration::from_secs(1));
-            elector.win(&Monitor::default()).await;
+            elector.acquire(&Monitor::default()).await;
             assert_eq!(applied.recv().await.as_deref(), Some("a"));
             let done = CancellationToken::new();
-            let holding = tokio::spawn(elector.hold_until(done.clone()));
+            let holding = tokio::spawn(elector.renew_until(done.clone()));
             assert_eq!(applied.recv().await.as_deref(), Some("a"));
             done.cancel();
             assert_eq!(holding.await.unwrap(), None);
@@ -486,7 +492,7 @@ mod tests {
     #[tokio::test]
     async fn no_write_begins_after_the_term() {
         let lease = lease();
-        assert_eq!(lease.problem(), None);
+        assert_eq!(lease.validation_error(), None);
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let elector = Elector::new(client, lease, Duration::from_secs(10));
         let term = elector.term();

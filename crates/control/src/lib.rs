@@ -24,7 +24,7 @@ mod node_lifecycle;
 mod plan;
 mod rate_limit;
 mod read;
-mod reflect;
+mod reflector;
 mod release;
 mod request;
 mod scheduler;
@@ -42,19 +42,19 @@ use crate::call::CALL_TIMEOUT;
 use crate::lease::{Elector, Term};
 use crate::rate_limit::RateLimiter;
 
-pub use crate::disruption::disruption;
-pub use crate::endpoints::endpoints;
+pub use crate::disruption::run_disruption_controller;
+pub use crate::endpoints::run_endpoints_controller;
 pub use crate::explain::{ExplainError, explain};
 pub use crate::explain_query::{ExplainQueries, QueryError};
-pub use crate::garbage_collector::garbage_collector;
+pub use crate::garbage_collector::run_garbage_collector;
 pub use crate::lease::Lease;
 pub use crate::monitor::Monitor;
-pub use crate::node_lifecycle::node_lifecycle;
+pub use crate::node_lifecycle::run_node_lifecycle;
 pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};
 pub use crate::rate_limit::RateLimits;
 pub use crate::read::ReadError;
-pub use crate::release::{ReleaseError, Released, release};
-pub use crate::scheduler::scheduler;
+pub use crate::release::{ReleaseError, ReleaseSummary, release};
+pub use crate::scheduler::run_scheduler;
 pub use muster_engine::controller::lease::{LostLease, Terms};
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
@@ -79,7 +79,7 @@ pub struct Options {
     pub lease: Option<Lease>,
 }
 
-/// The plan of a settled DaemonSet takes milliseconds; any other plan has enough calls to keep the API server busy.
+/// Default of [`Options::workers`]. A plan without calls takes milliseconds; the calls of any other plan run concurrently.
 pub const WORKERS: usize = 16;
 
 impl Default for Options {
@@ -94,17 +94,17 @@ impl Default for Options {
     }
 }
 
-/// Why the controller stopped without being asked to.
+/// Why the controller ended before `stop`.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerExit {
-    /// Further writes could undo what the new leader does, so the process exits and restarts.
+    /// Further writes could conflict with those of the new leader, so the process exits to be restarted.
     #[error("no longer the leader: {0}")]
-    Lost(LostLease),
-    /// The store was replaced, for example by a restore: nothing in the index is valid.
+    LostLease(LostLease),
+    /// The API server's store was replaced, for example by a restore: the cache is invalid.
     #[error(
         "the API server's store was replaced (resourceVersion went back): restart to list everything again"
     )]
-    OtherStore,
+    StoreReplaced,
 }
 
 /// A client with the controllers' user agent and without automatic retries: only the engine knows what a write without
@@ -113,7 +113,9 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     let agent = format!("{NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;
     config.headers.retain(|(name, _)| name != USER_AGENT);
-    config.headers.push((USER_AGENT, HeaderValue::from_str(&agent).expect("a version is plain text")));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_str(&agent).expect("a version is a valid header value")));
     Client::try_from(config)
 }
 
@@ -132,7 +134,7 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// Shared by all calls of one replica.
+/// The client, options and limits that all runners of one replica share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
@@ -144,6 +146,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Passes an observation to the test hook, if there is one.
     pub(crate) fn observe(&self, observation: Observation<'_>) {
         if let Some(observer) = &self.observer {
             observer(observation);
@@ -162,13 +165,13 @@ impl Controller {
         }
     }
 
-    /// Answers `queries` from this controller's cache.
-    pub fn answers(self, explain_queries: ExplainQueries) -> Self {
+    /// Answers these explain queries from the controller's cache.
+    pub fn with_explain_queries(self, explain_queries: ExplainQueries) -> Self {
         Self { explain_queries, ..self }
     }
 
     /// Reports each plan and call to `observer`.
-    pub fn observed_by(self, observer: PlanObserver) -> Self {
+    pub fn with_observer(self, observer: PlanObserver) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
@@ -179,42 +182,43 @@ impl Controller {
 
     /// Runs until `stop`; then makes no new plan, finishes the calls of plans in progress, and releases the lease.
     ///
-    /// With leader election, a replica that waits to lead lists and watches nothing: a new leader must list everything
-    /// anyway, to see what the last leader wrote.
+    /// With leader election, a standby replica lists and watches nothing: a new leader must list everything anyway, to see the
+    /// writes of the previous leader.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerExit> {
         let Some(lease) = self.options.lease.clone() else {
-            return self.work(Term::unlimited(CALL_TIMEOUT), &stop).await;
+            return self.run_as_leader(Term::unlimited(CALL_TIMEOUT), &stop).await;
         };
         let mut elector = Elector::new(self.client.clone(), lease, CALL_TIMEOUT);
         let monitor = self.monitor.clone();
-        let asked = stop.cancelled();
+        let stopped = stop.cancelled();
         tokio::select! {
-            () = asked => return Ok(()),
-            () = elector.win(&monitor) => {}
+            () = stopped => return Ok(()),
+            () = elector.acquire(&monitor) => {}
         }
         let term = elector.term();
-        // A separate task, so that slow work here never delays a renewal.
-        let (mut holding, done) = (JoinSet::new(), CancellationToken::new());
-        holding.spawn(elector.hold_until(done.clone()));
+        // A separate task, so that the controller's work never delays a renewal.
+        let (mut renewing, done) = (JoinSet::new(), CancellationToken::new());
+        renewing.spawn(elector.renew_until(done.clone()));
         tokio::select! {
-            Some(lost) = holding.join_next() => match lost {
-                Ok(Some(lost)) => Err(ControllerExit::Lost(lost)),
-                _ => Err(ControllerExit::Lost(LostLease::RenewDeadlineExceeded)),
+            Some(lost) = renewing.join_next() => match lost {
+                Ok(Some(lost)) => Err(ControllerExit::LostLease(lost)),
+                _ => Err(ControllerExit::LostLease(LostLease::RenewDeadlineExceeded)),
             },
-            ended = self.work(term, &stop) => {
+            ended = self.run_as_leader(term, &stop) => {
                 done.cancel();
-                holding.join_next().await;
+                renewing.join_next().await;
                 ended
             }
         }
     }
 
-    async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
+    /// Runs the DaemonSet controller within a lease term.
+    async fn run_as_leader(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
         let Self { client, options, monitor, explain_queries, observer } = self;
         let rate_limiter = RateLimiter::new(options.limits);
         let context =
             Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, observer });
         daemonset::run(context, stop).await;
-        if stop.is_cancelled() { Ok(()) } else { Err(ControllerExit::OtherStore) }
+        if stop.is_cancelled() { Ok(()) } else { Err(ControllerExit::StoreReplaced) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the controller counts, as `/metrics` shows it, and whether it is well.
+//! Metrics and health checks of the DaemonSet controller.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,30 +20,32 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-/// From a millisecond, which is an API server with nothing to do, to ten seconds, which is a timeout.
-const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Histogram buckets in seconds, from the latency of an idle API server to the timeout of a call.
+const DURATION_BUCKETS_S: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// A loop that sleeps wakes up every minute. One that has not for this long hangs.
-const HUNG_AFTER: Duration = Duration::from_secs(300);
+/// Time without a heartbeat after which a runner counts as hung. An idle runner has one every minute.
+const LIVENESS_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Where a replica is in its life.
+/// Lifecycle stage of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Starting,
-    /// Another replica leads.
+    /// Another replica is the leader.
     Following,
-    /// This one leads, and everything is being listed.
+    /// This replica is the leader; its caches are not synced.
     Listing,
     Working,
     Stopping,
 }
 
-/// What a loop has to do and to keep. There is one for each namespace that was named, and the sum of them is shown.
+/// Queue length, executing plans and cached objects of one runner. There is one runner for each namespace of
+/// `Options::namespaces`; the metrics are the sums over all runners.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct RunnerLoad {
     pub(crate) queued: i64,
-    pub(crate) busy: i64,
-    /// In the order of `Kind::ALL`.
+    pub(crate) executing: i64,
+    /// Cached objects of each kind, in the order of `Kind::ALL`.
     pub(crate) objects: [i64; 4],
 }
 
@@ -52,20 +54,20 @@ pub struct Monitor {
     registry: Registry,
     began: Instant,
     stage: Mutex<Stage>,
-    /// Loops that do not know the cluster yet.
-    listing: AtomicUsize,
-    /// Milliseconds from `began` to the last turn of the loop.
-    turned_at: AtomicU64,
-    shown: Arc<Shown>,
+    /// Number of runners whose caches are not synced.
+    unsynced: AtomicUsize,
+    /// Milliseconds from `began` to the last heartbeat of a runner.
+    last_heartbeat_ms: AtomicU64,
+    collector: Arc<DaemonSetCollector>,
     reconciles: Family<ReconcileLabels, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     calls: Family<CallLabels, Counter>,
     latency: Family<CallKind, Histogram>,
     queued: Gauge,
     queue_wait: Histogram,
-    busy: Gauge,
-    objects: Family<OfKind, Gauge>,
-    lists: Family<OfKind, Counter>,
+    executing: Gauge,
+    objects: Family<ResourceLabels, Gauge>,
+    lists: Family<ResourceLabels, Counter>,
     watch_lag: Histogram,
     leader: Gauge,
     pub(crate) events_dropped: Counter,
@@ -104,11 +106,11 @@ pub(crate) struct CallKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct ResourceLabels {
     resource: &'static str,
 }
 
-impl OfKind {
+impl ResourceLabels {
     fn of(kind: Kind) -> Self {
         Self { resource: resource(kind) }
     }
@@ -124,28 +126,28 @@ fn resource(kind: Kind) -> &'static str {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfSet {
+struct DaemonSetLabels {
     namespace: String,
     daemonset: String,
 }
 
 impl Default for Monitor {
     fn default() -> Self {
-        let new_histogram: fn() -> Histogram = || Histogram::new(SECONDS);
+        let new_histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
         let mut monitor = Self {
             registry: Registry::default(),
             began: Instant::now(),
             stage: Mutex::new(Stage::Starting),
-            listing: AtomicUsize::new(0),
-            turned_at: AtomicU64::new(0),
-            shown: Arc::default(),
+            unsynced: AtomicUsize::new(0),
+            last_heartbeat_ms: AtomicU64::new(0),
+            collector: Arc::default(),
             reconciles: Family::default(),
             decisions: Family::default(),
             calls: Family::default(),
             latency: Family::new_with_constructor(new_histogram),
             queued: Gauge::default(),
             queue_wait: new_histogram(),
-            busy: Gauge::default(),
+            executing: Gauge::default(),
             objects: Family::default(),
             lists: Family::default(),
             watch_lag: new_histogram(),
@@ -161,7 +163,11 @@ impl Default for Monitor {
         all.register("queue_length", "DaemonSets that wait to be looked at", monitor.queued.clone());
         let help = "Time that a DaemonSet waited to be looked at";
         all.register("queue_wait_seconds", help, monitor.queue_wait.clone());
-        all.register("busy_daemonsets", "DaemonSets whose plan is being carried out", monitor.busy.clone());
+        all.register(
+            "busy_daemonsets",
+            "DaemonSets whose plan is being carried out",
+            monitor.executing.clone(),
+        );
         all.register("looks", "Looks at a DaemonSet, by what came of them", monitor.reconciles.clone());
         let help = "What was decided, by reason; what became of it is in muster_calls";
         all.register("decisions", help, monitor.decisions.clone());
@@ -183,95 +189,100 @@ impl Default for Monitor {
         all.register("panics", "Looks and plans that ended in a panic", monitor.panics.clone());
         let help = "Writes of another controller to the status of a DaemonSet while this one leads";
         all.register("rival_writes", help, monitor.conflicting_writes.clone());
-        all.register_collector(Box::new(monitor.shown.clone()));
+        all.register_collector(Box::new(monitor.collector.clone()));
         monitor.registry = registry;
         monitor
     }
 }
 
 impl Monitor {
-    /// All that was counted, in the format that the `Accept` header of a scraper asks for, and its media type.
+    /// Media type and text of all metrics, in the format that the `Accept` header selects.
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
-        text::encode(&mut text, &self.registry).expect("a String takes everything");
+        text::encode(&mut text, &self.registry).expect("writing to a String cannot fail");
         let format = ExpositionFormat::negotiate(accept);
         (format.media_type(), format.encode(text))
     }
 
-    /// Rule: a replica is ready once it knows the cluster, or knows that another one leads; and no longer when it stops.
+    /// Rule: a replica is ready once its caches are synced or another replica is the leader, until it stops.
     pub fn is_ready(&self) -> bool {
         matches!(self.stage(), Stage::Following | Stage::Working)
     }
 
-    /// Rule: a replica is well while its loop turns, or has no loop yet.
+    /// Rule: a replica is alive unless its runners have had no heartbeat for five minutes; a replica without runners is
+    /// alive.
     pub fn is_alive(&self) -> bool {
-        let turned_at = Duration::from_millis(self.turned_at.load(Ordering::Relaxed));
+        let last_heartbeat = Duration::from_millis(self.last_heartbeat_ms.load(Ordering::Relaxed));
         !matches!(self.stage(), Stage::Listing | Stage::Working)
-            || self.began.elapsed() < turned_at + HUNG_AFTER
+            || self.began.elapsed() < last_heartbeat + LIVENESS_TIMEOUT
     }
 
-    pub(crate) fn enter(&self, stage: Stage) {
+    /// Sets the stage, and with it the metric `muster_leader`.
+    pub(crate) fn enter_stage(&self, stage: Stage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.leader.set(matches!(stage, Stage::Listing | Stage::Working | Stage::Stopping).into());
-        self.turned();
+        self.heartbeat();
     }
 
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop has come round.
-    pub(crate) fn turned(&self) {
+    /// Records that a runner is not hung.
+    pub(crate) fn heartbeat(&self) {
         let at = self.began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
-        self.turned_at.store(at, Ordering::Relaxed);
+        self.last_heartbeat_ms.store(at, Ordering::Relaxed);
     }
 
-    /// So many loops begin to list.
-    pub(crate) fn begin(&self, loops: usize) {
-        self.listing.store(loops, Ordering::Relaxed);
-        self.enter(Stage::Listing);
+    /// Begins listing with this number of runners.
+    pub(crate) fn begin_listing(&self, runners: usize) {
+        self.unsynced.store(runners, Ordering::Relaxed);
+        self.enter_stage(Stage::Listing);
     }
 
-    /// One of them knows all that concerns it.
-    pub(crate) fn synced(&self) {
-        if self.listing.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.enter(Stage::Working);
+    /// The caches of one runner are synced.
+    pub(crate) fn cache_synced(&self) {
+        if self.unsynced.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.enter_stage(Stage::Working);
         }
     }
 
-    /// What a loop carries now, and what it carried when it last said so.
-    pub(crate) fn carries(&self, before: &mut Load, now: Load) {
+    /// Adds the change of one runner's load since its last report to the gauges.
+    pub(crate) fn report_load(&self, before: &mut RunnerLoad, now: RunnerLoad) {
         self.queued.inc_by(now.queued - before.queued);
-        self.busy.inc_by(now.busy - before.busy);
+        self.executing.inc_by(now.executing - before.executing);
         for (at, kind) in Kind::ALL.into_iter().enumerate() {
-            let more = now.objects[at] - before.objects[at];
-            if more != 0 {
-                self.objects.get_or_create(&OfKind::of(kind)).inc_by(more);
+            let added = now.objects[at] - before.objects[at];
+            if added != 0 {
+                self.objects.get_or_create(&ResourceLabels::of(kind)).inc_by(added);
             }
         }
         *before = now;
     }
 
-    pub(crate) fn listed(&self, kind: Kind) {
-        self.lists.get_or_create(&OfKind::of(kind)).inc();
+    /// Counts a whole list of a kind.
+    pub(crate) fn count_list(&self, kind: Kind) {
+        self.lists.get_or_create(&ResourceLabels::of(kind)).inc();
     }
 
-    /// A watch has brought something, if only a bookmark.
-    pub(crate) fn received(&self, kind: Kind) {
-        self.shown.lock().received.insert(resource(kind), Instant::now());
+    /// The watch of a kind has delivered data; a bookmark counts.
+    pub(crate) fn watch_received(&self, kind: Kind) {
+        self.collector.lock().received.insert(resource(kind), Instant::now());
     }
 
-    pub(crate) fn caught_up(&self, after: Duration) {
+    /// Observes the time from the end of a plan until the watches have shown its writes.
+    pub(crate) fn observe_watch_lag(&self, after: Duration) {
         self.watch_lag.observe(after.as_secs_f64());
     }
 
-    pub(crate) fn called(&self, kind: &CallKind, outcome: &'static str, took: Duration) {
+    pub(crate) fn observe_call(&self, kind: &CallKind, outcome: &'static str, took: Duration) {
         let CallKind { verb, resource } = *kind;
         self.calls.get_or_create(&CallLabels { verb, resource, outcome }).inc();
         self.latency.get_or_create(kind).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn reconciled(&self, waited: Duration, plan: &Plan) {
+    /// Counts a reconcile and the decisions of its plan.
+    pub(crate) fn observe_reconcile(&self, waited: Duration, plan: &Plan) {
         self.queue_wait.observe(waited.as_secs_f64());
         let result = match (&plan.waiting, plan.is_idle()) {
             (Some(_), _) => "waits",
@@ -279,11 +290,11 @@ impl Monitor {
             (None, false) => "plan",
         };
         self.reconciles.get_or_create(&ReconcileLabels { result }).inc();
-        let decided = |what, why| {
+        let count_decision = |what, why| {
             self.decisions.get_or_create(&DecisionLabels { what, why }).inc();
         };
         for claim in &plan.claims {
-            decided(if claim.adopts() { "adopt" } else { "release" }, claimed(claim));
+            count_decision(if claim.adopts() { "adopt" } else { "release" }, claim_reason(claim));
         }
         for step in &plan.steps {
             let why = match step {
@@ -291,22 +302,24 @@ impl Monitor {
                 Step::Renumber { .. } => "old template again",
                 Step::Label { .. } => "label missing",
             };
-            decided("record revision", why);
+            count_decision("record revision", why);
         }
-        plan.relabel.iter().for_each(|_| decided("relabel pod", "revision folded"));
-        plan.delete.iter().for_each(|(_, why)| decided("delete pod", why.label()));
-        plan.create.iter().for_each(|(_, why)| decided("create pod", why.label()));
-        plan.prune.iter().for_each(|_| decided("delete revision", "beyond the limit"));
+        plan.relabel.iter().for_each(|_| count_decision("relabel pod", "revision folded"));
+        plan.delete.iter().for_each(|(_, why)| count_decision("delete pod", why.label()));
+        plan.create.iter().for_each(|(_, why)| count_decision("create pod", why.label()));
+        plan.prune.iter().for_each(|_| count_decision("delete revision", "beyond the limit"));
         let counts = plan.status.as_ref().unwrap_or(&plan.set.status).counts;
-        self.shown.lock().sets.insert(plan.set.key.clone(), counts);
+        self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
-    pub(crate) fn forget(&self, key: &ObjectKey) {
-        self.shown.lock().sets.remove(key);
+    /// Removes the gauges of a deleted DaemonSet.
+    pub(crate) fn remove_daemonset(&self, key: &ObjectKey) {
+        self.collector.lock().sets.remove(key);
     }
 }
 
-fn claimed(claim: &Claim) -> &'static str {
+/// The value of the label `why` for an adoption or a release.
+fn claim_reason(claim: &Claim) -> &'static str {
     match claim {
         Claim::AdoptPod(_) => "pod matches",
         Claim::ReleasePod(_) => "pod no longer matches",
@@ -315,29 +328,31 @@ fn claimed(claim: &Claim) -> &'static str {
     }
 }
 
-/// What is worked out when somebody asks.
+/// Metrics that are computed at each scrape.
 #[derive(Debug, Default)]
-struct Shown(Mutex<Values>);
+struct DaemonSetCollector(Mutex<CollectedValues>);
 
 #[derive(Debug, Default)]
-struct Values {
+struct CollectedValues {
+    /// Status counts of each DaemonSet.
     sets: BTreeMap<ObjectKey, Counts>,
+    /// When the watch of each resource last delivered data.
     received: BTreeMap<&'static str, Instant>,
 }
 
-impl Shown {
-    fn lock(&self) -> MutexGuard<'_, Values> {
+impl DaemonSetCollector {
+    fn lock(&self) -> MutexGuard<'_, CollectedValues> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Name, help, and what it shows.
-type Column = (&'static str, &'static str, fn(&Counts) -> i64);
+/// Name, help and value of a gauge.
+type CountMetric = (&'static str, &'static str, fn(&Counts) -> i64);
 
-impl Collector for Shown {
+impl Collector for DaemonSetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let values = self.lock();
-        let columns: [Column; 7] = [
+        let metrics: [CountMetric; 7] = [
             ("desired", "Nodes that should run a pod of the DaemonSet", |it| it.desired),
             ("current", "Nodes that should and do", |it| it.current),
             ("ready", "Nodes with a pod that is ready", |it| it.ready),
@@ -346,12 +361,12 @@ impl Collector for Shown {
             ("unavailable", "Nodes that should have an available pod and do not", |it| it.unavailable),
             ("misscheduled", "Nodes that run a pod and should not", |it| it.misscheduled),
         ];
-        for (name, help, column) in columns {
+        for (name, help, count) in metrics {
             let name = format!("daemonset_{name}");
             let gauge = ConstGauge::new(0_i64);
             let mut family = encoder.encode_descriptor(&name, help, None, gauge.metric_type())?;
             for (key, counts) in &values.sets {
-                ConstGauge::new(column(counts)).encode(family.encode_family(&of_set(key))?)?;
+                ConstGauge::new(count(counts)).encode(family.encode_family(&daemonset_labels(key))?)?;
             }
         }
         let kind = ConstGauge::new(0.0).metric_type();
@@ -359,21 +374,21 @@ impl Collector for Shown {
         let mut family = encoder.encode_descriptor("daemonset_rollout_progress", help, None, kind)?;
         for (key, counts) in &values.sets {
             let share = if counts.desired == 0 { 1.0 } else { counts.updated as f64 / counts.desired as f64 };
-            ConstGauge::new(share).encode(family.encode_family(&of_set(key))?)?;
+            ConstGauge::new(share).encode(family.encode_family(&daemonset_labels(key))?)?;
         }
         let help = "Time since a watch brought anything, if only a bookmark";
         let kind = ConstGauge::new(0.0).metric_type();
         let mut family = encoder.encode_descriptor("watch_silence_seconds", help, None, kind)?;
         for (resource, at) in &values.received {
             ConstGauge::new(at.elapsed().as_secs_f64())
-                .encode(family.encode_family(&OfKind { resource })?)?;
+                .encode(family.encode_family(&ResourceLabels { resource })?)?;
         }
         Ok(())
     }
 }
 
-fn of_set(key: &ObjectKey) -> OfSet {
-    OfSet { namespace: key.namespace.to_string(), daemonset: key.name.to_string() }
+fn daemonset_labels(key: &ObjectKey) -> DaemonSetLabels {
+    DaemonSetLabels { namespace: key.namespace.to_string(), daemonset: key.name.to_string() }
 }
 
 #[cfg(test)]
@@ -381,11 +396,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_once_the_cluster_is_known_or_another_leads() {
+    fn ready_once_caches_are_synced_or_another_replica_leads() {
         let monitor = Monitor::default();
         let stages = [Stage::Starting, Stage::Following, Stage::Listing, Stage::Working, Stage::Stopping];
-        let said = stages.map(|stage| {
-            monitor.enter(stage);
+        let states = stages.map(|stage| {
+            monitor.enter_stage(stage);
             format!("{stage:?} ready={} alive={}", monitor.is_ready(), monitor.is_alive())
         });
         expect_test::expect![[r#"
@@ -394,11 +409,11 @@ mod tests {
             Listing ready=false alive=true
             Working ready=true alive=true
             Stopping ready=false alive=true"#]]
-        .assert_eq(&said.join("\n"));
+        .assert_eq(&states.join("\n"));
     }
 
     #[test]
-    fn a_set_has_its_counts_until_it_is_gone() {
+    fn a_daemonset_has_gauges_until_it_is_deleted() {
         let monitor = Monitor::default();
         let key = ObjectKey::new("logging", "fluentd");
         let counts = Counts {
@@ -410,7 +425,7 @@ mod tests {
             unavailable: 2,
             misscheduled: 5,
         };
-        monitor.shown.lock().sets.insert(key.clone(), counts);
+        monitor.collector.lock().sets.insert(key.clone(), counts);
         let of_sets = |text: String| {
             let lines = text.lines().filter(|it| it.contains("fluentd"));
             lines
@@ -428,7 +443,7 @@ mod tests {
             muster_daemonset_misscheduled 5
             muster_daemonset_rollout_progress 0.25"#]]
         .assert_eq(&of_sets(monitor.metrics("").1));
-        monitor.forget(&key);
+        monitor.remove_daemonset(&key);
         assert_eq!(of_sets(monitor.metrics("").1), "");
     }
 }

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Maximum number of calls in flight: a lost zone needs thousands, and the other nodes need some meanwhile.
+/// Calls in flight. An unreachable zone needs thousands of calls; they must not delay those of other nodes for long.
 const CALLS_MAX: usize = 32;
 
 /// Runs the node lifecycle controller until `stop`.
-pub async fn node_lifecycle(client: Client, config: Config, stop: CancellationToken) {
-    let begin = move || std::future::ready(NodeLifecycle::new(config.clone())).boxed();
-    run(client, RunnerConfig::new("node-lifecycle", CALLS_MAX), begin, stop).await;
+pub async fn run_node_lifecycle(client: Client, config: Config, stop: CancellationToken) {
+    let new_controller = move || std::future::ready(NodeLifecycle::new(config.clone())).boxed();
+    run(client, RunnerConfig::new("node-lifecycle", CALLS_MAX), new_controller, stop).await;
 }

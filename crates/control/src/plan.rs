@@ -39,8 +39,8 @@ pub enum ApplyMode {
 const VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
 
 /// Field managers of `kubectl apply`.
-const CLIENT_SIDE: &str = "kubectl-client-side-apply";
-const SERVER_SIDE: &str = "kubectl";
+const CLIENT_SIDE_MANAGER: &str = "kubectl-client-side-apply";
+const SERVER_SIDE_MANAGER: &str = "kubectl";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -59,8 +59,8 @@ pub enum PlanError {
 }
 
 impl PlannedSet {
-    /// Parses a manifest; `namespace` is the default for one without a namespace.
-    pub fn read(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
+    /// Parses a manifest; `namespace` is the default for a manifest without a namespace.
+    pub fn from_manifest(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
         if kind != "DaemonSet" {
@@ -74,8 +74,8 @@ impl PlannedSet {
         if name.is_empty() || name.contains('/') {
             return Err(PlanError::NoName);
         }
-        let own = text("/metadata/namespace");
-        let namespace = if own.is_empty() { namespace.to_owned() } else { own };
+        let explicit = text("/metadata/namespace");
+        let namespace = if explicit.is_empty() { namespace.to_owned() } else { explicit };
         object["metadata"]["namespace"] = namespace.clone().into();
         Ok(Self { api_version, namespace, name, object })
     }
@@ -84,7 +84,7 @@ impl PlannedSet {
         format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
     }
 
-    fn right<'a>(&'a self, verb: &'a str) -> Permission<'a> {
+    fn permission<'a>(&'a self, verb: &'a str) -> Permission<'a> {
         Permission { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
     }
 }
@@ -99,12 +99,12 @@ impl fmt::Display for PlannedSet {
 pub async fn plan(
     client: &Client,
     planned: &PlannedSet,
-    how: ApplyMode,
+    mode: ApplyMode,
 ) -> Result<RolloutPreview, PlanError> {
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
     let mut snapshot = Snapshot::of(ObjectKey::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
-    let after = dry_run(client, planned, live.as_deref(), how).await?;
+    let after = dry_run(client, planned, live.as_deref(), mode).await?;
     if let Some(live) = &live {
         take_set(&mut snapshot, namespace, live)?;
         note_controller(&mut snapshot);
@@ -121,7 +121,7 @@ pub async fn plan(
     snapshot.forecast(now()).map_err(gone)
 }
 
-/// Notes that another controller may update nodes in a different order.
+/// Adds a note if another controller reconciles the DaemonSet: it may update nodes in a different order.
 fn note_controller(snapshot: &mut Snapshot) {
     let writer = snapshot.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::NAME) {
@@ -136,27 +136,27 @@ async fn dry_run(
     client: &Client,
     planned: &PlannedSet,
     live: Option<&str>,
-    how: ApplyMode,
+    mode: ApplyMode,
 ) -> Result<String, PlanError> {
     let path = format!("{}/{}", planned.collection(), planned.name);
     let options = |manager: &str| format!("dryRun=All&fieldManager={manager}&fieldValidation=Strict");
-    let (verb, path, body) = match (live, how) {
+    let (verb, path, body) = match (live, mode) {
         (_, ApplyMode::ServerSide { force }) => {
-            let query = format!("{}&force={force}", options(SERVER_SIDE));
+            let query = format!("{}&force={force}", options(SERVER_SIDE_MANAGER));
             (Verb::Patch(Patch::Apply), format!("{path}?{query}"), planned.object.to_string())
         }
         (None, ApplyMode::ClientSide) => {
-            let path = format!("{}?{}", planned.collection(), options(CLIENT_SIDE));
+            let path = format!("{}?{}", planned.collection(), options(CLIENT_SIDE_MANAGER));
             (Verb::Create, path, planned.object.to_string())
         }
         (Some(live), ApplyMode::ClientSide) => {
-            // Read in the manifest's API version if it is an older one.
+            // The live object must have the API version of the manifest.
             let live = match planned.api_version.as_str() {
                 "apps/v1" => live.to_owned(),
-                _ => get(client, planned.right("get"), path.clone()).await?,
+                _ => get(client, planned.permission("get"), path.clone()).await?,
             };
             let before: Value = serde_json::from_str(&live).map_err(|source| ReadError::Unreadable {
-                what: format!("read the DaemonSet {planned}"),
+                operation: format!("read the DaemonSet {planned}"),
                 source: source.into(),
             })?;
             let Some(mut patch) = merge_patch(&before, &applied(&before, &planned.object)) else {
@@ -164,22 +164,25 @@ async fn dry_run(
             };
             // The patch must apply to the object that it was computed from.
             patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-            let path = format!("{path}?{}", options(CLIENT_SIDE));
+            let path = format!("{path}?{}", options(CLIENT_SIDE_MANAGER));
             (Verb::Patch(Patch::Merge), path, patch.to_string())
         }
     };
-    let right = planned.right(verb.as_str());
-    send(client, right, request(verb, path, JSON, body)).await.map_err(|error| match error {
+    let permission = planned.permission(verb.as_str());
+    send(client, permission, request(verb, path, JSON, body)).await.map_err(|error| match error {
         ReadError::Refused { code: 404, message, .. } if message.contains("namespaces") => {
             PlanError::NoNamespace { namespace: planned.namespace.clone() }
         }
-        ReadError::Refused { code: 400..500, message, .. } => PlanError::Refused { message: short(&message) },
+        ReadError::Refused { code: 400..500, message, .. } => {
+            PlanError::Refused { message: relevant_message(&message) }
+        }
         error => error.into(),
     })
 }
 
-/// A field that is not known is told after the whole object, which nobody reads.
-fn short(message: &str) -> String {
+/// Shortens an error message of the API server. For an unknown field the message begins with the whole object; only the
+/// strict decoding error is kept.
+fn relevant_message(message: &str) -> String {
     const CHARS_MAX: usize = 1000;
     let from = message.find("strict decoding error").unwrap_or(0);
     message.get(from..).unwrap_or(message).chars().take(CHARS_MAX).collect()
@@ -193,8 +196,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_may_hold() {
-        let said = [
+    fn only_named_daemonsets_of_known_api_versions_are_accepted() {
+        let results = [
             json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "web"}}),
             json!({"apiVersion": "extensions/v1beta1", "kind": "DaemonSet", "metadata": {"name": "web", "namespace": "b"}}),
             json!({"apiVersion": "v1", "kind": "DaemonSet", "metadata": {"name": "web"}}),
@@ -205,7 +208,7 @@ mod tests {
             json!([]),
             json!(null),
         ]
-        .map(|it| PlannedSet::read(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
+        .map(|it| PlannedSet::from_manifest(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
         expect![[r#"
             a/web
             b/web
@@ -216,6 +219,6 @@ mod tests {
             a document without a kind is not a DaemonSet
             a document without a kind is not a DaemonSet
             a document without a kind is not a DaemonSet"#]]
-        .assert_eq(&said.join("\n"));
+        .assert_eq(&results.join("\n"));
     }
 }

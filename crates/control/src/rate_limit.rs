@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Limits on the requests to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Calls in flight, over all DaemonSets.
+    /// Maximum number of calls in flight, over all DaemonSets. Each may need a connection.
     pub calls: usize,
     /// Calls per second on average; `None` means no limit.
     pub qps: Option<u32>,
@@ -25,17 +25,17 @@ impl RateLimits {
     pub const QPS: u32 = 2000;
 }
 
-/// Each call in flight takes a connection, and the API server has other clients.
 impl Default for RateLimits {
     fn default() -> Self {
         Self { calls: 64, qps: Some(Self::QPS), burst: 2 * Self::QPS }
     }
 }
 
-/// Status calls are sent when no other call waits. While they wait, one in this many calls is a status call, so that
-/// they are not starved.
+/// Status calls yield to all other calls. While a status call waits, one in this many calls is a status call, so that
+/// status calls are not starved.
 const STATUS_EVERY: u32 = 16;
 
+/// Limits the calls of all runners of one replica.
 #[derive(Debug, Clone)]
 pub(crate) struct RateLimiter {
     state: Arc<Mutex<State>>,
@@ -44,10 +44,13 @@ pub(crate) struct RateLimiter {
 
 #[derive(Debug)]
 struct State {
-    free: usize,
-    pods: VecDeque<oneshot::Sender<Permit>>,
-    status: VecDeque<oneshot::Sender<Permit>>,
-    passed_by: u32,
+    free_permits: usize,
+    /// Calls of [`Priority::Normal`] that wait for a permit.
+    normal_waiters: VecDeque<oneshot::Sender<Permit>>,
+    /// Calls of [`Priority::Low`], which write status.
+    status_waiters: VecDeque<oneshot::Sender<Permit>>,
+    /// Normal calls that got a permit while a status call waited.
+    calls_since_status: u32,
     /// When the next call may start at the allowed rate; in the past after an idle period.
     next_at: Instant,
 }
@@ -59,27 +62,27 @@ pub(crate) struct Permit(Option<RateLimiter>);
 impl RateLimiter {
     pub(crate) fn new(limits: RateLimits) -> Self {
         let state = State {
-            free: limits.calls.max(1),
-            pods: VecDeque::new(),
-            status: VecDeque::new(),
-            passed_by: 0,
+            free_permits: limits.calls.max(1),
+            normal_waiters: VecDeque::new(),
+            status_waiters: VecDeque::new(),
+            calls_since_status: 0,
             next_at: Instant::now(),
         };
         Self { state: Arc::new(Mutex::new(state)), limits }
     }
 
-    /// Waits until fewer than `calls` are in flight, then for the rate limit.
-    pub(crate) async fn enter(&self, priority: Priority) -> Permit {
+    /// Waits until fewer than `RateLimits::calls` calls are in flight, then for the rate limit.
+    pub(crate) async fn acquire(&self, priority: Priority) -> Permit {
         let waiting = {
             let mut state = self.lock();
-            if 0 < state.free {
-                state.free -= 1;
+            if 0 < state.free_permits {
+                state.free_permits -= 1;
                 None
             } else {
                 let (sender, receiver) = oneshot::channel();
                 match priority {
-                    Priority::Normal => state.pods.push_back(sender),
-                    Priority::Low => state.status.push_back(sender),
+                    Priority::Normal => state.normal_waiters.push_back(sender),
+                    Priority::Low => state.status_waiters.push_back(sender),
                 }
                 Some(receiver)
             }
@@ -91,15 +94,15 @@ impl RateLimiter {
             }
         };
         let now = Instant::now();
-        let at = self.reserve(now);
+        let at = self.reserve_start(now);
         if now < at {
             tokio::time::sleep_until(at).await;
         }
         permit
     }
 
-    /// When a call that arrives now may start.
-    fn reserve(&self, now: Instant) -> Instant {
+    /// Reserves the next start time at the allowed rate, and returns it.
+    fn reserve_start(&self, now: Instant) -> Instant {
         let Some(qps) = self.limits.qps else { return now };
         let step = Duration::from_secs(1) / qps.max(1);
         // After an idle period a burst may start at once.
@@ -114,18 +117,19 @@ impl RateLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self) -> Option<oneshot::Sender<Permit>> {
+    /// The waiting call that gets the next permit. Without one, the permit becomes free.
+    fn next_waiter(&self) -> Option<oneshot::Sender<Permit>> {
         let mut state = self.lock();
-        let is_status_turn = STATUS_EVERY <= state.passed_by + 1 || state.pods.is_empty();
-        if is_status_turn && let Some(status) = state.status.pop_front() {
-            state.passed_by = 0;
+        let is_status_turn = STATUS_EVERY <= state.calls_since_status + 1 || state.normal_waiters.is_empty();
+        if is_status_turn && let Some(status) = state.status_waiters.pop_front() {
+            state.calls_since_status = 0;
             return Some(status);
         }
-        let next = state.pods.pop_front();
+        let next = state.normal_waiters.pop_front();
         match &next {
-            Some(_) if !state.status.is_empty() => state.passed_by += 1,
+            Some(_) if !state.status_waiters.is_empty() => state.calls_since_status += 1,
             Some(_) => {}
-            None => state.free += 1,
+            None => state.free_permits += 1,
         }
         next
     }
@@ -134,7 +138,7 @@ impl RateLimiter {
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(rate_limiter) = self.0.take() else { return };
-        while let Some(next) = rate_limiter.next() {
+        while let Some(next) = rate_limiter.next_waiter() {
             match next.send(Permit(Some(rate_limiter.clone()))) {
                 Ok(()) => return,
                 // The waiting call was cancelled; the returned permit must not run `drop` a second time.
@@ -158,13 +162,15 @@ mod tests {
     #[tokio::test]
     async fn status_calls_yield_but_are_not_starved() {
         let rate_limiter = rate_limiter(1, None, 1);
-        let first = rate_limiter.enter(Priority::Normal).await;
-        let mut waiting: Vec<_> =
-            (0..3).map(|at| (format!("status {at}"), Box::pin(rate_limiter.enter(Priority::Low)))).collect();
-        waiting
-            .extend((0..20).map(|at| (format!("pods {at}"), Box::pin(rate_limiter.enter(Priority::Normal)))));
-        for (_, entering) in &mut waiting {
-            assert!(entering.now_or_never().is_none());
+        let first = rate_limiter.acquire(Priority::Normal).await;
+        let mut waiting: Vec<_> = (0..3)
+            .map(|at| (format!("status {at}"), Box::pin(rate_limiter.acquire(Priority::Low))))
+            .collect();
+        waiting.extend(
+            (0..20).map(|at| (format!("pods {at}"), Box::pin(rate_limiter.acquire(Priority::Normal)))),
+        );
+        for (_, acquiring) in &mut waiting {
+            assert!(acquiring.now_or_never().is_none());
         }
         // A cancelled call is skipped.
         waiting.retain(|(name, _)| name != "pods 1");
@@ -176,18 +182,19 @@ mod tests {
         }
         let status: Vec<_> = order.iter().enumerate().filter(|(_, it)| it.starts_with("status")).collect();
         assert_eq!(format!("{status:?}"), r#"[(14, "status 0"), (20, "status 1"), (21, "status 2")]"#);
-        assert_eq!(rate_limiter.lock().free, 1);
+        assert_eq!(rate_limiter.lock().free_permits, 1);
     }
 
     #[tokio::test]
-    async fn calls_come_at_their_rate_after_a_burst() {
+    async fn calls_start_at_the_allowed_rate_after_a_burst() {
         let rate_limiter = rate_limiter(1, Some(10), 3);
         let now = Instant::now() + Duration::from_secs(60);
-        let waits: Vec<u128> = (0..5).map(|_| (rate_limiter.reserve(now) - now).as_millis()).collect();
+        let waits: Vec<u128> = (0..5).map(|_| (rate_limiter.reserve_start(now) - now).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
         // However long the idle period, at most one burst starts at once.
         let later = now + Duration::from_secs(3600);
-        let waits: Vec<u128> = (0..5).map(|_| (rate_limiter.reserve(later) - later).as_millis()).collect();
+        let waits: Vec<u128> =
+            (0..5).map(|_| (rate_limiter.reserve_start(later) - later).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
     }
 }

@@ -25,15 +25,15 @@ use crate::rate_limit::RateLimiter;
 use crate::request::{JSON, request};
 use crate::{Context, Options};
 
-/// DaemonSets in one page.
-const PAGE: usize = 500;
+/// DaemonSets in one page of the list.
+const PAGE_SIZE: usize = 500;
 
-/// Attempts at a DaemonSet whose status another client keeps writing.
-const TRIES: usize = 5;
+/// Maximum number of attempts at a DaemonSet whose status another client keeps writing.
+const ATTEMPTS_MAX: usize = 5;
 
 /// How many DaemonSets were read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Released {
+pub struct ReleaseSummary {
     pub sets: usize,
     pub changed: usize,
 }
@@ -44,12 +44,12 @@ pub enum ReleaseError {
         "{holder} holds the Lease {lease}: stop every `muster controller` first, or it writes the conditions again; \
          --force skips this check"
     )]
-    Led { holder: String, lease: String },
-    #[error("{key}: {refusal}; DaemonSets before it were released; run the command again")]
-    Refused { key: ObjectKey, refusal: String },
+    LeaderRunning { holder: String, lease: String },
+    #[error("{key}: {reason}; DaemonSets before it were released; run the command again")]
+    Refused { key: ObjectKey, reason: String },
     #[error("the API server's response cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
-    #[error("the API server did not answer in time")]
+    #[error("the API server did not response in time")]
     Timeout,
     #[error(transparent)]
     Call(#[from] kube::Error),
@@ -62,9 +62,9 @@ pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &str)>,
     mut changed: impl FnMut(&ObjectKey),
-) -> Result<Released, ReleaseError> {
+) -> Result<ReleaseSummary, ReleaseError> {
     if let Some((namespace, name)) = leases {
-        refuse_while_led(&client, namespace, name).await?;
+        check_no_leader(&client, namespace, name).await?;
     }
     let options = Options::default();
     let context = Arc::new(Context {
@@ -76,25 +76,25 @@ pub async fn release(
         explain_queries: ExplainQueries::default(),
         observer: None,
     });
-    let mut released = Released::default();
-    let mut from = String::new();
+    let mut released = ReleaseSummary::default();
+    let mut continue_token = String::new();
     loop {
-        let (sets, next) = page(&client, &from).await?;
+        let (sets, next) = list_page(&client, &continue_token).await?;
         for set in sets {
             released.sets += 1;
-            if clear(&context, Arc::new(set), &mut changed).await? {
+            if clear_conditions(&context, Arc::new(set), &mut changed).await? {
                 released.changed += 1;
             }
         }
         if next.is_empty() {
             return Ok(released);
         }
-        from = next;
+        continue_token = next;
     }
 }
 
-/// A Lease counts as held until renewTime + leaseDuration.
-async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
+/// Fails if a leader holds a Lease of this name. A Lease is held until `renewTime` + `leaseDurationSeconds`.
+async fn check_no_leader(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {
             Ok(text) => vec![serde_json::from_str(&text)?],
@@ -116,33 +116,34 @@ async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) 
         if !record.holder.is_empty() && until.is_none_or(|it| now() < it) {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             let (holder, lease) = (record.holder.to_string(), format!("{namespace}/{name}"));
-            return Err(ReleaseError::Led { holder, lease });
+            return Err(ReleaseError::LeaderRunning { holder, lease });
         }
     }
     Ok(())
 }
 
-async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), ReleaseError> {
+/// One page of DaemonSets, and the continue token of the next page.
+async fn list_page(client: &Client, continue_token: &str) -> Result<(Vec<Set>, String), ReleaseError> {
     #[derive(Deserialize)]
     struct List<'a> {
-        metadata: Head,
+        metadata: ListMeta,
         #[serde(borrow)]
         items: Vec<&'a RawValue>,
     }
     #[derive(Deserialize)]
-    struct Head {
+    struct ListMeta {
         #[serde(default, rename = "continue")]
         next: String,
     }
     let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("limit", &PAGE.to_string());
-    if !from.is_empty() {
-        query.append_pair("continue", from);
+    query.append_pair("limit", &PAGE_SIZE.to_string());
+    if !continue_token.is_empty() {
+        query.append_pair("continue", continue_token);
     }
     let text = get(client, format!("/apis/apps/v1/daemonsets?{}", query.finish())).await?;
     let list: List<'_> = serde_json::from_str(&text)?;
-    let shared = &mut Interner::default();
-    let sets = list.items.iter().filter_map(|it| match facts::set(it.get().as_bytes(), shared) {
+    let interner = &mut Interner::default();
+    let sets = list.items.iter().filter_map(|it| match facts::set(it.get().as_bytes(), interner) {
         Ok(set) => Some(set),
         Err(error) => {
             tracing::error!(%error, "skipping a DaemonSet that cannot be parsed");
@@ -154,20 +155,20 @@ async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), Release
 
 async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     let request = request(Verb::Get, path, JSON, String::new());
-    let answer = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
-    Ok(answer.map_err(|_| ReleaseError::Timeout)??)
+    let response = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
+    Ok(response.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Returns whether the DaemonSet had conditions to remove.
-async fn clear(
+/// Removes the conditions from the status of one DaemonSet. Returns whether it had any.
+async fn clear_conditions(
     context: &Arc<Context>,
     mut set: Arc<Set>,
     changed: &mut impl FnMut(&ObjectKey),
 ) -> Result<bool, ReleaseError> {
-    let refused = |key: &ObjectKey, refusal: &CallError| {
-        Err(ReleaseError::Refused { key: key.clone(), refusal: refusal.to_string() })
+    let refused = |key: &ObjectKey, reason: &CallError| {
+        Err(ReleaseError::Refused { key: key.clone(), reason: reason.to_string() })
     };
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS_MAX {
         if set.status.conditions.is_empty() {
             return Ok(false);
         }
@@ -178,10 +179,10 @@ async fn clear(
             Response::Refused(CallError::Conflict) => match call_once(context, &set, Call::ReadSet).await {
                 Response::Set(fresh) => set = fresh,
                 Response::Refused(CallError::NotFound) => return Ok(false),
-                Response::Refused(refusal) => return refused(&set.key, &refusal),
+                Response::Refused(reason) => return refused(&set.key, &reason),
                 _ => {}
             },
-            Response::Refused(refusal) => return refused(&set.key, &refusal),
+            Response::Refused(reason) => return refused(&set.key, &reason),
             _ => {
                 changed(&set.key);
                 return Ok(true);

@@ -7,13 +7,14 @@ use muster_engine::daemonset::facts::Kind;
 
 pub(crate) const JSON: &str = "application/json";
 
-/// Only the metadata of a written object is read, so only metadata is requested: a pod has some kilobytes.
+/// `Accept` header for the metadata of an object. A written object is requested in this form, because a whole pod has
+/// some kilobytes.
 pub(crate) const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 pub(crate) const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// A request with this `Accept` header; the body has the verb's media type and may be empty.
+/// Builds a request with this `Accept` header. The body may be empty; its media type follows from the verb.
 pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> Request<Vec<u8>> {
     let (method, media_type) = match verb {
         Verb::Get | Verb::List => (Method::GET, JSON),

@@ -1,4 +1,4 @@
-//! The scheduler.
+//! Runs the scheduler.
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{RunnerConfig, run};
 
-/// Calls at once: as many as the engine asks for before it waits for answers.
+/// Calls in flight: the scheduler binds at most this many pods concurrently.
 const CALLS_MAX: usize = 100;
 
 /// Binds pods to nodes, until `stop`.
-pub async fn scheduler(client: Client, stop: CancellationToken) {
+pub async fn run_scheduler(client: Client, stop: CancellationToken) {
     let config = RunnerConfig::new(SCHEDULER_NAME, CALLS_MAX);
     run(client, config, || async { Scheduler::default() }.boxed(), stop).await;
 }

@@ -182,7 +182,8 @@ impl RunControllerArgs {
         let config = self.cluster.client_config().await?;
         let options = self.controller_options(&config)?;
         let queries = ExplainQueries::default();
-        let controller = Controller::new(muster_control::client(config)?, options).answers(queries.clone());
+        let controller =
+            Controller::new(muster_control::client(config)?, options).with_explain_queries(queries.clone());
         let mut supervisor = Supervisor::default();
         if let Some(at) = self.metrics_addr.0 {
             let probe = Arc::new(MetricsEndpoint::bind(at).await?);
@@ -271,7 +272,7 @@ impl LeaseFlags {
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),
             terms,
         };
-        match lease.problem() {
+        match lease.validation_error() {
             Some(problem) => bail!(problem),
             None => Ok(lease),
         }

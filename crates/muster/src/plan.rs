@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &PlanArgs) -> anyhow::Result<()> {
     for path in &args.files {
         for object in parse_objects(&read_input(path)?).with_context(|| format!("read {}", path.display()))? {
             let what = describe_object(&object);
-            match PlannedSet::read(object, &namespace) {
+            match PlannedSet::from_manifest(object, &namespace) {
                 Ok(set) => sets.push(set),
                 Err(PlanError::OtherKind { .. }) => others.push(what),
                 Err(error) => return Err(error).with_context(|| format!("{}: {what}", path.display())),

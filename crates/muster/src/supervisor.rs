@@ -57,29 +57,29 @@ pub(crate) const BUILT_IN_CONTROLLERS: &[BuiltInController] = &[
     BuiltInController {
         name: "disruption",
         who: BuiltinUser::Disruption,
-        run: |client, _, stop| Box::pin(muster_control::disruption(client, stop)),
+        run: |client, _, stop| Box::pin(muster_control::run_disruption_controller(client, stop)),
     },
     BuiltInController {
         name: "endpoints",
         who: BuiltinUser::Endpoints,
-        run: |client, _, stop| Box::pin(muster_control::endpoints(client, stop)),
+        run: |client, _, stop| Box::pin(muster_control::run_endpoints_controller(client, stop)),
     },
     BuiltInController {
         name: "garbage-collector",
         who: BuiltinUser::GarbageCollector,
-        run: |client, _, stop| Box::pin(muster_control::garbage_collector(client, stop)),
+        run: |client, _, stop| Box::pin(muster_control::run_garbage_collector(client, stop)),
     },
     BuiltInController {
         name: "node-lifecycle",
         who: BuiltinUser::NodeLifecycle,
         run: |client, it, stop| {
-            Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle_config(), stop))
+            Box::pin(muster_control::run_node_lifecycle(client, it.node_lifecycle_config(), stop))
         },
     },
     BuiltInController {
         name: "scheduler",
         who: BuiltinUser::Scheduler,
-        run: |client, _, stop| Box::pin(muster_control::scheduler(client, stop)),
+        run: |client, _, stop| Box::pin(muster_control::run_scheduler(client, stop)),
     },
 ];
 

@@ -204,7 +204,7 @@ async fn start_cluster(
     let queries = explain_queries.clone();
     server.set_explain_provider(move |namespace, name| {
         let queries = queries.clone();
-        async move { queries.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
+        async move { queries.query(&namespace, &name).await.map_err(|it| it.to_string()) }
     });
     let controller = loopback_kube_client(&server, BuiltinUser::Controller, "controller");
     let simulated = loopback_kube_client(&server, BuiltinUser::SimulatedNodes, "simulated-nodes");
@@ -222,7 +222,7 @@ async fn start_cluster(
     let stop = supervisor.stop_token();
     supervisor.supervise("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone());
-        let controlling = controlling.answers(explain_queries.clone()).run(stop.clone());
+        let controlling = controlling.with_explain_queries(explain_queries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
 

@@ -32,7 +32,7 @@ impl Default for Terms {
 
 impl Terms {
     /// What is wrong with the settings, if anything.
-    pub fn problem(&self) -> Option<String> {
+    pub fn validation_error(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
             return Some(format!("the lease duration {duration:?} is not a number of whole seconds"));
@@ -369,17 +369,17 @@ mod tests {
 
     #[test]
     fn invalid_settings() {
-        let problem = |duration_ms, renew_deadline_ms, retry_period_ms| {
+        let validation_error = |duration_ms, renew_deadline_ms, retry_period_ms| {
             let [duration, renew_deadline, retry_period] =
                 [duration_ms, renew_deadline_ms, retry_period_ms].map(Duration::from_millis);
-            Terms { duration, renew_deadline, retry_period }.problem().unwrap_or("fine".into())
+            Terms { duration, renew_deadline, retry_period }.validation_error().unwrap_or("fine".into())
         };
         let all = [
-            problem(15_000, 10_000, 2_000),
-            problem(1_500, 500, 100),
-            problem(10_000, 10_000, 2_000),
-            problem(15_000, 10_000, 6_000),
-            problem(15_000, 10_000, 0),
+            validation_error(15_000, 10_000, 2_000),
+            validation_error(1_500, 500, 100),
+            validation_error(10_000, 10_000, 2_000),
+            validation_error(15_000, 10_000, 6_000),
+            validation_error(15_000, 10_000, 0),
         ];
         expect![[r#"
             fine

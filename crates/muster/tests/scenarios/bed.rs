@@ -112,11 +112,14 @@ impl Bed {
             muster_agent::sim::FleetOptions { count: nodes, ..muster_agent::sim::FleetOptions::default() };
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
-        tokio::spawn(muster_control::garbage_collector(
+        tokio::spawn(muster_control::run_garbage_collector(
             over_line(&collector, Actor::Garbage).await,
             stop.clone(),
         ));
-        tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
+        tokio::spawn(muster_control::run_scheduler(
+            over_line(&scheduler, Actor::Scheduler).await,
+            stop.clone(),
+        ));
         let bed = Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
@@ -150,7 +153,7 @@ impl Bed {
         let client = Client::try_from(config(&self.lifecycle_kubeconfig).await).unwrap();
         let config =
             NodeLifecycleConfig { node_monitor_grace_period: grace, ..NodeLifecycleConfig::default() };
-        tokio::spawn(muster_control::node_lifecycle(client, config, self.stop.clone()));
+        tokio::spawn(muster_control::run_node_lifecycle(client, config, self.stop.clone()));
     }
 
     /// From now on a lease decides who writes.
@@ -221,7 +224,7 @@ impl Bed {
             });
             let options = Options { settings, lease, ..Options::default() };
             let observer = observer(records.clone(), replica, life);
-            let controller = muster_control::Controller::new(line, options).observed_by(observer);
+            let controller = muster_control::Controller::new(line, options).with_observer(observer);
             let ended = runtime.block_on(async {
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.
@@ -243,7 +246,7 @@ impl Bed {
         // Whoever has lost its lease ends, and is started again.
         let thread = std::thread::spawn(move || {
             while let Err(ended) = process(lives.fetch_add(1, Ordering::Relaxed), &mut pauses) {
-                assert!(matches!(ended, ControllerExit::Lost(_)), "{ended}");
+                assert!(matches!(ended, ControllerExit::LostLease(_)), "{ended}");
             }
         });
         self.replicas.push(Controller { replica, stop, kill, pause, thread, weather });

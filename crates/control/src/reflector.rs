@@ -21,40 +21,41 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
-/// The server ends a watch after this.
-const WATCH_S: u64 = 290;
+/// `timeoutSeconds` of a watch.
+const WATCH_TIMEOUT_S: u64 = 290;
 /// The server sends at least a bookmark every minute. A watch that receives nothing for longer has a dead connection, or
 /// the server sends no bookmarks: in both cases a new watch costs little.
-const SILENCE_MAX: Duration = Duration::from_secs(90);
+const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A streaming list in which nothing is received for this long has no end: the server does not support it.
-const LIST_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// … and so has one that takes this long, however much is received.
-const LIST_MAX: Duration = Duration::from_secs(120);
+/// Time without data after which a streaming list is abandoned: a server that does not support it never ends it.
+const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a whole streaming list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Objects in one page of a list: a megabyte or two of text.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// First wait after a failure, and the longest; doubled in between.
-const RETRY_MIN: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(30);
-/// A watch that lasted this long did not fail.
-const HELD: Duration = Duration::from_secs(5);
+/// Bounds of the exponential backoff after a failure.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Duration of a watch after which the backoff is reset.
+const WATCH_HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// An API server that lags behind its store has caught up by then; otherwise its store was replaced.
-const REPLACED_AFTER: Duration = Duration::from_secs(60);
+/// How long lists may show an older state before the store counts as replaced: an API server that lags behind its
+/// store catches up sooner.
+const STORE_REPLACED_AFTER: Duration = Duration::from_secs(60);
 
-/// What a list or a watch delivered.
+/// A whole list, or one watch event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delivery<F> {
     Listed { facts: Vec<F>, resource_version: u64 },
     Watched(Watched<F>),
 }
 
-/// Lists and watches one kind and sends what it receives, with the index of the kind. Lists again whenever `relist`
-/// changes. Ends when the receiver is dropped, or when the API server's store was replaced.
-pub(crate) async fn reflect<C: Controller<Fact: Send>>(
+/// Lists and watches one kind and sends each delivery with the index of the kind. Lists again whenever `relist` changes.
+/// Ends when the receiver is dropped, or when the API server's store was replaced.
+pub(crate) async fn run_reflector<C: Controller<Fact: Send>>(
     client: Client,
     (kind, watch): (usize, Watch),
     namespace: Option<&str>,
@@ -64,8 +65,8 @@ pub(crate) async fn reflect<C: Controller<Fact: Send>>(
     Reflector::<C>::new(client, (kind, watch), namespace, sender).run(relist).await;
 }
 
-/// The error as text, with what the user can do about it.
-fn in_words(watch: &Watch, error: &kube::Error) -> String {
+/// Formats an error of a list or watch; for 401 and 403, with the missing permission.
+fn describe_error(watch: &Watch, error: &kube::Error) -> String {
     let (group, resource) = (&*watch.resource.group, &*watch.resource.plural);
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -97,19 +98,19 @@ struct Reflector<C: Controller> {
     interner: Interner,
     path: String,
     sender: mpsc::Sender<(usize, Delivery<C::Fact>)>,
-    /// Whether the server supports streaming lists.
-    streams: bool,
-    silence_max: Duration,
-    /// The newest resource version ever received.
-    newest: u64,
-    /// Since when lists are older than that.
-    older_since: Option<Instant>,
-    /// After this long, the store counts as replaced.
-    replaced_after: Duration,
+    /// Whether the server supports streaming lists (`sendInitialEvents`).
+    supports_streaming_list: bool,
+    idle_timeout: Duration,
+    /// The newest_resource_version resource version ever received.
+    newest_resource_version: u64,
+    /// Since when lists have had a resource version below `newest_resource_version`.
+    stale_since: Option<Instant>,
+    /// [`STORE_REPLACED_AFTER`]; shorter in tests.
+    store_replaced_after: Duration,
 }
 
-/// Why a new list is needed.
-enum Lost {
+/// Why listing and watching ended.
+enum ListWatchError {
     ReceiverDropped,
     Compacted,
     /// The server ended the watch with an error.
@@ -118,13 +119,13 @@ enum Lost {
         message: String,
     },
     Failed(kube::Error),
-    /// The server's state is older than before.
-    Older {
+    /// The server returned a lower resource version than before.
+    StaleState {
         shown: u64,
     },
 }
 
-impl From<kube::Error> for Lost {
+impl From<kube::Error> for ListWatchError {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if status.code == 410 => Self::Compacted,
@@ -150,109 +151,109 @@ where
             watch,
             interner: Interner::default(),
             sender,
-            streams: true,
-            silence_max: LIST_SILENCE_MAX,
-            newest: 0,
-            older_since: None,
-            replaced_after: REPLACED_AFTER,
+            supports_streaming_list: true,
+            idle_timeout: LIST_IDLE_TIMEOUT,
+            newest_resource_version: 0,
+            stale_since: None,
+            store_replaced_after: STORE_REPLACED_AFTER,
         }
     }
 
     async fn run(mut self, mut relist: watch::Receiver<u64>) {
-        let mut retry = Retry::default();
+        let mut backoff = Backoff::default();
         loop {
             relist.mark_unchanged();
-            let lost = tokio::select! {
-                lost = self.list_and_watch(&mut retry) => lost,
+            let ended = tokio::select! {
+                ended = self.list_and_watch(&mut backoff) => ended,
                 changed = relist.changed() => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
                 },
             };
-            let (path, seen) = (&self.path, self.newest);
-            match lost {
-                Lost::ReceiverDropped => return,
-                Lost::Compacted => tracing::info!(path, "listing again: the history was compacted"),
-                Lost::WatchError { code, message } => {
+            let (path, seen) = (&self.path, self.newest_resource_version);
+            match ended {
+                ListWatchError::ReceiverDropped => return,
+                ListWatchError::Compacted => tracing::info!(path, "listing again: the history was compacted"),
+                ListWatchError::WatchError { code, message } => {
                     tracing::warn!(path, code, message, "listing again: the server ended the watch");
                 }
-                Lost::Failed(error) => {
-                    tracing::warn!(path, error = in_words(&self.watch, &error), "listing again")
+                ListWatchError::Failed(error) => {
+                    tracing::warn!(path, error = describe_error(&self.watch, &error), "listing again")
                 }
-                Lost::Older { shown } => {
+                ListWatchError::StaleState { shown } => {
                     tracing::warn!(path, seen, shown, "the API server shows an older state than before");
-                    if self.older_since.is_some_and(|it| self.replaced_after < it.elapsed()) {
+                    if self.stale_since.is_some_and(|it| self.store_replaced_after < it.elapsed()) {
                         tracing::error!(path, "the API server's store was restored or replaced");
                         return;
                     }
                 }
             }
-            retry.wait().await;
+            backoff.wait().await;
         }
     }
 
-    async fn list_and_watch(&mut self, retry: &mut Retry) -> Lost {
+    async fn list_and_watch(&mut self, backoff: &mut Backoff) -> ListWatchError {
         let mut lines = match self.list().await {
             Ok(lines) => lines,
-            Err(lost) => return lost,
+            Err(ended) => return ended,
         };
         loop {
             let began = Instant::now();
             let watched = self.watch(lines.take()).await;
-            let held = HELD < began.elapsed();
+            let held = WATCH_HEALTHY_AFTER < began.elapsed();
             if held {
-                retry.reset();
+                backoff.reset();
             }
             match watched {
                 Ok(()) if held => {}
-                Ok(()) => retry.wait().await,
-                Err(lost) => return lost,
+                Ok(()) => backoff.wait().await,
+                Err(ended) => return ended,
             }
         }
     }
 
-    /// Sends a list. After a streaming list, the watch goes on with changes.
-    async fn list(&mut self) -> Result<Option<Lines>, Lost> {
-        if self.streams
-            && let Some(lines) = self.list_as_watch().await?
+    /// Lists the kind and sends the list. A streaming list returns its open watch, which continues with changes.
+    async fn list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
+        if self.supports_streaming_list
+            && let Some(lines) = self.streaming_list().await?
         {
             return Ok(Some(lines));
         }
-        self.list_by_page().await?;
+        self.paged_list().await?;
         Ok(None)
     }
 
-    /// `None` if the server does not support streaming lists, or not now.
-    async fn list_as_watch(&mut self) -> Result<Option<Lines>, Lost> {
+    /// Lists by a watch with `sendInitialEvents`. `None` if the server does not support it, or the stream ended early.
+    async fn streaming_list(&mut self) -> Result<Option<WatchLines>, ListWatchError> {
         const OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        let mut lines = match self.open(OPTIONS).await {
+        let mut lines = match self.open_watch(OPTIONS).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
                 tracing::debug!(
                     path = self.path,
                     status.message,
                     "listing by page: the server has no streaming lists"
                 );
-                self.streams = false;
+                self.supports_streaming_list = false;
                 return Ok(None);
             }
             opened => opened?,
         };
         // By key: an object may be modified or deleted while the list is sent.
         let mut facts: BTreeMap<ObjectKey, C::Fact> = BTreeMap::new();
-        let deadline = Instant::now() + LIST_MAX;
+        let deadline = Instant::now() + LIST_TIMEOUT;
         loop {
-            let line = match timeout_at(deadline, lines.next(self.silence_max)).await {
-                Ok(Next::Line(line)) => line,
-                Ok(Next::End) => return Ok(None),
-                Ok(Next::Silence) | Err(_) => {
+            let line = match timeout_at(deadline, lines.next(self.idle_timeout)).await {
+                Ok(NextLine::Line(line)) => line,
+                Ok(NextLine::End) => return Ok(None),
+                Ok(NextLine::Timeout) | Err(_) => {
                     tracing::info!(path = self.path, "listing by page: a streaming list did not end");
-                    self.streams = false;
+                    self.supports_streaming_list = false;
                     return Ok(None);
                 }
             };
-            match self.read(line)? {
+            match self.decode_line(line)? {
                 Some(Watched::Bookmark { ends_list: true, resource_version }) => {
-                    self.listed(facts.into_values().collect(), resource_version).await?;
+                    self.send_list(facts.into_values().collect(), resource_version).await?;
                     return Ok(Some(lines));
                 }
                 Some(Watched::Applied(fact)) if fact.is_relevant() => {
@@ -266,24 +267,24 @@ where
         }
     }
 
-    async fn list_by_page(&mut self) -> Result<(), Lost> {
+    async fn paged_list(&mut self) -> Result<(), ListWatchError> {
         #[derive(Deserialize)]
         struct Page<'a> {
-            metadata: Head,
+            metadata: ListMeta,
             #[serde(borrow, default)]
             items: Option<Vec<&'a RawValue>>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Head {
+        struct ListMeta {
             resource_version: String,
             #[serde(default)]
             r#continue: String,
         }
         let mut facts = Vec::new();
-        let mut after = String::new();
+        let mut continue_token = String::new();
         loop {
-            let path = format!("{}?{}", self.path, page_query(&after));
+            let path = format!("{}?{}", self.path, page_query(&continue_token));
             let accept = if self.watch.metadata_only { METADATA_LIST } else { JSON };
             let request = request(Verb::List, path, accept, String::new());
             let text = timeout(PAGE_TIMEOUT, self.client.request_text(request)).await;
@@ -291,40 +292,45 @@ where
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for item in page.items.into_iter().flatten() {
                 let fact = C::decode(&self.watch, item.get().as_bytes(), &mut self.interner);
-                facts.extend(well_formed(&self.path, fact).filter(Fact::is_relevant));
+                facts.extend(skip_malformed(&self.path, fact).filter(Fact::is_relevant));
             }
-            after = page.metadata.r#continue;
-            if after.is_empty() {
+            continue_token = page.metadata.r#continue;
+            if continue_token.is_empty() {
                 let resource_version = page.metadata.resource_version.parse().unwrap_or_default();
-                return self.listed(facts, resource_version).await;
+                return self.send_list(facts, resource_version).await;
             }
         }
     }
 
-    async fn listed(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), Lost> {
+    async fn send_list(&mut self, facts: Vec<C::Fact>, resource_version: u64) -> Result<(), ListWatchError> {
         self.send(Delivery::Listed { facts, resource_version }).await?;
-        let came = self.advance_to(resource_version);
-        self.older_since = came.is_err().then(|| self.older_since.unwrap_or_else(Instant::now));
-        came
+        let advanced = self.advance_to(resource_version);
+        self.stale_since = advanced.is_err().then(|| self.stale_since.unwrap_or_else(Instant::now));
+        advanced
     }
 
-    /// Watches until the connection ends. The next watch sends again what was cut off.
-    async fn watch(&mut self, lines: Option<Lines>) -> Result<(), Lost> {
+    /// Watches until the connection ends. The next watch resumes after the last event that was received completely.
+    async fn watch(&mut self, lines: Option<WatchLines>) -> Result<(), ListWatchError> {
         let mut lines = match lines {
             Some(lines) => lines,
-            None => match self.open(&format!("resourceVersion={}", self.newest)).await {
+            None => match self.open_watch(&format!("resourceVersion={}", self.newest_resource_version)).await
+            {
                 Ok(lines) => lines,
                 // A transient error of the server or the network: the watch resumes where it ended.
                 Err(error) if !matches!(&error, kube::Error::Api(status) if !is_transient(status.code)) => {
-                    tracing::warn!(path = self.path, error = in_words(&self.watch, &error), "watching again");
+                    tracing::warn!(
+                        path = self.path,
+                        error = describe_error(&self.watch, &error),
+                        "watching again"
+                    );
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
             },
         };
         loop {
-            let Next::Line(line) = lines.next(SILENCE_MAX).await else { return Ok(()) };
-            let Some(watched) = self.read(line)? else { continue };
+            let NextLine::Line(line) = lines.next(WATCH_IDLE_TIMEOUT).await else { return Ok(()) };
+            let Some(watched) = self.decode_line(line)? else { continue };
             match &watched {
                 Watched::Applied(fact) | Watched::Deleted(fact) => {
                     self.advance_to(fact.resource_version())?
@@ -336,100 +342,101 @@ where
         }
     }
 
-    async fn open(&self, options: &str) -> kube::Result<Lines> {
-        let (path, common) = (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"));
+    async fn open_watch(&self, options: &str) -> kube::Result<WatchLines> {
+        let (path, common) =
+            (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_TIMEOUT_S}"));
         let path = format!("{path}?watch=true&{common}&{options}");
         let accept = if self.watch.metadata_only { METADATA } else { JSON };
         let opening = self.client.request_stream(request(Verb::List, path, accept, String::new()));
         // The server sends the headers at once, even without events.
-        let stream = timeout(LIST_SILENCE_MAX, opening).await;
+        let stream = timeout(LIST_IDLE_TIMEOUT, opening).await;
         let stream = stream.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
-        Ok(Lines { stream: Box::pin(stream), line: Vec::new() })
+        Ok(WatchLines { stream: Box::pin(stream), line: Vec::new() })
     }
 
-    /// The resource versions of one kind only increase, unless the store was replaced.
-    fn advance_to(&mut self, resource_version: u64) -> Result<(), Lost> {
-        if resource_version < self.newest {
-            return Err(Lost::Older { shown: resource_version });
+    /// Records a resource version. Those of one kind only increase, unless the store was replaced.
+    fn advance_to(&mut self, resource_version: u64) -> Result<(), ListWatchError> {
+        if resource_version < self.newest_resource_version {
+            return Err(ListWatchError::StaleState { shown: resource_version });
         }
-        self.newest = resource_version;
+        self.newest_resource_version = resource_version;
         Ok(())
     }
 
-    /// Decodes a line; an error event ends the watch.
-    fn read(&mut self, line: &[u8]) -> Result<Option<Watched<C::Fact>>, Lost> {
+    /// Decodes one line of a watch. An error event becomes an `Err`; a malformed object is skipped.
+    fn decode_line(&mut self, line: &[u8]) -> Result<Option<Watched<C::Fact>>, ListWatchError> {
         let watched = controller::watched::<C>(&self.watch, line, &mut self.interner);
-        match well_formed(&self.path, watched) {
-            Some(Watched::Error { code: 410, .. }) => Err(Lost::Compacted),
-            Some(Watched::Error { code, message }) => Err(Lost::WatchError { code, message }),
+        match skip_malformed(&self.path, watched) {
+            Some(Watched::Error { code: 410, .. }) => Err(ListWatchError::Compacted),
+            Some(Watched::Error { code, message }) => Err(ListWatchError::WatchError { code, message }),
             watched => Ok(watched),
         }
     }
 
-    async fn send(&self, delivery: Delivery<C::Fact>) -> Result<(), Lost> {
-        self.sender.send((self.kind, delivery)).await.map_err(|_| Lost::ReceiverDropped)
+    async fn send(&self, delivery: Delivery<C::Fact>) -> Result<(), ListWatchError> {
+        self.sender.send((self.kind, delivery)).await.map_err(|_| ListWatchError::ReceiverDropped)
     }
 }
 
-/// Skips an object that cannot be decoded.
-fn well_formed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
+/// Logs an object that cannot be decoded, and returns `None` for it.
+fn skip_malformed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
     item.map_err(|error| tracing::error!(path, %error, "skipping an object that cannot be decoded")).ok()
 }
 
-fn page_query(after: &str) -> String {
-    let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE}"));
-    if !after.is_empty() {
-        query.append_pair("continue", after);
+fn page_query(continue_token: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE_SIZE}"));
+    if !continue_token.is_empty() {
+        query.append_pair("continue", continue_token);
     }
     query.finish()
 }
 
-/// Errors that do not depend on the request.
+/// Whether a status code is a transient error of the server, after which the same watch can resume.
 fn is_transient(code: u16) -> bool {
     matches!(code, 429 | 500 | 502 | 503)
 }
 
-/// The lines of a watch.
-struct Lines {
+/// The response of a watch, read line by line.
+struct WatchLines {
     stream: Pin<Box<dyn AsyncBufRead + Send>>,
     line: Vec<u8>,
 }
 
-enum Next<'a> {
+enum NextLine<'a> {
     Line(&'a [u8]),
     End,
-    Silence,
+    Timeout,
 }
 
-impl Lines {
-    async fn next(&mut self, silence_max: Duration) -> Next<'_> {
+impl WatchLines {
+    async fn next(&mut self, idle_timeout: Duration) -> NextLine<'_> {
         self.line.clear();
         let mut reading = self.stream.read_until(b'\n', &mut self.line);
         // The next line is usually received already: no timer is needed.
         let read = match (&mut reading).now_or_never() {
             Some(read) => read,
-            None => match timeout(silence_max, reading).await {
+            None => match timeout(idle_timeout, reading).await {
                 Ok(read) => read,
-                Err(_) => return Next::Silence,
+                Err(_) => return NextLine::Timeout,
             },
         };
         match read {
-            Ok(_) if self.line.ends_with(b"\n") => Next::Line(&self.line),
-            Ok(_) | Err(_) => Next::End,
+            Ok(_) if self.line.ends_with(b"\n") => NextLine::Line(&self.line),
+            Ok(_) | Err(_) => NextLine::End,
         }
     }
 }
 
 /// Exponential backoff with jitter.
-struct Retry(Duration);
+struct Backoff(Duration);
 
-impl Default for Retry {
+impl Default for Backoff {
     fn default() -> Self {
-        Self(RETRY_MIN)
+        Self(BACKOFF_MIN)
     }
 }
 
-impl Retry {
+impl Backoff {
     fn reset(&mut self) {
         *self = Self::default();
     }
@@ -438,7 +445,7 @@ impl Retry {
         // A hasher's key is the only source of randomness in the standard library.
         let random = RandomState::new().build_hasher().finish() as u32;
         tokio::time::sleep(self.0.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX))).await;
-        self.0 = (self.0 * 2).min(RETRY_MAX);
+        self.0 = (self.0 * 2).min(BACKOFF_MAX);
     }
 }
 

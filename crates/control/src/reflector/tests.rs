@@ -10,56 +10,62 @@ use muster_engine::daemonset::facts::{self, Kind};
 
 use super::*;
 
-/// What the server says to a request: a status and a body, and whether it then hangs or ends.
-type Answer = (u16, String, bool);
+/// Status and body of a response, and whether the connection is closed after it.
+type StubResponse = (u16, String, bool);
 
-/// Serves `answers` in turn, then lets everyone wait, and shows what was asked and what came of it until `until` facts
-/// were told, or it ended.
-async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until: usize, told: Expect) {
+/// Serves `responses` in order; further requests hang. Compares the log of requests and deliveries, which ends after
+/// `deliveries_max` deliveries or with the reflector.
+async fn check(
+    kind: Kind,
+    namespace: Option<&str>,
+    responses: Vec<StubResponse>,
+    deliveries_max: usize,
+    expected: Expect,
+) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let log = Arc::new(Mutex::new(Vec::new()));
-    let serving = tokio::spawn(serve(listener, answers, log.clone()));
+    let serving = tokio::spawn(serve(listener, responses, log.clone()));
     let mut config = kube::Config::new(url.parse().unwrap());
     config.default_retry = false;
     let (sender, mut deliveries) = mpsc::channel(100);
     let relist = watch::Sender::new(0);
     let client = Client::try_from(config).unwrap();
     let reflector = Reflector::<DaemonSetController> {
-        silence_max: Duration::from_secs(2),
-        replaced_after: Duration::from_millis(1),
+        idle_timeout: Duration::from_secs(2),
+        store_replaced_after: Duration::from_millis(1),
         ..Reflector::new(client, (kind.index(), kind.watch()), namespace, sender)
     };
-    let reflecting = tokio::spawn(reflector.run(relist.subscribe()));
-    for _ in 0..until {
+    let running = tokio::spawn(reflector.run(relist.subscribe()));
+    for _ in 0..deliveries_max {
         let Some((_, delivery)) = deliveries.recv().await else {
             log.lock().unwrap().push("the end".to_owned());
             break;
         };
         log.lock().unwrap().push(match delivery {
             Delivery::Listed { facts, resource_version } => {
-                let names: Vec<String> = facts.iter().map(named).collect();
+                let names: Vec<String> = facts.iter().map(fact_text).collect();
                 format!("listed at {resource_version}: {}", names.join(" "))
             }
             Delivery::Watched(Watched::Bookmark { resource_version, .. }) => {
                 format!("watched bookmark@{resource_version}")
             }
-            Delivery::Watched(watched) => format!("watched {}", named(&watched.into_fact().unwrap())),
+            Delivery::Watched(watched) => format!("watched {}", fact_text(&watched.into_fact().unwrap())),
         });
     }
-    reflecting.abort();
+    running.abort();
     serving.abort();
-    told.assert_eq(&log.lock().unwrap().join("\n"));
+    expected.assert_eq(&log.lock().unwrap().join("\n"));
 }
 
-fn named(fact: &facts::Fact) -> String {
+fn fact_text(fact: &facts::Fact) -> String {
     let (key, at) = (fact.key(), fact.resource_version());
     if fact.is_relevant() { format!("{key}@{at}") } else { format!("{key} gone@{at}") }
 }
 
-async fn serve(listener: TcpListener, answers: Vec<Answer>, log: Arc<Mutex<Vec<String>>>) {
+async fn serve(listener: TcpListener, responses: Vec<StubResponse>, log: Arc<Mutex<Vec<String>>>) {
     let mut open = Vec::new();
-    for (status, body, ends) in answers {
+    for (status, body, ends) in responses {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -67,8 +73,8 @@ async fn serve(listener: TcpListener, answers: Vec<Answer>, log: Arc<Mutex<Vec<S
         }
         let head = String::from_utf8(head).unwrap();
         log.lock().unwrap().push(head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned());
-        let said = format!("HTTP/1.1 {status} Said\r\nconnection: close\r\n\r\n{body}");
-        stream.write_all(said.as_bytes()).await.unwrap();
+        let response = format!("HTTP/1.1 {status} Stub\r\nconnection: close\r\n\r\n{body}");
+        stream.write_all(response.as_bytes()).await.unwrap();
         if ends {
             stream.shutdown().await.unwrap();
         } else {
@@ -92,7 +98,7 @@ fn end(version: u64) -> Value {
 }
 
 fn status(code: u16) -> String {
-    json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "Said"})
+    json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "Stub"})
         .to_string()
 }
 
@@ -102,7 +108,7 @@ fn page(items: &[Value], version: u64, after: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_streaming_list_goes_on_as_a_watch_and_that_from_where_it_was() {
+async fn a_streaming_list_continues_as_a_watch_that_resumes_after_its_last_event() {
     let foreign = json!({"metadata": {"name": "of-a-job", "namespace": "a", "resourceVersion": "4",
         "ownerReferences": [{"kind": "Job", "uid": "u", "controller": true}]}});
     let first = lines(&[
@@ -113,19 +119,19 @@ async fn a_streaming_list_goes_on_as_a_watch_and_that_from_where_it_was() {
         ("BOOKMARK", end(6)),
         ("MODIFIED", object("p", 7)),
     ]);
-    // Cut off in the middle of a line.
+    // The connection ends in the middle of a line.
     let first = format!("{first}{{\"type\":\"ADDED\"");
     let second = lines(&[("ADDED", object("r", 8)), ("BOOKMARK", object("", 9))]);
     let compacted = lines(&[("ERROR", json!({"code": 410, "message": "too old"}))]);
-    let anew = lines(&[("ADDED", object("r", 8)), ("BOOKMARK", end(12))]);
-    let answers = vec![
+    let relisted = lines(&[("ADDED", object("r", 8)), ("BOOKMARK", end(12))]);
+    let responses = vec![
         (200, first, true),
         (503, status(503), true),
         (200, second, true),
         (200, compacted, true),
-        (200, anew, false),
+        (200, relisted, false),
     ];
-    let told = expect![[r#"
+    let expected = expect![[r#"
         GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
         listed at 6: a/p@3
         watched a/p@7
@@ -136,21 +142,21 @@ async fn a_streaming_list_goes_on_as_a_watch_and_that_from_where_it_was() {
         GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
         GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
         listed at 12: a/r@8"#]];
-    check(Kind::Pods, None, answers, 5, told).await;
+    check(Kind::Pods, None, responses, 5, expected).await;
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
-    let answers = vec![
+async fn a_server_without_streaming_lists_is_listed_by_page() {
+    let responses = vec![
         (422, status(422), true),
         (200, page(&[object("s", 3)], 9, "more/"), true),
-        // The token has expired meanwhile.
+        // The continue token has expired.
         (410, status(410), true),
         (200, page(&[object("s", 3)], 11, "more"), true),
         (200, page(&[object("t", 4)], 11, ""), true),
         (200, lines(&[("DELETED", object("s", 12))]), false),
     ];
-    let told = expect![[r#"
+    let expected = expect![[r#"
         GET /apis/apps/v1/namespaces/a/daemonsets?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
         GET /apis/apps/v1/namespaces/a/daemonsets?limit=500
         GET /apis/apps/v1/namespaces/a/daemonsets?limit=500&continue=more%2F
@@ -159,32 +165,32 @@ async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
         listed at 11: a/s@3 a/t@4
         GET /apis/apps/v1/namespaces/a/daemonsets?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=11
         watched a/s gone@12"#]];
-    check(Kind::Sets, Some("a"), answers, 2, told).await;
+    check(Kind::Sets, Some("a"), responses, 2, expected).await;
 }
 
 #[tokio::test]
-async fn a_streaming_list_without_an_end_is_given_up() {
-    let answers = vec![
+async fn a_streaming_list_that_does_not_end_falls_back_to_pages() {
+    let responses = vec![
         (200, lines(&[("ADDED", object("r", 3))]), false),
         (200, page(&[object("r", 3)], 9, ""), true),
         (200, lines(&[("BOOKMARK", object("", 10))]), false),
     ];
-    let told = expect![[r#"
+    let expected = expect![[r#"
         GET /apis/apps/v1/controllerrevisions?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
         GET /apis/apps/v1/controllerrevisions?limit=500
         listed at 9: a/r@3
         GET /apis/apps/v1/controllerrevisions?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
         watched bookmark@10"#]];
-    check(Kind::Revisions, None, answers, 2, told).await;
+    check(Kind::Revisions, None, responses, 2, expected).await;
 }
 
 #[tokio::test]
-async fn a_store_that_was_set_back_ends_it() {
+async fn the_reflector_ends_when_the_store_was_replaced() {
     let list = |version| (200, lines(&[("BOOKMARK", end(version))]), true);
     let back = (200, lines(&[("BOOKMARK", object("", 7))]), true);
-    // Once may be a server that lags; the second time it is believed.
-    let answers = vec![list(9), back.clone(), list(9), back, list(7), list(8)];
-    check(Kind::Nodes, None, answers, 9, expect![[r#"
+    // One older list may come from a server that lags; after the second one the store counts as replaced.
+    let responses = vec![list(9), back.clone(), list(9), back, list(7), list(8)];
+    check(Kind::Nodes, None, responses, 9, expect![[r#"
         GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
         listed at 9: 
         GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
@@ -202,7 +208,7 @@ async fn a_store_that_was_set_back_ends_it() {
 fn a_missing_permission_is_named() {
     let refused = |code: u16| {
         let refused = serde_json::from_str(&status(code)).unwrap();
-        in_words(&Kind::Sets.watch(), &kube::Error::Api(refused))
+        describe_error(&Kind::Sets.watch(), &kube::Error::Api(refused))
     };
     expect![[r#"
         the API server does not accept the controller's credentials: no
