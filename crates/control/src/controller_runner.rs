@@ -363,3 +363,174 @@ async fn next_query<Q>(queries: &mut Option<mpsc::Receiver<Q>>) -> Option<Q> {
         None => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_api::interner::Interner;
+    use muster_api::meta::ObjectKey;
+    use muster_api::text::Text;
+    use muster_engine::controller::{Fact, Malformed, Request, Requeue, Watch};
+
+    use super::*;
+
+    /// Where [`PanickingController`] panics for the key `bad`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum PanicIn {
+        Reconcile,
+        Done,
+    }
+
+    /// Makes one call for each ConfigMap, named as its key, and panics for the key `bad`.
+    struct PanickingController {
+        panic_in: PanicIn,
+        /// The result of `recover`.
+        retry_at: Option<Time>,
+        reconciled: Vec<Text>,
+        done: Vec<Text>,
+    }
+
+    impl PanickingController {
+        fn panic_if_bad(&self, at: PanicIn, key: &Text) {
+            assert!(self.panic_in != at || **key != *"bad", "on purpose");
+        }
+    }
+
+    struct ConfigMap(ObjectKey);
+
+    impl Fact for ConfigMap {
+        fn key(&self) -> ObjectKey {
+            self.0.clone()
+        }
+
+        fn resource_version(&self) -> u64 {
+            1
+        }
+    }
+
+    impl Controller for PanickingController {
+        type Fact = ConfigMap;
+        type Key = Text;
+        type Call = Text;
+
+        fn watches(&self) -> Vec<Watch> {
+            vec![Watch::whole("", "v1", "ConfigMap", "configmaps", true)]
+        }
+
+        fn decode(_: &Watch, _: &[u8], _: &mut Interner) -> Result<ConfigMap, Malformed> {
+            unreachable!("the test lists facts")
+        }
+
+        fn apply(&mut self, event: Event<ConfigMap>, _: Time) -> Vec<Text> {
+            let Event::Listed { facts, .. } = event else { unreachable!("the test only lists") };
+            facts.into_iter().map(|it| it.0.name).collect()
+        }
+
+        fn reconcile(&mut self, key: &Text, _: Time) -> Reconcile<Text> {
+            self.panic_if_bad(PanicIn::Reconcile, key);
+            self.reconciled.push(key.clone());
+            Reconcile { calls: vec![key.clone()], ..Reconcile::default() }
+        }
+
+        fn request(_: &Text) -> Request {
+            unreachable!("the test sends no calls")
+        }
+
+        fn done(&mut self, call: &Text, _: Outcome, _: Time) -> Requeue<Text> {
+            self.panic_if_bad(PanicIn::Done, call);
+            self.done.push(call.clone());
+            Requeue::default()
+        }
+
+        fn key_of(call: &Text) -> Option<Text> {
+            Some(call.clone())
+        }
+
+        fn recover(&mut self, _: &Text, _: Time) -> Option<Time> {
+            self.retry_at
+        }
+    }
+
+    /// Records the keys for which the controller panicked.
+    #[derive(Default)]
+    struct PanicObserver(Vec<Text>);
+
+    impl Observer<PanickingController> for PanicObserver {
+        type Query = Infallible;
+
+        fn panicked(&mut self, key: &Text) {
+            self.0.push(key.clone());
+        }
+    }
+
+    /// A runner with the keys `a`, `bad` and `c` in its queue. Its client reaches no server.
+    fn runner(panic_in: PanicIn, retry_at: Option<Time>) -> Runner<PanickingController, PanicObserver> {
+        let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let caller = Caller { client, limits: None };
+        let controller = PanickingController { panic_in, retry_at, reconciled: Vec::new(), done: Vec::new() };
+        let config = RunnerConfig::new("test", 10);
+        let mut runner = Runner::new(caller, &config, controller, PanicObserver::default()).0;
+        let facts = ["a", "bad", "c"].map(|name| ConfigMap(ObjectKey::new("default", name))).into();
+        runner.apply(0, Delivery::Listed { facts, resource_version: 1 });
+        runner
+    }
+
+    fn in_a_minute() -> Time {
+        now() + Duration::from_secs(60)
+    }
+
+    /// Asserts that `bad` panicked once and is queued again at `retry_at`, not earlier.
+    fn assert_is_retried(runner: &mut Runner<PanickingController, PanicObserver>, retry_at: Time) {
+        let bad = Text::from("bad");
+        assert_eq!(runner.observer.0, [bad.clone()]);
+        assert_eq!(runner.queue.wake_at(&bad), Some(retry_at));
+        runner.queue.enqueue_due(now());
+        assert!(!runner.queue.is_queued(&bad));
+        runner.queue.enqueue_due(retry_at);
+        assert!(runner.queue.is_queued(&bad));
+    }
+
+    fn assert_panic_is_propagated(run: impl FnOnce()) {
+        let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the panic is propagated");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_reconcile_delays_only_its_key() {
+        let retry_at = in_a_minute();
+        let mut runner = runner(PanicIn::Reconcile, Some(retry_at));
+        runner.reconcile();
+        assert_eq!(runner.queue.controller().reconciled, ["a", "c"].map(Text::from));
+        assert_is_retried(&mut runner, retry_at);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_reconcile_is_propagated_without_recovery() {
+        let mut runner = runner(PanicIn::Reconcile, None);
+        assert_panic_is_propagated(|| runner.reconcile());
+        assert_eq!(runner.observer.0, [Text::from("bad")]);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_done_delays_only_its_key() {
+        let retry_at = in_a_minute();
+        let mut runner = runner(PanicIn::Done, Some(retry_at));
+        runner.reconcile();
+        let calls = runner.queue.take_step().calls;
+        assert_eq!(calls, ["a", "bad", "c"].map(Text::from));
+        for call in &calls {
+            runner.done(call, Outcome::Done(Vec::new()), Duration::ZERO);
+        }
+        assert_eq!(runner.queue.controller().done, ["a", "c"].map(Text::from));
+        assert_eq!(runner.queue.calls_in_flight(), 0);
+        assert_is_retried(&mut runner, retry_at);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_done_is_propagated_without_recovery() {
+        let mut runner = runner(PanicIn::Done, None);
+        runner.reconcile();
+        let call = Text::from("bad");
+        assert_panic_is_propagated(|| runner.done(&call, Outcome::Done(Vec::new()), Duration::ZERO));
+        assert_eq!(runner.observer.0, [call]);
+    }
+}
