@@ -10,7 +10,7 @@ use crate::json::{IntOrString, Str};
 use crate::meta_v1::{LabelSelector, ObjectMeta};
 
 /// Upstream: `apps/v1.DaemonSet`. Metadata, template and status stay JSON text: the controller writes them back with
-/// all fields, also with those it does not know.
+/// all fields, including unknown ones.
 #[derive(Deserialize, Clone, Debug)]
 pub struct DaemonSet<'a> {
     /// An [`ObjectMeta`].

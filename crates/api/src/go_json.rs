@@ -174,7 +174,7 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
-            // Fractions that any parser reads exactly: serde_json's is an ulp off for some of the others.
+            // Fractions that every parser reads exactly: serde_json is one ulp off for some others.
             (-100_000i32..100_000).prop_map(|it| Value::from(f64::from(it) + 0.5)),
             any::<String>().prop_map(Value::from),
         ];
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(value in ordinary()) {
+        fn written_json_parses_to_the_same_value(value in ordinary()) {
             let text = to_string(&value);
             prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
         }

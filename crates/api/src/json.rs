@@ -16,7 +16,7 @@ use crate::quantity::Quantity;
 pub fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
     match core::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
-        // Invalid text in fields that are skipped does not matter.
+        // Invalid UTF-8 in skipped fields is accepted.
         Err(_) => serde_json::from_slice(json),
     }
 }
@@ -238,7 +238,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for IntOrString<'a> {
     }
 }
 
-/// The text of a quantity, which is parsed when it is read. A quantity may be a number as well.
+/// The text of a quantity, parsed on demand. JSON numbers are accepted too.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QuantityText<'a>(Str<'a>);
 

@@ -42,10 +42,10 @@ impl Labels {
 /// A label selector. Upstream: `labels.Selector`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Selector {
-    /// Matches nothing, as a selector that is null.
+    /// Matches nothing, like a null selector.
     #[default]
     Nothing,
-    /// Matches if all requirements hold; without any, everything matches.
+    /// Matches if all requirements match; a selector without requirements matches everything.
     AllOf(Vec<LabelRequirement>),
 }
 
@@ -62,7 +62,7 @@ impl Selector {
         }
     }
 
-    /// Whether it has no requirement, so that everything matches. Upstream: `Selector.Empty`.
+    /// Whether the selector has no requirements and matches everything. Upstream: `Selector.Empty`.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::AllOf(all) if all.is_empty())
     }
@@ -83,9 +83,9 @@ pub enum LabelOperator {
     NotIn(Vec<Text>),
     Exists,
     DoesNotExist,
-    /// The value is an integer above this one.
+    /// The label's value is an integer greater than this one.
     GreaterThan(i64),
-    /// The value is an integer below this one.
+    /// The label's value is an integer less than this one.
     LessThan(i64),
 }
 
@@ -95,7 +95,7 @@ impl LabelRequirement {
         Self { key: key.into(), operator: LabelOperator::In([value.into()].into()) }
     }
 
-    /// A requirement of a label selector (`matchExpressions`), or what is wrong with it.
+    /// Parses a requirement of a label selector (`matchExpressions`). The error is a message.
     pub fn parse(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
         if key.is_empty() {
             return Err("a requirement has no key".into());
@@ -112,7 +112,7 @@ impl LabelRequirement {
         Ok(Self { key: key.into(), operator: parsed })
     }
 
-    /// A requirement of a node selector, which has `Gt` and `Lt` too, or what is wrong with it.
+    /// Parses a requirement of a node selector, which may have the operators `Gt` and `Lt` too. The error is a message.
     pub fn parse_for_node(key: &str, operator: &str, values: Vec<Text>) -> Result<Self, String> {
         if !matches!(operator, "Gt" | "Lt") {
             return Self::parse(key, operator, values);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_requirement_says_what_is_wrong() {
+    fn an_invalid_requirement_is_an_error_with_a_message() {
         for (requirement, problem) in [
             ("In", "key: In needs values"),
             ("NotIn", "key: NotIn needs values"),

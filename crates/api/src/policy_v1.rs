@@ -40,9 +40,9 @@ pub struct PodDisruptionBudgetStatus<'a> {
     pub current_healthy: Option<i64>,
     pub desired_healthy: Option<i64>,
     pub expected_pods: Option<i64>,
-    /// Times by pod name.
+    /// Eviction times by pod name.
     #[serde(borrow)]
     pub disrupted_pods: Option<StrMap<'a>>,
-    /// Kept as JSON, because the status is written back with the conditions of others.
+    /// JSON, because the status is written back with the conditions of other writers.
     pub conditions: Option<Vec<Value>>,
 }

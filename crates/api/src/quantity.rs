@@ -176,7 +176,7 @@ impl fmt::Display for Quantity {
             12 => write!(f, "{number}T"),
             15 => write!(f, "{number}P"),
             18 => write!(f, "{number}E"),
-            // No suffix exists for it. Upstream writes none, and so a different quantity.
+            // No suffix exists for this exponent. Upstream omits it, which changes the quantity.
             _ => write!(f, "{number}e{exponent}"),
         }
     }
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity() {
+    fn invalid_quantities_are_rejected() {
         check(
             &[
                 "",
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_compared_and_added_across_forms() {
+    fn quantities_are_compared_and_added_across_formats() {
         let of = |it| Quantity::parse(it).unwrap();
         assert_eq!(of("1Ki"), of("1024"));
         assert!(of("999m") < of("1"));
@@ -460,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[-+]?[0-9.]{0,50}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,12}") {
+        fn any_text_is_parsed_or_rejected(text in "[-+]?[0-9.]{0,50}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,12}") {
             if let Ok(quantity) = Quantity::parse(&text) {
                 let written = quantity.to_string();
                 prop_assert_eq!(Quantity::parse(&written).unwrap(), quantity);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_needs_what_runs_at_the_same_time() {
+    fn a_pod_needs_the_maximum_over_its_startup_phases() {
         let cpu = |text: &str| quantities_from_json(&json!({"cpu": text}));
         let total = |containers: &[&str], init: &[(bool, &str)]| {
             let init = init.iter().map(|(is_sidecar, it)| (*is_sidecar, cpu(it)));

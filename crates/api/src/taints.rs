@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerations_fit_taints_as_upstream_matches_them() {
+    fn tolerations_match_taints_as_upstream_does() {
         let taint = Taint { key: "gpu".into(), value: "a100".into(), effect: TaintEffect::NoSchedule };
         let plain = Taint { key: "gpu".into(), value: "".into(), effect: TaintEffect::NoSchedule };
         for ((key, operator, value, effect), fits_taint, fits_plain) in [
@@ -118,7 +118,7 @@ mod tests {
             (("gpu", "", "a100", ""), true, false),
             (("gpu", "Equal", "h100", ""), false, false),
             (("gpu", "", "", ""), false, true),
-            // An empty key fits every key, whatever the operator.
+            // An empty key matches every key, with any operator.
             (("", "Equal", "a100", ""), true, false),
             (("", "Equal", "", ""), false, true),
             // An unknown operator tolerates nothing.

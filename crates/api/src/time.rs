@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_what_the_api_writes() {
+    fn rfc_3339_timestamps_of_the_api_are_parsed_and_formatted() {
         let time = Time::parse("2026-01-02T03:04:05Z").unwrap();
         assert_eq!(time.to_rfc3339(), "2026-01-02T03:04:05Z");
         assert_eq!(Time::parse("2026-01-02T03:04:05.000001Z").unwrap(), time + Duration::from_micros(1));

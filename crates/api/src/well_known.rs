@@ -12,15 +12,15 @@ pub const LABEL_BETA_ARCH: &str = "beta.kubernetes.io/arch";
 pub const LABEL_BETA_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
 pub const LABEL_FAILURE_DOMAIN_BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 pub const LABEL_FAILURE_DOMAIN_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Excludes a node where the healthy nodes of a zone are counted.
+/// Excludes a node from the count of healthy nodes of its zone.
 pub const LABEL_NODE_EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
 /// The Service of an EndpointSlice.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Keeps Endpoints from being mirrored to EndpointSlices.
+/// Prevents Endpoints from being mirrored to EndpointSlices.
 pub const LABEL_SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 /// The hash of the ControllerRevision of a pod.
 pub const LABEL_CONTROLLER_REVISION_HASH: &str = "controller-revision-hash";
-/// The template generation of a pod of old clusters.
+/// Deprecated: the template generation of a daemon pod.
 pub const LABEL_POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 
 /// Labels that a kubelet sets on its node, or that an administrator may have it set. Upstream: `kubeletLabels`.
@@ -49,13 +49,13 @@ pub const TAINT_NODE_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Set on mirror pods, the API objects of static pods.
 pub const ANNOTATION_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// Where a kubelet has a pod from.
+/// The source from which a kubelet got a pod: `api`, `file` or `http`.
 pub const ANNOTATION_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// The object as `kubectl apply` last sent it.
 pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The template generation of a DaemonSet.
 pub const ANNOTATION_TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// On the bookmark that ends the initial events of a watch.
+/// Set on the bookmark that ends the initial events of a watch.
 pub const ANNOTATION_INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Conditions of pods.
@@ -70,7 +70,7 @@ pub const NODE_DISK_PRESSURE: &str = "DiskPressure";
 pub const NODE_PID_PRESSURE: &str = "PIDPressure";
 pub const NODE_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
-/// The namespace of the Leases of nodes.
+/// The namespace of node Leases.
 pub const NAMESPACE_NODE_LEASE: &str = "kube-node-lease";
 
 /// The `schedulerName` of pods that name no other scheduler.

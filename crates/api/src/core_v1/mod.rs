@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// As in Go, but for metadata, and for the entries of maps, which are no fields.
+    /// As in Go, except in metadata and in the entries of maps, which are not fields.
     #[test]
     fn null_is_an_absent_field() {
         assert!(decodes::<Pod<'_>>(&pod().to_string()));
@@ -113,14 +113,14 @@ mod tests {
             assert_eq!(decodes::<Pod<'_>>(&pod.to_string()), path.contains("cpu"), "{path}");
         });
         assert!(!decodes::<Node<'_>>(r#"{"metadata": {"deletionTimestamp": 5}}"#));
-        // Ports are 32 bits wide, also where they are no ports.
+        // Port numbers are decoded as 32-bit integers, even if they are not valid ports.
         assert!(decodes::<Service<'_>>(r#"{"spec": {"ports": [{"port": 70000, "nodePort": -1}]}}"#));
         assert!(!decodes::<Service<'_>>(r#"{"spec": {"ports": [{"port": 5000000000}]}}"#));
         assert!(decodes::<EndpointSlice<'_>>(r#"{"ports": [{"port": 70000}]}"#));
     }
 
     #[test]
-    fn a_hint_without_a_name_is_one_for_no_zone() {
+    fn a_topology_hint_may_lack_a_name() {
         let slice = r#"{"endpoints": [{"hints": {"forZones": [{}], "forNodes": [{"name": null}]}}]}"#;
         assert!(decodes::<EndpointSlice<'_>>(slice));
     }

@@ -1,4 +1,4 @@
-//! Budgets and pods as the API server sends them. What no rule reads is skipped, not kept.
+//! Decodes PodDisruptionBudgets and pods into facts. Fields that no rule reads are skipped.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,6 +21,7 @@ use crate::controller::{self, Malformed, ObjectReference, Watch};
 use crate::daemonset::facts::Share;
 use crate::daemonset::facts::decode::share;
 
+/// An object of one of the kinds that the disruption controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Budget(Arc<PodDisruptionBudget>),
@@ -66,6 +67,7 @@ pub enum AvailabilityTarget {
     /// `maxUnavailable`, as a number or as a percentage of the expected pods.
     MaxUnavailable(Share),
     Unset,
+    /// The spec is invalid; the text is the error message.
     Malformed(Text),
 }
 
@@ -77,9 +79,9 @@ pub struct BudgetStatus {
     pub healthy: i64,
     pub desired: i64,
     pub expected: i64,
-    /// Pods that evictions are about to delete, by name, and since when.
+    /// `disruptedPods`: pods that an eviction is about to delete, with the time of the eviction.
     pub disrupted: BTreeMap<Text, Time>,
-    /// As they came, so that those of others survive.
+    /// All conditions as JSON, so that those of other writers are preserved.
     pub conditions: Vec<Value>,
 }
 
@@ -102,10 +104,11 @@ pub struct Pod {
     pub controller: Option<PodController>,
     pub deleting: bool,
     pub ready: bool,
-    /// Since when it says that it is about to go, if it has neither ended nor is being deleted.
+    /// Transition time of the condition `DisruptionTarget`, if the pod is neither terminated nor being deleted.
     pub disrupted_since: Option<Time>,
 }
 
+/// The owner of a pod with `controller: true`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodController {
     pub api_version: Text,
@@ -117,7 +120,7 @@ impl Pod {
         self.ready && !self.deleting
     }
 
-    /// Whether a budget could tell the two apart.
+    /// Whether the pods are equal in all fields that budgets depend on.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -147,6 +150,7 @@ fn reference(
     }
 }
 
+/// Decodes an object of a watched kind.
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
@@ -167,7 +171,7 @@ fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner
         Err(problem) => (Selector::Nothing, AvailabilityTarget::Malformed(problem.into())),
     };
     let disrupted = status.disrupted_pods.iter().flat_map(StrMap::pairs);
-    // A time that cannot be read is long past.
+    // An invalid time is the epoch, so that the entry counts as expired.
     let disrupted = disrupted.map(|(name, at)| (name.into(), Time::parse(at).unwrap_or_default())).collect();
     PodDisruptionBudget {
         key: meta.key(shared),
@@ -189,16 +193,17 @@ fn budget_fact(budget: policy_v1::PodDisruptionBudget<'_>, shared: &mut Interner
 }
 
 fn availability_target(spec: &PodDisruptionBudgetSpec<'_>) -> AvailabilityTarget {
-    let unreadable = |field: &str, value: &IntOrString<'_>| {
+    let invalid = |field: &str, value: &IntOrString<'_>| {
         AvailabilityTarget::Malformed(format!("{field}: {value} is neither a number nor a percentage").into())
     };
     match (&spec.max_unavailable, &spec.min_available) {
-        (Some(value), _) => share(value)
-            .map_or_else(|| unreadable("maxUnavailable", value), AvailabilityTarget::MaxUnavailable),
+        (Some(value), _) => {
+            share(value).map_or_else(|| invalid("maxUnavailable", value), AvailabilityTarget::MaxUnavailable)
+        }
         (None, Some(value)) => match share(value) {
             Some(Share::Count(count)) => AvailabilityTarget::MinAvailable(i64::from(count)),
             Some(share) => AvailabilityTarget::MinAvailablePercent(share),
-            None => unreadable("minAvailable", value),
+            None => invalid("minAvailable", value),
         },
         (None, None) => AvailabilityTarget::Unset,
     }

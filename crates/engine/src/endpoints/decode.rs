@@ -1,4 +1,4 @@
-//! Objects as the API server sends them. What no rule reads is skipped, not kept.
+//! Decodes Services, pods, nodes, Endpoints and EndpointSlices into facts. Fields that no rule reads are skipped.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -21,9 +21,10 @@ use super::facts::{
 };
 use crate::controller::{Malformed, Watch};
 
+/// Decodes an object of a watched kind.
 pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;
-    let read = match plural {
+    let decoded = match plural {
         "services" => json::from_slice(object).map(|it| Fact::Service(Arc::new(service_fact(it, shared)))),
         "pods" => json::from_slice(object).map(|it| Fact::Pod(Arc::new(pod_fact(it, shared)))),
         "nodes" => json::from_slice(object).map(|it| Fact::Node(node_fact(&it, shared))),
@@ -32,10 +33,11 @@ pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Resul
         }
         _ => json::from_slice(object).map(|it| Fact::Slice(Arc::new(slice_fact(it, shared)))),
     };
-    read.map_err(|source| Malformed::new(plural, source))
+    decoded.map_err(|source| Malformed::new(plural, source))
 }
 
-/// As Go reads an address: with leading zeros, and an IPv4 one that is written as an IPv6 one is an IPv4 one.
+/// Parses an IP address as upstream does: leading zeros are allowed, and an IPv4-mapped IPv6 address is an IPv4 address.
+/// Upstream: `ParseIPSloppy`.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
@@ -48,12 +50,14 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-fn said(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
+/// Interns a string; `None` if it is absent or empty.
+fn intern_non_empty(it: Option<&str>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.intern_text(it))
 }
 
+/// All annotations except the last applied configuration.
 fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
-    // What `kubectl apply` leaves may be as large as the object.
+    // The annotation of `kubectl apply` may be as large as the object.
     let all =
         meta.annotations.iter().flat_map(StrMap::pairs).filter(|(key, _)| *key != ANNOTATION_LAST_APPLIED);
     all.map(|(key, value)| (shared.intern_text(key), shared.intern_text(value))).collect()
@@ -62,10 +66,10 @@ fn annotations(meta: &ObjectMeta<'_>, shared: &mut Interner) -> BTreeMap<Text, T
 fn node_fact(node: &PartialObjectMetadata<'_>, shared: &mut Interner) -> Node {
     let meta = &node.metadata;
     Node {
-        // Pods name it too.
+        // Interned, because pods have the node's name too.
         name: shared.intern_text(meta.name()),
         resource_version: meta.resource_version(),
-        zone: said(meta.label(LABEL_TOPOLOGY_ZONE), shared),
+        zone: intern_non_empty(meta.label(LABEL_TOPOLOGY_ZONE), shared),
     }
 }
 
@@ -88,8 +92,8 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
         "IPv6" => Some(Family::V6),
         _ => None,
     });
-    // Hints by topology are another way to say where traffic goes, and come first.
-    let is_by_topology = meta
+    // Topology-aware hints take precedence over `trafficDistribution`.
+    let has_topology_hints = meta
         .annotation("service.kubernetes.io/topology-aware-hints")
         .or_else(|| meta.annotation("service.kubernetes.io/topology-mode"))
         .is_some_and(|it| matches!(it, "Auto" | "auto"));
@@ -109,8 +113,8 @@ fn service_fact(service: core_v1::Service<'_>, shared: &mut Interner) -> Service
         ports,
         publishes_unready: spec.publish_not_ready_addresses == Some(true),
         traffic: match spec.traffic_distribution.as_deref() {
-            Some("PreferClose" | "PreferSameZone") if !is_by_topology => TrafficDistribution::SameZone,
-            Some("PreferSameNode") if !is_by_topology => TrafficDistribution::SameNode,
+            Some("PreferClose" | "PreferSameZone") if !has_topology_hints => TrafficDistribution::SameZone,
+            Some("PreferSameNode") if !has_topology_hints => TrafficDistribution::SameNode,
             _ => TrafficDistribution::Anywhere,
         },
     }
@@ -136,9 +140,9 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
         labels: meta.labels(shared),
-        node: said(spec.node_name.as_deref(), shared),
-        hostname: said(spec.hostname.as_deref(), shared),
-        subdomain: said(spec.subdomain.as_deref(), shared),
+        node: intern_non_empty(spec.node_name.as_deref(), shared),
+        hostname: intern_non_empty(spec.hostname.as_deref(), shared),
+        subdomain: intern_non_empty(spec.subdomain.as_deref(), shared),
         addresses: addresses.filter_map(|it| address(it.ip.as_deref()?)).collect(),
         named_ports,
         ready: ready.is_some_and(core_v1::PodCondition::is_true),
@@ -148,14 +152,14 @@ fn pod_fact(pod: EndpointPod<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
-fn referent(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) -> TargetRef {
+fn target_ref(reference: core_v1::ObjectReference<'_>, shared: &mut Interner) -> TargetRef {
     TargetRef {
-        api_version: said(reference.api_version.as_deref(), shared),
-        kind: said(reference.kind.as_deref(), shared),
-        namespace: said(reference.namespace.as_deref(), shared),
-        name: said(reference.name.as_deref(), shared),
-        uid: said(reference.uid.as_deref(), shared),
-        field_path: said(reference.field_path.as_deref(), shared),
+        api_version: intern_non_empty(reference.api_version.as_deref(), shared),
+        kind: intern_non_empty(reference.kind.as_deref(), shared),
+        namespace: intern_non_empty(reference.namespace.as_deref(), shared),
+        name: intern_non_empty(reference.name.as_deref(), shared),
+        uid: intern_non_empty(reference.uid.as_deref(), shared),
+        field_path: intern_non_empty(reference.field_path.as_deref(), shared),
     }
 }
 
@@ -174,9 +178,9 @@ fn ports(ports: Option<Vec<core_v1::EndpointPort<'_>>>, shared: &mut Interner) -
 fn addresses(addresses: Option<Vec<EndpointAddress<'_>>>, shared: &mut Interner) -> Vec<Address> {
     let addresses = addresses.into_iter().flatten().map(|it| Address {
         ip: it.ip.as_deref().unwrap_or_default().into(),
-        hostname: said(it.hostname.as_deref(), shared),
-        node: said(it.node_name.as_deref(), shared),
-        target: it.target_ref.map(|it| referent(it, shared)),
+        hostname: intern_non_empty(it.hostname.as_deref(), shared),
+        node: intern_non_empty(it.node_name.as_deref(), shared),
+        target: it.target_ref.map(|it| target_ref(it, shared)),
     });
     addresses.collect()
 }
@@ -211,11 +215,11 @@ fn endpoint(endpoint: discovery_v1::Endpoint<'_>, shared: &mut Interner) -> Endp
     let hints = Hints { zones: names(hints.for_zones), nodes: names(hints.for_nodes) };
     Endpoint {
         addresses,
-        hostname: said(endpoint.hostname.as_deref(), shared),
-        node: said(endpoint.node_name.as_deref(), shared),
-        zone: said(endpoint.zone.as_deref(), shared),
+        hostname: intern_non_empty(endpoint.hostname.as_deref(), shared),
+        node: intern_non_empty(endpoint.node_name.as_deref(), shared),
+        zone: intern_non_empty(endpoint.zone.as_deref(), shared),
         condition: endpoint.conditions.unwrap_or_default(),
-        target: endpoint.target_ref.map(|it| referent(it, shared)),
+        target: endpoint.target_ref.map(|it| target_ref(it, shared)),
         hints,
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of Services and of what stands behind them.
+//! Facts about Services, pods, nodes, Endpoints and EndpointSlices.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,6 +13,7 @@ use muster_api::time::Time;
 
 use crate::controller::{self, ObjectReference};
 
+/// An object of one of the kinds that the endpoints controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Service(Arc<Service>),
@@ -52,18 +53,22 @@ pub struct Service {
     pub created: Time,
     pub deleting: bool,
     pub labels: Labels,
-    /// Only a name for something outside.
+    /// The type is `ExternalName`.
     pub is_external: bool,
     pub is_headless: bool,
+    /// `clusterIP`.
     pub address: Option<IpAddr>,
+    /// `ipFamilies`.
     pub families: Vec<Family>,
-    /// `None`: its endpoints are somebody else's business.
+    /// `None`: users or other controllers write the endpoints of the Service.
     pub selector: Option<Labels>,
     pub ports: Vec<ServicePort>,
+    /// `publishNotReadyAddresses`.
     pub publishes_unready: bool,
     pub traffic: TrafficDistribution,
 }
 
+/// An IP family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Family {
     V4,
@@ -112,7 +117,7 @@ impl Service {
         selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
     }
 
-    /// The families it is served in, the first one first.
+    /// The IP families of the Service, the primary one first.
     pub(super) fn families(&self) -> Vec<Family> {
         match (&self.families[..], self.address) {
             ([], Some(address)) => [Family::of(address)].into(),
@@ -146,17 +151,18 @@ pub struct Pod {
     pub hostname: Option<Text>,
     pub subdomain: Option<Text>,
     pub addresses: Vec<IpAddr>,
-    /// Name, protocol and number.
+    /// Name, protocol and number of each named container port.
     pub named_ports: Arc<[(Text, Text, i64)]>,
     pub ready: bool,
     /// Transition time of the condition `Ready`.
     pub ready_changed_at: Option<Time>,
+    /// The phase is Succeeded or Failed.
     pub ended: bool,
     pub deleting: bool,
 }
 
 impl Pod {
-    /// Whether the two differ in nothing that endpoints depend on.
+    /// Whether the pods are equal in all fields that endpoints depend on.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -170,7 +176,7 @@ impl Pod {
             && self.deleting == other.deleting
     }
 
-    /// The number that a service's port has on this pod.
+    /// The number of a Service's target port on this pod. Upstream: `FindPort`.
     pub(super) fn port(&self, port: &ServicePort) -> Option<i64> {
         match &port.target {
             TargetPort::Number(number) => Some(*number),
@@ -181,13 +187,13 @@ impl Pod {
         }
     }
 
-    /// The name it has within the service's domain, if it has one there.
+    /// The pod's hostname in the DNS domain of the Service, if its subdomain is the Service's name.
     pub(super) fn hostname_in(&self, service: &Service) -> Option<Text> {
         self.hostname.clone().filter(|_| self.subdomain.as_ref() == Some(&service.key.name))
     }
 }
 
-/// A node, and where it stands.
+/// A node and its zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: Text,
@@ -195,7 +201,7 @@ pub struct Node {
     pub zone: Option<Text>,
 }
 
-/// The older kind: all addresses in one object.
+/// An Endpoints object, the predecessor of EndpointSlices: all addresses of a Service in one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoints {
     pub key: ObjectKey,
@@ -207,7 +213,7 @@ pub struct Endpoints {
     pub subsets: Vec<Subset>,
 }
 
-/// Addresses that have the same ports.
+/// Addresses that share the same ports. Upstream: `v1.EndpointSubset`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subset {
     pub ready: Vec<Address>,
@@ -215,6 +221,7 @@ pub struct Subset {
     pub ports: Vec<EndpointPort>,
 }
 
+/// An address of an Endpoints object. Upstream: `v1.EndpointAddress`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Address {
     pub ip: Text,
@@ -223,7 +230,7 @@ pub struct Address {
     pub target: Option<TargetRef>,
 }
 
-/// Unnamed ports have an empty name.
+/// A port of Endpoints or of an EndpointSlice. An unnamed port has an empty name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EndpointPort {
     pub name: Text,
@@ -265,12 +272,13 @@ pub struct Slice {
     pub labels: Labels,
     pub annotations: BTreeMap<Text, Text>,
     pub owners: Vec<SliceOwner>,
-    /// `None` for one of names.
+    /// `None` for the address type `FQDN`.
     pub family: Option<Family>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
 
+/// An owner reference of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SliceOwner {
     pub kind: Text,
@@ -279,6 +287,7 @@ pub struct SliceOwner {
 }
 
 impl Slice {
+    /// Whether an owner reference has this kind and UID.
     pub(super) fn is_of(&self, kind: &str, uid: &Text) -> bool {
         self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
     }
@@ -288,9 +297,10 @@ impl Slice {
     }
 }
 
+/// An endpoint of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// In order.
+    /// Sorted.
     pub addresses: Vec<Text>,
     pub hostname: Option<Text>,
     pub node: Option<Text>,
@@ -300,7 +310,7 @@ pub struct Endpoint {
     pub hints: Hints,
 }
 
-/// Addresses, hostname, and namespace and name of the target: equal for the same endpoint in another state.
+/// Addresses, hostname, and namespace and name of the target. Two states of the same endpoint have the same identity.
 pub(super) type EndpointIdentity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
 
 impl Endpoint {
@@ -312,7 +322,7 @@ impl Endpoint {
     }
 }
 
-/// For which zones and nodes an endpoint is meant.
+/// Zones and nodes whose clients should use an endpoint. Upstream: `discovery/v1.EndpointHints`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hints {
     pub zones: Vec<Text>,

@@ -1,4 +1,4 @@
-//! Objects as the API server sends them, whole or their metadata alone. What no rule reads is skipped, not kept.
+//! Decodes objects, whole or metadata only, into facts. Fields that no rule reads are skipped.
 
 use alloc::sync::Arc;
 
@@ -11,11 +11,12 @@ use serde::de::Error as _;
 
 use super::{OwnerReference, Pod, Resource, TrackedObject};
 
-/// Whether the rules read more of a kind than its metadata: pods and nodes.
+/// Whether rules read more than the metadata of a kind: they do for pods and nodes.
 pub(super) fn is_read_whole(resource: &Resource) -> bool {
     resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
 }
 
+/// Decodes an object of any kind.
 pub(super) fn object(
     resource: &Arc<Resource>,
     json: &[u8],
@@ -39,7 +40,7 @@ pub(super) fn object(
     })
 }
 
-/// An object without a UID is malformed: it would pass for another object than the one that a dependent names.
+/// Decodes metadata. An object without a UID is malformed: owner references identify their owners by UID.
 fn metadata_fact(
     resource: &Arc<Resource>,
     meta: &ObjectMeta<'_>,
@@ -81,6 +82,7 @@ fn pod_fact(pod: &PodWithoutContainers<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
+/// Whether the node has the out-of-service taint and is not ready.
 fn is_out_of_service(node: &core_v1::Node<'_>) -> bool {
     let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
     let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());

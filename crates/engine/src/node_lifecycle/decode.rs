@@ -1,4 +1,4 @@
-//! Nodes, their leases and pods as the API server sends them. What no rule reads is skipped, not kept.
+//! Decodes nodes, node leases and pods into facts. Fields that no rule reads are skipped.
 
 use alloc::vec::Vec;
 
@@ -22,10 +22,10 @@ use super::taints::NO_EXECUTE;
 use crate::controller;
 use crate::controller::Malformed;
 
-/// Where nodes keep their leases.
+/// Namespace of the node leases.
 pub(super) const LEASE_NAMESPACE: &str = NAMESPACE_NODE_LEASE;
 
-/// What a watch brings.
+/// An object of one of the kinds that the node lifecycle controller watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Node(Node),
@@ -38,15 +38,16 @@ pub struct Node {
     pub name: Text,
     pub uid: Text,
     pub resource_version: u64,
-    /// As the server wrote it.
+    /// `creationTimestamp` as text.
     pub created: Text,
+    /// `region/zone`; empty if the node has neither label.
     pub zone: Text,
-    /// Its label excludes it where the healthy nodes of a zone are counted.
+    /// The label `node.kubernetes.io/exclude-disruption` excludes the node from the counts of its zone.
     pub excluded: bool,
     pub unschedulable: bool,
     pub taints: Vec<Taint>,
     pub conditions: Conditions,
-    /// `lastHeartbeatTime` of the condition `Ready`, by the node's own clock: only its changes matter.
+    /// `lastHeartbeatTime` of the condition `Ready`, by the node's clock. Only compared for equality.
     pub heartbeat: Option<Text>,
     /// Deprecated label aliases (`beta.kubernetes.io/os` …) whose value differs from the stable label.
     pub alias_labels: Vec<(&'static str, Text)>,
@@ -57,7 +58,7 @@ impl Node {
         self.conditions.get(ConditionType::Ready)
     }
 
-    /// Whether the two differ in nothing that rules depend on. A heartbeat makes no such difference.
+    /// Whether the nodes are equal in all fields that rules read. A heartbeat changes none of them.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let Self { resource_version: _, heartbeat: _, name: _, created: _, .. } = self;
         self.uid == other.uid
@@ -74,12 +75,13 @@ impl Node {
     }
 }
 
-/// A taint as it stands in the node, for all of them are written back when one changes.
+/// A taint with all its fields: a patch replaces the whole list of taints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taint {
     pub key: Text,
     pub value: Text,
     pub effect: Text,
+    /// `timeAdded` as text.
     pub added: Option<Text>,
 }
 
@@ -108,7 +110,7 @@ impl ConditionType {
     }
 }
 
-/// What each condition says; `None` where nobody has said anything.
+/// The status of each condition; `None` if the node has no such condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Conditions([Option<ConditionStatus>; 5]);
 
@@ -117,17 +119,18 @@ impl Conditions {
         self.0[condition as usize]
     }
 
-    pub(super) fn set(&mut self, condition: ConditionType, says: ConditionStatus) {
-        self.0[condition as usize] = Some(says);
+    pub(super) fn set(&mut self, condition: ConditionType, status: ConditionStatus) {
+        self.0[condition as usize] = Some(status);
     }
 }
 
-/// A node's heartbeat. Its own clock wrote the time, so all that counts is that it changes.
+/// The heartbeat of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// Named as its node, if it is one of a node.
+    /// A node lease has the name of its node.
     pub key: ObjectKey,
     pub resource_version: u64,
+    /// `renewTime` as text, by the node's clock. Only compared for equality.
     pub renewed: Option<Text>,
 }
 
@@ -137,22 +140,23 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
-    /// Empty until it is bound.
+    /// `spec.nodeName`; empty until the pod is bound.
     pub node: Text,
     /// When the pod was bound: its creation, or the transition of `PodScheduled`.
     pub bound_at: Time,
     pub deleting: bool,
     pub ready: bool,
-    /// Its condition `DisruptionTarget` shows that it is evicted because of a taint.
+    /// The condition `DisruptionTarget` shows that the pod is evicted because of a taint.
     pub is_disruption_target: bool,
-    /// Those that may fit a taint that sends pods off.
+    /// Tolerations that may tolerate a `NoExecute` taint.
     pub tolerations: Vec<TimedToleration>,
 }
 
+/// A toleration with its `tolerationSeconds`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimedToleration {
     pub toleration: Toleration,
-    /// `None`: for ever.
+    /// `None`: the taint is tolerated forever.
     pub seconds: Option<i64>,
 }
 
@@ -174,7 +178,7 @@ impl controller::Fact for Fact {
     }
 }
 
-/// The old name of a label counts before the new one. Upstream: `GetZoneKey`.
+/// Region and zone of a node. The deprecated labels take precedence. Upstream: `GetZoneKey`.
 fn zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     let of = |old, new| meta.label(old).or_else(|| meta.label(new)).unwrap_or_default();
     [
@@ -183,11 +187,11 @@ fn zone<'a>(meta: &'a ObjectMeta<'_>) -> [&'a str; 2] {
     ]
 }
 
-/// Labels that old selectors still ask for. Upstream: `reconcileNodeLabels`.
-fn labels_to_copy<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
-    const COPIES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
-    let wanted = COPIES.into_iter().filter_map(|(of, copy)| Some((copy, meta.label(of)?)));
-    wanted.filter(|(copy, value)| meta.label(copy) != Some(*value))
+/// Deprecated labels whose value differs from the stable label, with the value to set. Upstream: `reconcileNodeLabels`.
+fn outdated_alias_labels<'a>(meta: &'a ObjectMeta<'_>) -> impl Iterator<Item = (&'static str, &'a str)> {
+    const ALIASES: [(&str, &str); 2] = [(LABEL_OS, LABEL_BETA_OS), (LABEL_ARCH, LABEL_BETA_ARCH)];
+    let wanted = ALIASES.into_iter().filter_map(|(stable, alias)| Some((alias, meta.label(stable)?)));
+    wanted.filter(|(alias, value)| meta.label(alias) != Some(*value))
 }
 
 pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
@@ -217,7 +221,7 @@ pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malform
         [region, zone] => shared.intern_text(&[region, zone].join("/")),
     };
     let alias_labels =
-        labels_to_copy(&metadata).map(|(copy, value)| (copy, shared.intern_text(value))).collect();
+        outdated_alias_labels(&metadata).map(|(alias, value)| (alias, shared.intern_text(value))).collect();
     Ok(Node {
         name: shared.intern_text(metadata.name()),
         uid: metadata.uid(),

@@ -73,7 +73,7 @@ pub struct Namespace {
 pub struct Budget {
     pub key: ObjectKey,
     pub resource_version: u64,
-    /// An empty one matches no pod here.
+    /// An empty selector matches no pod in preemption.
     pub selector: Selector,
     pub allowed: i64,
     /// Pods whose eviction is already counted (`status.disruptedPods`).
@@ -87,30 +87,30 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
-    /// The node it is bound to.
+    /// The node that the pod is bound to (`spec.nodeName`).
     pub node: Option<Text>,
-    /// `status.nominatedNodeName`: the node on which victims were preempted for it.
+    /// `status.nominatedNodeName`: the node on which victims were preempted for the pod.
     pub nominated: Option<Text>,
     pub created: Time,
     /// `status.startTime`.
     pub started: Option<Time>,
     pub generation: i64,
     pub deleting: bool,
-    /// Succeeded or Failed: it occupies nothing.
+    /// The phase is Succeeded or Failed: the pod occupies no resources.
     pub finished: bool,
-    /// It names this scheduler and has no scheduling gates.
+    /// The pod names this scheduler and has no scheduling gates.
     pub is_responsible: bool,
     pub priority: i32,
-    /// Pods of lower priority may be preempted for it (`preemptionPolicy`).
+    /// Pods of lower priority may be preempted for this pod (`preemptionPolicy`).
     pub may_preempt: bool,
     pub requirements: Arc<Requirements>,
-    /// Reason and message of its condition `PodScheduled`, if that is False.
+    /// Reason and message of the condition `PodScheduled`, if its status is False.
     pub unschedulable_condition: Option<(Text, Text)>,
-    /// Its condition `DisruptionTarget` shows that the scheduler preempted it.
+    /// The condition `DisruptionTarget` shows that the scheduler preempted the pod.
     pub preempted: bool,
 }
 
-/// What a pod requires and prefers of a node.
+/// The scheduling requirements and preferences of a pod.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requirements {
     pub node_selector: Labels,
@@ -202,11 +202,12 @@ pub struct Node {
     pub allocatable: BTreeMap<Text, i64>,
 }
 
+/// Decodes a pod.
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&json::from_slice(json)?, shared))
 }
 
-/// From an object that is parsed already.
+/// Decodes a pod from a JSON value.
 pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_fact(&ScheduledPod::deserialize(object)?, shared))
 }
@@ -251,6 +252,7 @@ fn pod_fact(pod: &ScheduledPod<'_>, shared: &mut Interner) -> Pod {
     }
 }
 
+/// Decodes a node.
 pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
     let node: core_v1::Node<'_> = json::from_slice(json)?;
     let allocatable = node.status.iter().flat_map(|it| it.allocatable.iter().flat_map(StrMap::iter));
@@ -264,6 +266,7 @@ pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Erro
     })
 }
 
+/// Decodes a namespace.
 pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
     let PartialObjectMetadata { metadata } = json::from_slice(json)?;
     Ok(Namespace {
@@ -273,6 +276,7 @@ pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_
     })
 }
 
+/// Decodes a PodDisruptionBudget.
 pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
     let PodDisruptionBudget { metadata, spec, status } = json::from_slice(json)?;
     let status = status.unwrap_or_default();
@@ -285,7 +289,7 @@ pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::
     })
 }
 
-/// An invalid selector matches nothing.
+/// Parses a label selector; an invalid one matches nothing.
 fn selector_or_nothing(selector: Option<&LabelSelector<'_>>) -> Selector {
     LabelSelector::to_selector(selector).unwrap_or_default()
 }
@@ -354,6 +358,7 @@ fn scheduling_requirements(
     }
 }
 
+/// Decodes a topology spread constraint; `matchLabelKeys` become requirements on the pod's own label values.
 fn spread_constraint(
     constraint: &core_v1::TopologySpreadConstraint<'_>,
     labels: &Labels,
@@ -375,6 +380,7 @@ fn spread_constraint(
     }
 }
 
+/// Decodes a pod affinity term. Without namespaces and namespace selector, it applies to the pod's own namespace.
 fn pod_term(term: &core_v1::PodAffinityTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
     let mut namespaces: Vec<Text> =
         term.namespaces.iter().flatten().map(|it| shared.intern_text(it)).collect();

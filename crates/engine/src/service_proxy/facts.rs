@@ -1,4 +1,4 @@
-//! What is kept of Services, of what stands behind them, and of nodes.
+//! Facts about Services, EndpointSlices and nodes for the service proxy.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -15,30 +15,33 @@ use serde_json::Value;
 
 use crate::controller::Malformed;
 
+/// A Service as the service proxy reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     pub kind: ServiceType,
     pub ports: Vec<Port>,
-    /// Addresses outside of the cluster's own that its user named, and those of a load balancer. Which of them lead to it
-    /// is decided by `reserved_addresses`.
+    /// `externalIPs`. The module `reserved_addresses` decides which of these and of `ingress` are proxied.
     pub external_ips: Vec<Ipv4Addr>,
+    /// IP addresses of the load balancer (`status.loadBalancer.ingress`).
     pub ingress: Vec<Ipv4Addr>,
-    /// A client stays with its endpoint until it has been silent for so long.
+    /// Timeout of `ClientIP` session affinity: a client keeps its endpoint until it has been idle for this long.
     pub affinity: Option<Duration>,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,
 }
 
+/// How clients reach a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServiceType {
-    /// With an address of its own.
+    /// A Service with these cluster IPs.
     Cluster(Vec<IpAddr>),
-    /// Its name leads to its endpoints.
+    /// `clusterIP: None`: the DNS name resolves to the endpoints.
     Headless,
-    /// Its name is another name for this one.
+    /// `ExternalName`: the DNS name is a CNAME of this name.
     External(Text),
 }
 
+/// A port of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
     pub name: Text,
@@ -58,14 +61,16 @@ pub enum Protocol {
 /// `internalTrafficPolicy` or `externalTrafficPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficPolicy {
+    /// `Cluster`: endpoints on all nodes.
     Anywhere,
     /// Endpoints on the same node only.
     Local,
 }
 
+/// An EndpointSlice of a Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// The Service's name.
+    /// Name of the Service.
     pub service: Text,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<Endpoint>,
@@ -78,6 +83,7 @@ pub struct SlicePort {
     pub number: u16,
 }
 
+/// An endpoint of an EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     pub address: IpAddr,
@@ -86,23 +92,24 @@ pub struct Endpoint {
     pub terminating: bool,
     pub node: Option<Text>,
     pub hostname: Option<Text>,
-    /// Whom it is meant for, where somebody said so.
+    /// Topology hints: nodes and zones whose clients should use the endpoint. Empty if it has none.
     pub for_nodes: Vec<Text>,
     pub for_zones: Vec<Text>,
 }
 
+/// A node as the service proxy reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Where other nodes reach it.
+    /// The first `InternalIP`, at which other nodes reach this node.
     pub address: Option<Ipv4Addr>,
-    /// All of its addresses.
+    /// All IPv4 addresses of the node.
     pub addresses: Vec<Ipv4Addr>,
-    /// The addresses of its pods.
+    /// The pod CIDR.
     pub range: Option<Range>,
     pub zone: Option<Text>,
 }
 
-/// A range of addresses, such as `10.244.1.0/24`.
+/// An IPv4 CIDR, such as `10.244.1.0/24`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Range {
     first: u32,
@@ -129,14 +136,14 @@ impl Protocol {
 }
 
 impl Range {
-    /// `None`: no range, or one that holds less than its first address says.
+    /// Parses a CIDR. `None` if the text is invalid or the address has bits outside of the prefix.
     pub fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let range = Self::around(first.parse().ok()?, bits.parse().ok()?)?;
         (range.first == u32::from(first.parse::<Ipv4Addr>().ok()?)).then_some(range)
     }
 
-    /// The range of so many leading bits that the address is in.
+    /// The CIDR with a prefix of `bits` that contains the address. `None` for more than 32 bits.
     pub fn around(address: Ipv4Addr, bits: u8) -> Option<Self> {
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         (bits <= 32).then(|| Self { first: u32::from(address) & mask, bits })
@@ -151,7 +158,7 @@ impl Range {
         wide.contains(Ipv4Addr::from(narrow.first))
     }
 
-    /// The one that a bridge has: the first that is not the range's own.
+    /// The first host address, which the node's bridge has. `None` for a prefix of 31 or 32 bits.
     pub fn gateway(self) -> Option<Ipv4Addr> {
         (self.bits <= 30).then(|| Ipv4Addr::from(self.first + 1))
     }
@@ -164,7 +171,7 @@ impl core::fmt::Display for Range {
 }
 
 impl Service {
-    /// From the object without its metadata.
+    /// Decodes a Service; its metadata is not read.
     pub fn read(object: &Value) -> Result<Self, Malformed> {
         let core_v1::Service { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("services", it))?;
@@ -182,9 +189,9 @@ impl Service {
                 )
             }
         };
-        let balancer = status.and_then(|it| it.load_balancer);
-        let ingress = balancer.iter().flat_map(|it| it.ingress.iter().flatten());
-        // With `Proxy` the balancer wants to see all traffic itself.
+        let load_balancer = status.and_then(|it| it.load_balancer);
+        let ingress = load_balancer.iter().flat_map(|it| it.ingress.iter().flatten());
+        // With the IP mode `Proxy`, traffic from within the cluster must pass the load balancer too.
         let ingress = ingress.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
         let policy = |it: Option<&str>| match it {
             Some("Local") => TrafficPolicy::Local,
@@ -205,7 +212,7 @@ impl Service {
 }
 
 impl Port {
-    /// `None` if the protocol is unknown or the number is no port.
+    /// Decodes a port. `None` if the protocol is unknown or the number is not a valid port.
     fn read(port: &core_v1::ServicePort<'_>) -> Option<Self> {
         Some(Self {
             name: port.name.as_deref().unwrap_or("").into(),
@@ -217,7 +224,8 @@ impl Port {
 }
 
 impl Slice {
-    /// From the object without its metadata, and its labels. `None`: it is of no Service, or leads to names.
+    /// Decodes an EndpointSlice and its labels; other metadata is not read. `None` if the slice belongs to no Service or
+    /// has the address type `FQDN`.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Option<Self>, Malformed> {
         let Some(service) = labels.get(LABEL_SERVICE_NAME).filter(|it| !it.is_empty()) else {
             return Ok(None);
@@ -242,7 +250,7 @@ impl Slice {
 }
 
 impl Endpoint {
-    /// `None` if it has no IP address.
+    /// Decodes an endpoint. `None` if it has no valid IP address.
     fn read(endpoint: discovery_v1::Endpoint<'_>) -> Option<Self> {
         let names = |hints: Option<Vec<TopologyHint<'_>>>| {
             hints.iter().flatten().map(|it| it.name.as_deref().unwrap_or_default().into()).collect()
@@ -252,7 +260,7 @@ impl Endpoint {
         let ready = conditions.ready.unwrap_or(true);
         let hostname = endpoint.hostname.as_deref().filter(|it| !it.is_empty());
         Some(Self {
-            // All of an endpoint's addresses are the same one's, and clients use the first.
+            // All addresses belong to the same endpoint; clients use the first.
             address: endpoint.addresses?.first()?.parse::<IpAddr>().ok()?.to_canonical(),
             ready,
             serving: conditions.serving.unwrap_or(ready),
@@ -266,17 +274,17 @@ impl Endpoint {
 }
 
 impl Node {
-    /// From the object without its metadata, and its labels.
+    /// Decodes a node and its labels; other metadata is not read.
     pub fn read(labels: &BTreeMap<String, String>, object: &Value) -> Result<Self, Malformed> {
         let core_v1::Node { spec, status, .. } =
             Deserialize::deserialize(object).map_err(|it| Malformed::new("nodes", it))?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let addresses = || status.addresses.iter().flatten();
         let address = |it: &NodeAddress<'_>| it.address.as_deref()?.parse().ok();
-        let inside = addresses().filter(|it| it.type_.as_deref() == Some("InternalIP"));
+        let internal_ips = addresses().filter(|it| it.type_.as_deref() == Some("InternalIP"));
         let ranges = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
         Ok(Self {
-            address: inside.filter_map(address).next(),
+            address: internal_ips.filter_map(address).next(),
             addresses: addresses().filter_map(address).collect(),
             range: ranges.filter_map(|it| Range::parse(it)).next(),
             zone: labels.get(LABEL_TOPOLOGY_ZONE).map(|it| it.as_str().into()),
