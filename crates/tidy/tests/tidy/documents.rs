@@ -20,6 +20,11 @@ fn every_difference_names_its_code() {
 }
 
 #[test]
+fn every_type_in_the_glossary_exists() {
+    assert_no_problems(glossary(&repository()));
+}
+
+#[test]
 fn every_field_is_in_the_manual() {
     assert_no_problems(fields(&repository()));
 }
@@ -52,6 +57,36 @@ fn promises(tree: &Tree) -> Vec<String> {
 /// Each difference from upstream names its code.
 fn differences(tree: &Tree) -> Vec<String> {
     items_named_in_column(tree, "docs/differences.md", "# ", 4)
+}
+
+/// Each `crate::module::Type` in the last column of the glossary exists.
+fn glossary(tree: &Tree) -> Vec<String> {
+    let rows = rows(tree.text("docs/glossary.md"), "# ");
+    let named = rows.flat_map(|cells| cells.last().into_iter().flat_map(|it| quoted(it)).collect::<Vec<_>>());
+    let missing = named.filter(|it| it.contains("::") && !is_module_or_item(tree, it));
+    missing.map(|it| format!("docs/glossary.md: {it} does not exist")).collect()
+}
+
+/// Whether `crate::module`, `crate::module::item` or `crate::module::Type::item` exists. The file of the module declares
+/// the item or re-exports its first name.
+fn is_module_or_item(tree: &Tree, path: &str) -> bool {
+    let mut names = path.split("::").peekable();
+    let Some(krate) = names.next() else { return false };
+    let mut folder = format!("crates/{krate}/src");
+    let mut file = format!("{folder}/lib.rs");
+    while let Some(module) = names.peek() {
+        let inner = format!("{folder}/{module}");
+        let files = [format!("{inner}.rs"), format!("{inner}/mod.rs")];
+        let Some(found) = files.into_iter().find(|it| tree.has(it)) else { break };
+        (folder, file) = (inner, found);
+        names.next();
+    }
+    let item: Vec<&str> = names.collect();
+    let Some(first) = item.first() else { return true };
+    let text = tree.text(&file);
+    let is_word = |it: &str| it.split(|it: char| !it.is_alphanumeric() && it != '_').any(|it| it == *first);
+    let is_reexport = |it: &str| it.trim_start().starts_with("pub") && it.contains(" use ") && is_word(it);
+    items(text).iter().any(|it| it.name == item.join("::")) || text.split_inclusive(';').any(is_reexport)
 }
 
 /// The column of each row names at least one item, and all named items exist.
@@ -296,6 +331,38 @@ mod can_fail {
         assert_problems(
             differences(&tree),
             &["docs/differences.md: engine/src/a.rs::order: there is no file crates/engine/src/a.rs"],
+        );
+    }
+
+    #[test]
+    fn glossary_types_that_do_not_exist() {
+        let document = "# Glossary\n| term | type |\n|---|---|\n| **Heading** | |\n\
+            | cell | `engine::set::Cell`, `engine::set::Cell::count` and its neighbours |\n\
+            | node | `engine::Node` |\n| rules | `engine::set::rules` |\n| mutant | `crates/sim/mutants` |\n\
+            | gone | `engine::set::Gone` |\n| private | `engine::Cell` |\n| moved | `engine::old::Cell` |\n\
+            | method | `engine::set::Cell::gone` |\n| crate | `other::Cell` |\n";
+        let tree = Tree::of(&[
+            ("docs/glossary.md", document),
+            (
+                "crates/engine/src/lib.rs",
+                "mod node;\nmod set;\nuse set::Cell;\npub use node::{\n    Node,\n};\n",
+            ),
+            ("crates/engine/src/node.rs", "pub struct Node;\n"),
+            ("crates/engine/src/set/mod.rs", "pub struct Cell;\nimpl Cell {\n    fn count(&self) {}\n}\n"),
+            ("crates/engine/src/set/rules.rs", ""),
+        ]);
+        assert_problems(
+            glossary(&tree),
+            &[
+                "engine::set::Gone",
+                "engine::Cell",
+                "engine::old::Cell",
+                "engine::set::Cell::gone",
+                "other::Cell",
+            ]
+            .map(|it| format!("docs/glossary.md: {it} does not exist"))
+            .each_ref()
+            .map(String::as_str),
         );
     }
 
