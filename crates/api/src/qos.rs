@@ -10,7 +10,7 @@ pub enum QosClass {
     Guaranteed,
 }
 
-/// CPU and memory requests and limits of a container or of a pod. Unset ones are zero.
+/// CPU and memory requests and limits of a container or of a pod. Unset quantities are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ComputeResources {
     pub requests: CpuAndMemory,
@@ -31,7 +31,7 @@ impl Default for CpuAndMemory {
 }
 
 impl CpuAndMemory {
-    /// Adds quantities; negative ones are ignored.
+    /// Adds quantities; negative quantities are ignored.
     fn plus(self, other: Self) -> Self {
         let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
         Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }

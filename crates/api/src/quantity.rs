@@ -318,14 +318,14 @@ mod tests {
     use super::*;
 
     fn check(texts: &[&str], golden: &Expect) {
-        let said: Vec<_> = texts
+        let lines: Vec<_> = texts
             .iter()
             .map(|text| match canonical_text(text) {
                 Ok(canonical) => format!("{text} = {canonical}"),
                 Err(why) => format!("{text}: {why}"),
             })
             .collect();
-        golden.assert_eq(&said.join("\n"));
+        golden.assert_eq(&lines.join("\n"));
     }
 
     #[test]
@@ -449,8 +449,8 @@ mod tests {
         assert_eq!(of("1Ki"), of("1024"));
         assert!(of("999m") < of("1"));
         let sums = [("1Gi", "512Mi"), ("500m", "1"), ("0", "1Mi"), ("1Mi", "1M")];
-        let said: Vec<_> = sums.iter().map(|(a, b)| of(a).plus(of(b)).to_string()).collect();
-        assert_eq!(said, ["1536Mi", "1500m", "1Mi", "2048576"]);
+        let results: Vec<_> = sums.iter().map(|(a, b)| of(a).plus(of(b)).to_string()).collect();
+        assert_eq!(results, ["1536Mi", "1500m", "1Mi", "2048576"]);
         assert_eq!(of("1Gi").minus(of("2Gi")).to_string(), "-1Gi");
         assert_eq!(
             (of("1500m").units(), of("1u").millis(), of("1u").rounded_to_millis().to_string()),

@@ -18,7 +18,7 @@ use crate::request::{JSON, METADATA, METADATA_LIST, request};
 /// Timeout of a call. With leader election, the timeout of a write may be shorter.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of a list: the pods of a large set are megabytes.
+/// Timeout of a list: the pods of a large DaemonSet are megabytes of JSON.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum length of an error message in characters: a proxy may respond with a whole HTML page.

@@ -351,7 +351,7 @@ where
             tracing::warn!(
                 component = self.component,
                 calls = self.queue.calls_in_flight(),
-                "stopping before all calls are done: the next leader finds out what was done"
+                "stopping before all calls are done: the lists of the next leader show which were applied"
             );
         }
     }
@@ -481,7 +481,7 @@ mod tests {
     /// Asserts that `bad` panicked once and is queued again at `retry_at`, not earlier.
     fn assert_is_retried(runner: &mut Runner<PanickingController, PanicObserver>, retry_at: Time) {
         let bad = Text::from("bad");
-        assert_eq!(runner.observer.0, [bad.clone()]);
+        assert_eq!(runner.observer.0, ["bad"].map(Text::from));
         assert_eq!(runner.queue.wake_at(&bad), Some(retry_at));
         runner.queue.enqueue_due(now());
         assert!(!runner.queue.is_queued(&bad));

@@ -25,7 +25,7 @@ use crate::request::{JSON, request};
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// Unique for each process: two replicas with one identity would both believe that they lead.
+    /// Unique for each process: two replicas with the same identity would both be leader.
     pub identity: String,
     pub terms: Terms,
 }
@@ -68,7 +68,7 @@ impl fmt::Display for Lease {
     }
 }
 
-/// Maximum number of bytes of a watch event; a Lease has some hundred.
+/// Maximum size of a watch event in bytes. A Lease has a few hundred.
 const LINE_MAX: u64 = 1 << 20;
 
 /// Timeout of writing an Event about the election.
@@ -123,7 +123,7 @@ pub(crate) struct Elector {
     term: Term,
     /// The Lease as it was last read or written.
     object: Option<Value>,
-    /// The leader that was logged last.
+    /// The holder that was logged last.
     logged_holder: Text,
 }
 
@@ -238,7 +238,7 @@ impl Elector {
         let (Some(found), elapsed) = (self.stored_record(), self.term.began.elapsed()) else {
             return Ok(Some(LostLease::Deleted));
         };
-        // Most likely the Lease is as last written, so it is not read first.
+        // The Lease is usually unchanged since the last write, so the renewal does not read it first.
         let next = match self.election.read(Some(&found), elapsed, now()) {
             LeaseAction::Write(record) => match self.write(&record).await {
                 Err(LeaseError::Conflict) => self.read().await?,
@@ -416,9 +416,13 @@ mod tests {
         }
     }
 
-    /// Serves one Lease as an API server does: an update of another version conflicts. `slow` delays the response of
+    /// Serves one Lease as an API server does: an update of another version conflicts. `renewal_delay` delays the response of
     /// the second update, which is the first renewal. Returns the holder after each applied update.
-    async fn serve_lease(listener: TcpListener, slow: Duration, applied: mpsc::UnboundedSender<String>) {
+    async fn serve_lease(
+        listener: TcpListener,
+        renewal_delay: Duration,
+        applied: mpsc::UnboundedSender<String>,
+    ) {
         let (mut stored, mut version) = (None::<Value>, 0);
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -440,7 +444,7 @@ mod tests {
                 }
                 Ok(mut lease) => {
                     version += 1;
-                    delay = if version == 2 { slow } else { Duration::ZERO };
+                    delay = if version == 2 { renewal_delay } else { Duration::ZERO };
                     lease["metadata"]["resourceVersion"] = version.to_string().into();
                     let _ =
                         applied.send(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
@@ -460,15 +464,15 @@ mod tests {
         }
     }
 
-    /// The leader is stopped while a renewal is in flight, which the API server has applied: the Lease is released all
-    /// the same, whether the response arrives later or never.
+    /// The leader is stopped during a renewal that the API server has applied. The Lease is released, whether the response
+    /// arrives later or never.
     #[tokio::test]
     async fn a_leader_that_stops_during_a_renewal_releases_the_lease() {
-        for slow in [Duration::from_millis(200), Duration::from_secs(3600)] {
+        for renewal_delay in [Duration::from_millis(200), Duration::from_secs(3600)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
             let (sender, mut applied) = mpsc::unbounded_channel();
-            let serving = tokio::spawn(serve_lease(listener, slow, sender));
+            let serving = tokio::spawn(serve_lease(listener, renewal_delay, sender));
             let client = crate::client(kube::Config::new(url.parse().unwrap())).unwrap();
             let terms = Terms {
                 duration: Duration::from_secs(4),

@@ -23,8 +23,8 @@ use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
 /// `timeoutSeconds` of a watch.
 const WATCH_TIMEOUT_S: u64 = 290;
-/// The server sends at least a bookmark every minute. A watch that receives nothing for longer has a dead connection, or
-/// the server sends no bookmarks: in both cases a new watch costs little.
+/// Time without data after which a watch is reopened. The server sends at least a bookmark every minute, so a silent watch
+/// has a dead connection or a server without bookmarks.
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time without data after which a streaming list is abandoned: a server that does not support it never ends it.
@@ -101,7 +101,7 @@ struct Reflector<C: Controller> {
     /// Whether the server supports streaming lists (`sendInitialEvents`).
     supports_streaming_list: bool,
     idle_timeout: Duration,
-    /// The newest_resource_version resource version ever received.
+    /// The highest resource version received.
     newest_resource_version: u64,
     /// Since when lists have had a resource version below `newest_resource_version`.
     stale_since: Option<Instant>,
@@ -181,7 +181,12 @@ where
                     tracing::warn!(path, error = describe_error(&self.watch, &error), "listing again")
                 }
                 ListWatchError::StaleState { shown } => {
-                    tracing::warn!(path, seen, shown, "the API server shows an older state than before");
+                    tracing::warn!(
+                        path,
+                        seen,
+                        shown,
+                        "the API server returned an older resourceVersion than before"
+                    );
                     if self.stale_since.is_some_and(|it| self.store_replaced_after < it.elapsed()) {
                         tracing::error!(path, "the API server's store was restored or replaced");
                         return;
@@ -402,6 +407,7 @@ struct WatchLines {
     line: Vec<u8>,
 }
 
+/// The result of waiting for the next line.
 enum NextLine<'a> {
     Line(&'a [u8]),
     End,

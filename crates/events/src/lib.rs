@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum interval between warnings about a full queue: thousands of events are dropped at once, if any.
+/// Minimum interval between warnings about a full queue: a full queue drops thousands of events at once.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
@@ -107,7 +107,7 @@ impl EventWriter {
             {
                 warned_at = Some(Instant::now());
                 let component = self.source.component;
-                tracing::warn!(component, events, "events were lost: too many wait to be recorded");
+                tracing::warn!(component, events, "dropped events: the queue was full");
             }
         }
     }

@@ -70,7 +70,7 @@ pub struct PodSpec<'a, C = Container<'a>> {
 }
 
 impl<'a> PodSpec<'a> {
-    /// The containers that run until the pod ends: the regular ones and the sidecars.
+    /// The regular containers and the sidecars, which run until the pod terminates.
     pub fn long_running_containers(&self) -> impl Iterator<Item = &Container<'a>> {
         let sidecars = self.init_containers.iter().flatten().filter(|it| it.is_sidecar());
         self.containers.iter().flatten().chain(sidecars)
@@ -114,8 +114,7 @@ pub struct Container<'a> {
 }
 
 impl Container<'_> {
-    /// Of an init container: whether it keeps running beside the regular containers. Upstream:
-    /// `IsRestartableInitContainer`.
+    /// Whether an init container is a sidecar (`restartPolicy: Always`). Upstream: `IsRestartableInitContainer`.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }

@@ -151,7 +151,7 @@ fn changed_slice(of: &Slice, draft: &SliceDraft) -> Value {
     if of.ports != draft.ports {
         body["ports"] = draft.ports.iter().map(|it| port(it, true)).collect();
     }
-    if !of.is_of(&draft.owner.kind, &draft.owner.uid) {
+    if !of.is_owned_by(&draft.owner.kind, &draft.owner.uid) {
         body["metadata"]["ownerReferences"] = json!([owner(&draft.owner)]);
     }
     body

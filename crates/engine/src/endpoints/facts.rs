@@ -288,7 +288,7 @@ pub struct SliceOwner {
 
 impl Slice {
     /// Whether an owner reference has this kind and UID.
-    pub(super) fn is_of(&self, kind: &str, uid: &Text) -> bool {
+    pub(super) fn is_owned_by(&self, kind: &str, uid: &Text) -> bool {
         self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
     }
 

@@ -175,7 +175,7 @@ fn is_up_to_date(slice: &Slice, draft: &SliceDraft) -> bool {
     let annotations = slice.annotations.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
     let by_identity =
         |all: &[Endpoint]| -> BTreeMap<_, _> { all.iter().map(|it| (it.identity(), it.clone())).collect() };
-    slice.is_of("Endpoints", &draft.owner.uid)
+    slice.is_owned_by("Endpoints", &draft.owner.uid)
         && labels.eq(draft.labels.clone())
         && annotations.eq(draft.annotations.clone())
         && by_identity(&slice.endpoints) == by_identity(&draft.endpoints)

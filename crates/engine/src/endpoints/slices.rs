@@ -136,7 +136,7 @@ impl SliceReconciler<'_> {
         desired: BTreeMap<Vec<EndpointPort>, EndpointGroup>,
         slices: &[&Arc<Slice>],
     ) -> Vec<EndpointsWrite> {
-        let is_own = |it: &&&Arc<Slice>| it.is_of("Service", &self.service.uid);
+        let is_own = |it: &&&Arc<Slice>| it.is_owned_by("Service", &self.service.uid);
         let mut by_ports: BTreeMap<&Vec<EndpointPort>, Vec<&Arc<Slice>>> = BTreeMap::new();
         for slice in slices.iter().filter(is_own) {
             by_ports.entry(&slice.ports).or_default().push(slice);

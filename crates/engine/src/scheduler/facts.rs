@@ -1,4 +1,4 @@
-//! The facts that the scheduler keeps about pods, nodes, namespaces and PodDisruptionBudgets.
+//! The scheduler's facts about pods, nodes, namespaces and PodDisruptionBudgets, and their decoding.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

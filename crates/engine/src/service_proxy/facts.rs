@@ -61,8 +61,8 @@ pub enum Protocol {
 /// `internalTrafficPolicy` or `externalTrafficPolicy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficPolicy {
-    /// `Cluster`: endpoints on all nodes.
-    Anywhere,
+    /// Endpoints on all nodes.
+    Cluster,
     /// Endpoints on the same node only.
     Local,
 }
@@ -195,7 +195,7 @@ impl Service {
         let ingress = ingress.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
         let policy = |it: Option<&str>| match it {
             Some("Local") => TrafficPolicy::Local,
-            _ => TrafficPolicy::Anywhere,
+            _ => TrafficPolicy::Cluster,
         };
         let timeout_s = || spec.session_affinity_config.as_ref()?.client_ip.as_ref()?.timeout_seconds;
         Ok(Self {

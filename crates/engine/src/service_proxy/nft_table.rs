@@ -213,7 +213,7 @@ impl TableBuilder<'_> {
         let has_any = !cluster.is_empty() || !local.is_empty();
         let name = format!("{}/{}/{}/{}", key.namespace, key.name, port.protocol.as_str(), port.number);
         let used = |policy| match policy {
-            TrafficPolicy::Anywhere => ("all", !cluster.is_empty()),
+            TrafficPolicy::Cluster => ("all", !cluster.is_empty()),
             TrafficPolicy::Local => ("local", !local.is_empty()),
         };
         let verdict = match used(service.internal_traffic_policy) {
@@ -244,7 +244,7 @@ impl TableBuilder<'_> {
                 self.element("refused", element, String::new());
             }
         }
-        if !cluster.is_empty() && (is_open || service.internal_traffic_policy == TrafficPolicy::Anywhere) {
+        if !cluster.is_empty() && (is_open || service.internal_traffic_policy == TrafficPolicy::Cluster) {
             self.load_balancing_chain(&format!("all/{name}"), &name, service, port, &cluster);
         }
         let uses_local = service.internal_traffic_policy == TrafficPolicy::Local
@@ -277,8 +277,8 @@ impl TableBuilder<'_> {
         let marked = format!("meta mark set meta mark | {MASQUERADE_MARK}");
         let rules = match service.external_traffic_policy {
             // A pod on another node would reply to the client directly, which would drop the reply.
-            TrafficPolicy::Anywhere if any => [marked, format!("goto all/{name}")].into(),
-            TrafficPolicy::Anywhere => ["drop".into()].into(),
+            TrafficPolicy::Cluster if any => [marked, format!("goto all/{name}")].into(),
+            TrafficPolicy::Cluster => ["drop".into()].into(),
             TrafficPolicy::Local => {
                 let mut rules = Vec::new();
                 // For clients in the cluster, the external address works like the cluster IP.
