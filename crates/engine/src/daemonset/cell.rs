@@ -1,7 +1,8 @@
-//! One cell per node: its verdict, what is to be done there, and what it adds to the set's totals.
+//! A cell: the state of one DaemonSet on one node, with the writes it needs and its contribution to the DaemonSet's
+//! totals.
 //!
-//! A cell is computed from its own node and pods alone, so an event costs what it touches: the cell's old share is
-//! subtracted from the totals, the new one added.
+//! A cell is computed from its node and the pods on it alone. So an event costs as much as the cells it changes: the
+//! old contribution of a cell is subtracted from the totals and the new one added.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -18,33 +19,33 @@ use crate::daemonset::facts::{Counts, Node, Pod, Set};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
 
-/// What is true of one node for one set, and what follows.
+/// State of one DaemonSet on one node, and the writes that follow from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cell {
-    /// `None`: the node is gone, only pods are left.
+    /// `None`: the node was deleted, and only pods are left.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) create: Option<Why>,
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// What the rollout may do here against its budget.
+    /// Action of the rolling update here, executed when the budget allows it.
     pub(crate) offer: Option<Offer>,
     pub(crate) share: ShareOfTotals,
-    /// The pod that counts, and how it stands: for `explain`.
+    /// The pod that the status counts, and its state: for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
-    /// Why nothing is done here although something will have to be.
+    /// Why a needed write is not made yet.
     pub(crate) waiting: Option<Why>,
     pub(crate) trouble: Option<Text>,
-    /// When this cell changes by time alone.
+    /// When this cell changes without an event.
     pub(crate) again_at: Option<Time>,
 }
 
-/// What is remembered of a node beside its facts.
+/// In-memory state of one node that no API object has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeMemory<'a> {
     pub(crate) backoff: Option<FailedPodBackoff>,
     pub(crate) rollout_deletion: Option<&'a RolloutDeletion>,
 }
 
-/// What one node adds.
+/// Contribution of one node to the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ShareOfTotals {
     pub(crate) desired: bool,
@@ -57,7 +58,7 @@ pub(crate) struct ShareOfTotals {
     pub(crate) standing: Standing,
 }
 
-/// The set's running totals.
+/// Sums over all cells of a DaemonSet, updated with each cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
     desired: i64,
@@ -66,15 +67,15 @@ pub(crate) struct Totals {
     updated: i64,
     available: i64,
     misscheduled: i64,
-    /// Nodes with an old pod that the rollout has still to see to.
+    /// Nodes with an outdated pod that the rollout must still replace or delete.
     pub(crate) old_pods: i64,
-    /// Nodes charged to the budget.
+    /// Nodes that count against the budget.
     pub(crate) charged: i64,
-    /// Eligible nodes with an available pod, and nodes that an available one is to leave.
+    /// Eligible nodes with an available pod, and nodes whose available pod the rollout is to delete.
     pub(crate) available_or_leaving: i64,
-    /// Nodes by what they wait for.
+    /// Number of nodes by the reason why they wait.
     pub(crate) waiting: BTreeMap<Text, i64>,
-    /// Nodes by what their pod suffers from, in Kubernetes' word.
+    /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
     pub(crate) trouble: BTreeMap<Text, i64>,
 }
 
@@ -91,8 +92,8 @@ impl Totals {
         }
     }
 
-    /// Rule: a rollout is complete when every eligible node has an available pod that is up to date, and no old pod is
-    /// left for it to see to.
+    /// Rule: a rollout is complete when every eligible node has an available, up-to-date pod and the rollout has no
+    /// outdated pod left to replace or delete.
     pub(crate) fn complete(&self) -> bool {
         self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
@@ -143,7 +144,7 @@ fn tally(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     }
 }
 
-/// Assesses one node: verdict, roster, rollout, counts.
+/// Computes the cell of one node: verdict, roster, rollout state and counts.
 pub(crate) fn assess(
     set: &Set,
     current: &Current,
@@ -165,14 +166,14 @@ pub(crate) fn assess(
         _ => again_at,
     });
     let waiting = match (&how, &stand.waiting) {
-        // Of a node that is not the set's only `explain` asks: it is not counted among those that wait.
+        // For a node that is not eligible, `muster explain` shows the reason, but no total counts it.
         _ if !runs => stand.waiting.clone(),
         (_, Some(why)) => Some(why.clone()),
         (None, _) => Some(roster.blocked.clone().unwrap_or(Why::NoPodHere)),
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
-    // A node that keeps its old pod through a taint is none of the rollout's business.
+    // The rollout ignores a node that only keeps its old pod because of a taint.
     let has_old = (runs && pods.iter().any(|it| it.live() && !current.is_new(it)))
         || stand.offer.is_some()
         || !stand.delete.is_empty();

@@ -1,4 +1,4 @@
-//! `decide`: roster on every node, rollout within the budget, revision, status.
+//! Makes the plan of one DaemonSet from its cells: claims, revisions, pods, status, events.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -21,19 +21,18 @@ use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
-/// something. Kept up to date cell by cell.
+/// The cells of one DaemonSet, their totals, and indexes of the cells that need a write. Updated cell by cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) history: History,
     pub(crate) cells: HashOrderedMap<Text, Cell>,
     pub(crate) totals: Totals,
-    /// Cells where something is to be done whatever the budget.
+    /// Cells with a create or delete that uses no budget.
     wanted: BTreeSet<(u64, Text)>,
-    /// Cells that offer themselves to the rollout.
+    /// Cells with a rollout action that uses budget.
     offers: BTreeSet<(u64, Text)>,
     leavers: BTreeSet<(u64, Text)>,
-    /// When cells change by time alone.
+    /// When cells change without an event.
     pub(crate) timers: BTreeSet<(Time, Text)>,
 }
 
@@ -42,7 +41,7 @@ impl Ledger {
         Self { history, ..Self::default() }
     }
 
-    /// Takes all cells at once.
+    /// Replaces all cells.
     pub(crate) fn fill(&mut self, current: &Current, cells: HashOrderedMap<Text, Cell>) {
         let (mut wanted, mut offers, mut leavers) = (Vec::new(), Vec::new(), Vec::new());
         let mut timers = Vec::new();
@@ -69,7 +68,7 @@ impl Ledger {
         self.mark(current, node, before.as_ref(), marks);
     }
 
-    /// Nodes that wait for the budget, in the order in which they come.
+    /// Nodes that wait for the rollout budget, in update order.
     pub(crate) fn offered(&self) -> impl Iterator<Item = &Text> {
         self.offers.iter().map(|(_, node)| node)
     }
@@ -79,7 +78,7 @@ impl Ledger {
         self.mark(current, node, before.as_ref(), Marks::default());
     }
 
-    /// Takes back what a cell counted, and moves it between the sets of cells that need something.
+    /// Subtracts the previous cell from the totals and updates the indexes of cells that need a write.
     fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
         if let Some(cell) = before {
             self.totals.subtract(cell);
@@ -106,7 +105,7 @@ impl Ledger {
     }
 }
 
-/// In which sets of cells a cell is.
+/// Which indexes contain a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Marks {
     wanted: bool,
@@ -126,42 +125,43 @@ impl Marks {
     }
 }
 
-/// How far a rollout has come, and when it last came further.
+/// Progress of a rollout, and the time of its last advance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Advance {
     pub(crate) hash: Text,
     pub(crate) generation: i64,
-    /// The most nodes that were up to date, and available, at once.
+    /// The highest numbers of updated and of available nodes so far.
     pub(crate) updated: i64,
     pub(crate) available: i64,
     pub(crate) complete: bool,
     pub(crate) at: Time,
 }
 
-/// Rule: a rollout in which nothing has advanced for this long is stalled.
+/// Rule: a rollout without progress for this long is stalled.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// What a decision reads beside the ledger.
+/// Input of a decision.
 pub(crate) struct Facts<'a> {
     pub(crate) set: &'a Arc<Set>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) ledger: &'a Ledger,
-    /// How many pods carry each revision label, finished ones included.
+    /// Number of pods by revision hash label, finished pods included.
     pub(crate) carried: &'a BTreeMap<Text, usize>,
     pub(crate) pods_carrying: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     pub(crate) advance: Option<&'a Advance>,
     pub(crate) creates: &'a Creates,
-    /// The events that hold as long as the object stays as it is were recorded for it already.
+    /// The events about an invalid spec or selector were already recorded for this generation.
     pub(crate) events_recorded: bool,
 }
 
-/// The five steps: claim what is ours, settle which revision is current, fill and clear the roster of every node, move
-/// the rollout on within its budget, say what is true.
+/// Makes the plan of one DaemonSet in five steps: adopt and release objects, determine the current revision, create and
+/// delete pods on every node, advance the rollout within its budget, update the status.
 pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan {
     let set = facts.set;
     let mut plan = Plan::idle(set.clone());
     let settings = &Settings { burst: settings.burst.max(1), ..*settings };
-    // Rule: nothing is written for a set that is being deleted: what is created now the garbage collector must chase.
+    // Rule: nothing is written for a DaemonSet that is being deleted: the garbage collector would have to delete what
+    // is created now.
     if set.deleting {
         return plan;
     }
@@ -193,7 +193,8 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     plan
 }
 
-/// Rule: a set whose selector selects everything, or cannot be read, touches nothing: one event says so.
+/// Rule: nothing is written for a DaemonSet whose selector is empty, cannot be parsed or does not match its own
+/// template; an event reports the problem.
 fn readable(set: &Set) -> Result<(), Option<KubeEvent>> {
     let unlike = || {
         KubeEvent::warning(
@@ -202,7 +203,7 @@ fn readable(set: &Set) -> Result<(), Option<KubeEvent>> {
         )
     };
     match &set.selector {
-        // Every pod that was made would be released again.
+        // Every created pod would be released again.
         Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
         Selector::AllOf(_) => Ok(()),
         Selector::Everything => Err(Some(KubeEvent::warning(
@@ -216,7 +217,7 @@ fn readable(set: &Set) -> Result<(), Option<KubeEvent>> {
     }
 }
 
-/// What is to be done on nodes whatever the budget, at most a burst of each.
+/// Adds the creates and deletes that use no rollout budget, at most `burst` of each.
 fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
     for (_, node) in &facts.ledger.wanted {
         let Some(cell) = facts.ledger.cells.get(node) else { continue };
@@ -236,9 +237,9 @@ fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
     }
 }
 
-/// Rule: old pods that are up give way only while the budget allows it, nodes that are down already counted first.
-/// With surge, pods whose node is no longer the set's leave only as more pods are available than are needed.
-/// Gives back the budget.
+/// Rule: old pods that are up are replaced only within the budget; nodes that are already unavailable use it first.
+/// With surge, pods on nodes that are no longer eligible are deleted only while more pods are available than desired.
+/// Returns the budget.
 fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> usize {
     let (set, ledger) = (facts.set, facts.ledger);
     let desired = ledger.totals.counts().desired;
@@ -281,9 +282,10 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
     allowed
 }
 
-/// Rule: pods that carry a byte-equal duplicate's label are relabelled, and only those; a duplicate no pod carries goes.
-/// Revisions beyond revisionHistoryLimit go, lowest number first, but never one that a pod still carries, even a
-/// finished one that only a finalizer holds; of several spellings with one label the current one is carried.
+/// Rule: pods with the hash label of a byte-equal duplicate revision are relabelled; a duplicate without pods is
+/// deleted. Revisions beyond `revisionHistoryLimit` are deleted, lowest number first, but never one whose hash label a
+/// pod still has, not even a finished pod that only a finalizer holds. Of several equivalent revisions with the same
+/// hash label only the current one is protected by pods.
 fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
     let history = &facts.ledger.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| facts.carried.contains_key(it));
@@ -326,8 +328,8 @@ fn add_events(plan: &mut Plan, facts: &Facts<'_>) {
     }
 }
 
-/// Rule: while anything changes by time alone, a timer stands. It is never further off than one wait, so that a clock
-/// that was set forward is noticed.
+/// Rule: a plan has a wake-up time while the state can change without an event. It is at most one wait interval away,
+/// so that a clock that was set forward is noticed.
 fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = facts.set.min_ready + Duration::from_secs(1);
     let cells = facts.ledger.timers.first().map(|(at, _)| *at);

@@ -1,7 +1,7 @@
-//! Executes a plan call by call: the plan and the response to each call determine the next call.
+//! Executes a plan call by call: the plan and the responses so far determine the next call.
 //!
-//! Slow start, the meaning of each error, and reads before writes are decided here, so that they are simulated and mutated
-//! like every other rule. [`Execution::next`] returns the calls; [`Execution::outcome`] applies the responses.
+//! Slow start, the handling of each error, and reads before writes are decided here, so the simulator tests them like
+//! every other rule. [`Execution::next`] returns the calls; [`Execution::outcome`] applies the responses.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -75,7 +75,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// Reads the response to a call. A response that cannot be read counts as none.
+    /// Decodes the response to a call. A response that cannot be decoded counts as no response.
     pub fn read(call: &Call, outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done(body) => Self::parse(call, &body).unwrap_or(Self::Refused(CallError::NoAnswer)),
@@ -128,24 +128,25 @@ impl Response {
     }
 }
 
-/// What became of the last pods that were to be created.
+/// Result of the most recent pod creates.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Creates {
-    /// None was tried yet.
+    /// No create was attempted yet.
     #[default]
     Unknown,
     WentWell,
-    /// The API server refuses them, and says why.
+    /// The API server refuses the pods, with this reason.
     Refused(Text),
-    /// The API server fails, which may be over soon.
+    /// The API server returned a server error (5xx), which may be temporary.
     Failed(Text),
     /// The namespace is being deleted: no pod can be created in it again, so later refusals add nothing.
     NamespaceTerminating,
 }
 
 impl Creates {
-    /// Rule: a create that policy refuses (a missing account, quota, priority class, Pod Security) stays refused until somebody
-    /// changes something, so its reason is worth telling; one that got no answer, or came too early, says nothing of the pod.
+    /// Rule: a create that policy refuses (missing service account, quota, priority class, Pod Security) stays refused
+    /// until somebody changes an object, so its reason is kept for the conditions. A create without a response, or one
+    /// that was throttled, says nothing about the pod.
     fn of(error: &CallError) -> Self {
         match error {
             CallError::Forbidden(_) | CallError::Invalid(_) | CallError::NotFound => {
@@ -161,10 +162,10 @@ impl Creates {
     }
 }
 
-/// Most bytes of a reason that are kept: a condition is no place for a page of text.
+/// Maximum length of a refusal reason in bytes, so that the condition message stays short.
 const REASON_BYTES_MAX: usize = 512;
 
-/// A message without the name of the pod, which is another one each time.
+/// The error message without the pod name, which differs for each create.
 fn reason(error: &CallError) -> Text {
     let message = format!("{error}");
     let from = ["\" is forbidden: ", "\" is invalid: "];
@@ -177,29 +178,29 @@ fn reason(error: &CallError) -> Text {
     Text::from(&reason[..until])
 }
 
-/// What the shell does next.
+/// The next step of an execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Make this call; more may follow at once.
+    /// Send this call; more calls may follow before its response.
     Call(Call),
-    /// Nothing more until one of the calls under way has come back.
+    /// Wait for the response to a call in flight.
     Wait,
     Done,
 }
 
-/// A plan in execution.
+/// Execution of one plan.
 #[derive(Debug)]
 pub struct Execution {
     plan: Arc<Plan>,
     stage: Stage,
     ready: VecDeque<Call>,
     in_flight: usize,
-    /// How many creates the next batch has, and where it starts.
+    /// Size of the next batch of creates, and its start index in the plan.
     batch: usize,
     at: usize,
     batch_failed: bool,
     failed: bool,
-    /// Something that the pods depend on failed: nothing after it is tried.
+    /// A call that the pod writes depend on failed: the later stages are skipped.
     stopped: bool,
     status_tries: u8,
     report: Report,
@@ -229,16 +230,16 @@ pub struct Report {
     doubt: bool,
     doubted: Vec<Arc<Pod>>,
     confirmed: Option<Vec<(Text, u64, bool)>>,
-    /// Nodes whose finished pod was deleted: the next failure there waits longer.
+    /// Nodes whose finished pod was deleted: the failed-pod backoff there grows.
     pub(crate) failed_on: Vec<Text>,
-    /// Try again, no sooner than this.
+    /// Reconcile again, no sooner than after this delay.
     pub(crate) retry: Option<Duration>,
     pub(crate) creates: Creates,
     pub events: Vec<KubeEvent>,
 }
 
 impl Report {
-    /// Nobody knows how it went: whatever was begun may have been done.
+    /// Report of an execution that panicked: any of its calls may have been applied.
     pub fn unknown(set: &Set) -> Self {
         Self { uid: set.uid.clone(), doubt: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
@@ -267,7 +268,7 @@ impl Report {
         self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
     }
 
-    /// Whether the API server was asked what there is.
+    /// Whether the execution listed the pods from the API server.
     pub(crate) fn confirms(&self) -> bool {
         self.confirmed.is_some()
     }
@@ -277,7 +278,7 @@ impl Report {
     }
 }
 
-/// Retry after the namespace was found terminating: usually the set is deleted with it.
+/// Delay after a create failed because the namespace is terminating: usually the DaemonSet is deleted with it.
 const NAMESPACE_TERMINATING_RETRY: Duration = Duration::from_secs(60);
 
 impl Execution {
@@ -351,7 +352,7 @@ impl Execution {
         self
     }
 
-    /// The next batch of this stage, or the next stage.
+    /// Enqueues the next batch of this stage, or enters the next stage.
     fn advance(&mut self) {
         let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
         if self.stage == Stage::Create && more {
@@ -371,8 +372,9 @@ impl Execution {
         self.fill();
     }
 
-    /// Rule: first find out what there is, then claim it, then settle the history, then the pods, the status last.
-    /// Where the first of these fail the rest is not tried; where pods fail the status still says what is true.
+    /// Rule: the stages of a plan in order: list pods, adopt and release, write revisions, write pods, write the
+    /// status. If a stage before the pod writes fails, the later ones are skipped; if pod writes fail, the status is
+    /// still written.
     fn fill(&mut self) {
         let plan = &self.plan;
         if self.stopped {
@@ -380,8 +382,8 @@ impl Execution {
         }
         match self.stage {
             Stage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
-            // Rule: before the first adoption the set is read anew, past every cache: it may have been deleted with its
-            // pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
+            // Rule: before the first adoption the DaemonSet is read from the API server, not from a cache: it may have
+            // been deleted with its pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
             Stage::Recheck if plan.claims.iter().any(Claim::adopts) => {
                 self.ready.push_back(Call::ReadSet);
             }
@@ -409,8 +411,8 @@ impl Execution {
         }
     }
 
-    /// Rule: creates go in batches of 1, 2, 4 …, and stop after the first batch in which one fails: a quota or a bad
-    /// template costs one refused call, not one per node.
+    /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure: a quota or an
+    /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
     fn fill_batch(&mut self) {
         let left = self.plan.create.len() - self.at;
         let batch = self.batch.min(left);
@@ -423,7 +425,7 @@ impl Execution {
         self.batch_failed = false;
     }
 
-    /// Takes in what the API server said to a call.
+    /// Applies the API server's response to a call.
     pub fn outcome(&mut self, call: &Call, outcome: Response) {
         self.in_flight -= 1;
         match outcome {
@@ -473,8 +475,9 @@ impl Execution {
         }
     }
 
-    /// Rule: what each error means. Gone is as good as deleted; changed means look again; a name that is taken is
-    /// looked at; a write without an answer is found out about before the next plan; the rest is tried again later.
+    /// Rule: the handling of each error. NotFound on a delete counts as deleted. Conflict: reconcile again.
+    /// AlreadyExists on a revision: read the existing revision. A write without a response: list pods before the next
+    /// plan. Any other error: retry with backoff.
     fn refused(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
             return self.status_refused(error);
@@ -488,7 +491,7 @@ impl Execution {
                 self.note_finished(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
-            // The pod, or what it was, has changed since we looked: the watch will show it, and nothing was done.
+            // The object changed since the plan was made: the watch will deliver the change, and nothing was deleted.
             (Call::DeletePod { .. } | Call::DeleteRevision { .. }, CallError::Conflict) => {
                 self.failed = true;
                 return self.report.retry(Duration::ZERO);
@@ -496,7 +499,7 @@ impl Execution {
             (Call::DeleteRevision { revision }, CallError::NotFound) => {
                 return self.report.pruned.push(revision.clone());
             }
-            // Behind a 5xx the store may have done it all the same, as when only its answer was late.
+            // The store may have applied the write despite a 5xx, for example when only its response timed out.
             (Call::DeletePod { pod, why }, CallError::NoAnswer | CallError::Server(_)) => {
                 self.note_finished(pod, why);
                 self.report.doubted.push(pod.clone());
@@ -548,15 +551,16 @@ impl Execution {
         self.report.events.push(event);
     }
 
-    /// Read for an adoption, for a status that was refused, or for a name that was taken.
+    /// Handles the DaemonSet that was read before an adoption, after a refused status write, or after a revision name
+    /// collision.
     fn read_set(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
             Stage::Recheck if same => {}
             Stage::Steps if same => self.bump_collisions(fresh),
             Stage::Status if same => self.put_status_again(fresh),
-            // Deleted, or another one of its name: nothing more is done for the old one until the watch shows it, or pods
-            // would be made for an owner that is gone.
+            // The DaemonSet was deleted, or deleted and created again: write nothing more for it until the watch shows
+            // that, or pods would be created for an owner that no longer exists.
             _ => {
                 self.report.wrote.push((Kind::Sets, fresh.resource_version));
                 self.fail();
@@ -565,10 +569,10 @@ impl Execution {
         }
     }
 
-    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us, or one that we shall
-    /// adopt. One with other data, or somebody else's, is a collision: the set's collision count goes up by one and the
-    /// name changes. Either way the cache will show more, and is given time to: one that is being deleted is there for as
-    /// long as a finalizer likes.
+    /// Rule: an existing revision with the new revision's name and the same data is used: this DaemonSet created or
+    /// will adopt it. If its data or its owner differs, the name collides: the DaemonSet's `collisionCount` is
+    /// incremented, which changes the name. In both cases the retry waits for the watch, because a finalizer may hold a
+    /// terminating revision indefinitely.
     fn read_revision(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
         let ours = |it: &&Revision| {
@@ -585,7 +589,8 @@ impl Execution {
         }
     }
 
-    /// Rule: the count goes up only if the set still has the count that the name was made from.
+    /// Rule: `collisionCount` is incremented only if the DaemonSet still has the count that the colliding name was
+    /// computed from.
     fn bump_collisions(&mut self, fresh: &Arc<Set>) {
         self.fail();
         self.report.retry(Duration::ZERO);
@@ -598,8 +603,8 @@ impl Execution {
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
 
-    /// Rule: a status that was refused is written once more on top of what is there now, unless somebody has said more
-    /// than we know. Upstream: `StatusUpdateRetries`.
+    /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
+    /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
     fn status_refused(&mut self, error: &CallError) {
         self.status_tries += 1;
         let hopeless = matches!(

@@ -1,4 +1,4 @@
-//! A plan is a value, and leaves nothing to choose.
+//! The plan of one DaemonSet: all writes to make now, as a value that leaves no decision to its execution.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,15 +16,15 @@ use crate::daemonset::why::Why;
 /// Settings of the DaemonSet controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Most creates and most deletes of one plan.
+    /// Maximum number of creates, and of deletes, in one plan.
     pub burst: usize,
     /// Write the conditions `Available`, `Progressing` and `Degraded`.
     pub conditions: bool,
     pub binding: Binding,
 }
 
-/// Most pods one plan may create, or delete: 5,000 nodes take 20 rounds, and a bad image costs 250 pulls at once, not
-/// 5,000. Upstream: `BurstReplicas`.
+/// Default of [`Settings::burst`]: 5,000 nodes take 20 plans, and a bad image causes 250 pulls at once, not 5,000.
+/// Upstream: `BurstReplicas`.
 const BURST: usize = 250;
 
 impl Default for Settings {
@@ -33,12 +33,12 @@ impl Default for Settings {
     }
 }
 
-/// Everything to be written for one set now, in the order of its fields.
+/// All writes for one DaemonSet, executed in the order of the fields.
 #[must_use = "a plan does nothing until it is executed"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub set: Arc<Set>,
-    /// First ask the API server which pods there are: a write of ours may or may not have happened.
+    /// List the pods from the API server first: it is unknown whether an earlier write was applied.
     pub confirm: bool,
     pub claims: Vec<Claim>,
     pub steps: Vec<Step>,
@@ -50,11 +50,11 @@ pub struct Plan {
     pub prune: Vec<Arc<Revision>>,
     pub status: Option<Status>,
     pub events: Vec<KubeEvent>,
-    /// Why nothing is planned although something will have to be.
+    /// Why needed writes are not planned yet.
     pub waiting: Option<Why>,
     /// The watches have not shown the controller's own writes for too long: list every kind again.
     pub relist: bool,
-    /// Look again then, whatever happens or does not.
+    /// When to reconcile the DaemonSet again, even without an event.
     pub wake_at: Option<Time>,
 }
 
@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// An object that becomes the set's, or stops being so.
+/// An object to adopt or to release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Claim {
     AdoptPod(Arc<Pod>),
@@ -107,7 +107,7 @@ impl Claim {
     }
 }
 
-/// One line per action, as tests and `muster plan` show it.
+/// One line per write, as tests and `muster plan` print it.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.confirm {

@@ -1,4 +1,4 @@
-//! Which revision is current, when to make one, and which are pruned.
+//! Determines the current ControllerRevision of a DaemonSet, and which revisions to create, relabel and prune.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -13,71 +13,73 @@ use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
 use crate::hash_ordered_map;
 
-/// The current revision, as far as pods are concerned.
+/// The current revision of a DaemonSet: decides which pods are up to date.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Current {
-    /// The label of new pods.
+    /// Value of the `controller-revision-hash` label on new pods.
     pub(crate) hash: Text,
-    /// Labels of every revision that means the same: their pods are up to date too.
+    /// `controller-revision-hash` values of all revisions whose template is equivalent: their pods are up to date too.
     same: BTreeSet<Text>,
     generation: Option<Text>,
-    /// When the set was made.
+    /// Creation time of the DaemonSet.
     set_made_at: Time,
-    /// When it was made: it became current then, or later if it was rolled back to.
+    /// Creation time of the ControllerRevision. After a rollback the revision became current later than that.
     pub(crate) made_at: Option<Time>,
 }
 
 impl Current {
-    /// Rule: a pod is new if its revision means what the template means, or if it carries the template generation that
-    /// the set is annotated with (the API server raises it with every change of the template). A pod that is older than
-    /// the set has its generation from another one, so that says nothing. There is no other notion of new. Upstream:
-    /// `IsPodUpdated`.
+    /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
+    /// template generation label equals the DaemonSet's template generation annotation (the API server increments it
+    /// with every change of the template). The generation label of a pod that is older than the DaemonSet is ignored:
+    /// another DaemonSet created that pod. Upstream: `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.same.contains(it))
             || self.set_made_at <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
-    /// Rule: nodes are updated in the order of this number, the same every time for one revision, another for the next:
-    /// spread over racks and zones, and not always the same victims first.
+    /// Rule: a rolling update visits nodes in ascending order of this hash. The order is stable for one revision and
+    /// differs between revisions, so updates spread over racks and zones and do not always begin with the same nodes.
     pub(crate) fn order(&self, node: &str) -> u64 {
         hash_ordered_map::hash_pair(&self.hash, node)
     }
 }
 
-/// What is to be done about the history.
+/// The revision history of a DaemonSet, and the writes that it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
-    /// Known once the history holds a revision of the template; pods are made from then on.
+    /// `None` until a revision records the template; pods are created only after that.
     pub(crate) current: Option<Current>,
-    /// Revisions that may go, fewest numbers first, unless a pod still carries them.
+    /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
     pub(crate) prunable: Vec<Arc<Revision>>,
-    /// How many of them are too many.
+    /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
     pub(crate) too_many: usize,
-    /// Byte-equal duplicates of the current revision: their pods are relabelled, then they go.
+    /// Byte-equal duplicates of the current revision: their pods are relabelled, then the duplicates are deleted.
     pub(crate) folded: Vec<Arc<Revision>>,
     pub(crate) again_at: Option<Time>,
 }
 
-/// One write to the history.
+/// One write to the revision history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Record the template.
+    /// Create a ControllerRevision for the template.
     Create { name: Text, hash: Text, number: i64 },
-    /// The template went back to this revision, so it is the newest again.
+    /// The template was rolled back to this revision: give it the highest revision number.
     Renumber { revision: Arc<Revision>, number: i64 },
-    /// Upstream gives a revision without the hash label its own name.
+    /// Set the missing hash label of a revision to the revision's name, as upstream does.
     Label { revision: Arc<Revision> },
 }
 
-/// How long two byte-equal revisions are left alone, whichever of them is the younger: whoever made one by hand may be
-/// about to delete the other, which Kubernetes' conformance tests do.
+/// Minimum age of the younger of two byte-equal revisions before they are deduplicated. A user who created one by hand
+/// may be about to delete the other; the Kubernetes conformance tests do this.
 const FOLD_AFTER: Duration = Duration::from_secs(60);
 
-/// Rule: the current revision is the one that means what the template means: one with the very bytes before others, the
-/// highest number before lower ones. There is none: one is made. It always has the highest number.
-/// Upstream: `constructHistory`; ours compares meaning, so that a field defaulted by a newer API server restarts nothing.
+/// Rule: the current revision is the one whose template is equivalent to the DaemonSet's template. A byte-equal
+/// revision wins over an equivalent one, a higher revision number over a lower one. If there is none, one is created.
+/// The current revision always gets the highest number.
+/// Upstream: `constructHistory`. Upstream compares bytes; we compare normalized templates, so that a field defaulted by
+/// a newer API server restarts no pod.
 pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<Step> = present
@@ -89,7 +91,8 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         return History { steps: unlabelled, ..History::default() };
     }
     let same = |it: &Revision| it.data == set.template.data || it.meaning == Some(set.template.meaning);
-    // One that is on its way out but held by a finalizer still names what pods run; a new one could not take its name.
+    // A terminating revision that a finalizer holds can still be current: pods have its hash, and a new revision could
+    // not have its name.
     let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
     let current = owned.iter().filter(|it| same(it) && it.hash().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
@@ -134,21 +137,23 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     }
 }
 
-/// Rule: numbers go up and are never used again, not even one whose revision is on its way out.
+/// Rule: revision numbers increase and are never reused, not even the number of a terminating revision.
 fn next_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-/// Rule: a template that somebody spelt anew, without a change of meaning, is recorded with the label of the revision it
-/// equals: its pods are up to date, for us and for upstream, which compares bytes and would restart them all when it takes
-/// over. Nobody spelt it anew where the template generation is the one the revision was made at: an API server that
-/// fills in more than before does not raise it, and upstream takes the pods for new by it.
+/// Rule: a template that was edited into an equivalent one is recorded as a new revision with the hash label of the
+/// revision it is equivalent to. Its pods stay up to date, both here and for upstream's controller, which compares
+/// bytes and would restart all pods when it takes over. The template generation shows whether it was edited: an API
+/// server that only sets more defaults does not increment it, and upstream then takes the pods as up to date by that
+/// generation.
 fn respelt(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }
 
-/// Labelled like its pods: by its own hash, unless there are pods of that meaning already.
+/// Creates a revision for the template. Its hash label is `label`, the hash of an equivalent revision that has pods, or
+/// else its own hash.
 fn create(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);

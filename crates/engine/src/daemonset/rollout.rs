@@ -1,4 +1,5 @@
-//! Drain and surge within the budget.
+//! The rolling update on one node: what may be deleted or created there, and whether the node counts against
+//! `maxUnavailable` or `maxSurge`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,23 +17,23 @@ use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_trouble;
 use crate::daemonset::why::Why;
 
-/// How a node stands towards the budget.
+/// How one node counts in the rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Standing {
-    /// It takes one of the nodes that may be down (or, with surge, that may have two).
+    /// The node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
     pub(crate) charged: bool,
-    /// An available pod is on it, and the node is the set's, or the pod is one that is to leave it.
+    /// The node has an available pod, and either the node is eligible or the rollout is to delete that pod.
     pub(crate) available: bool,
 }
 
-/// What the rollout may do on a node when the budget allows it.
+/// Action of the rollout on one node, executed when the budget allows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
-    /// Delete the old pod; the node is down until the new one is up.
+    /// Delete the old pod; the node has no available pod until its replacement is available.
     Replace(Arc<Pod>, Why),
-    /// Create the new pod beside the old one.
+    /// Create the new pod while the old one still runs.
     Surge,
-    /// Delete the old pod once enough others are available: its node is no longer the set's.
+    /// Delete the old pod of a node that is no longer eligible, once enough other pods are available.
     Leave(Arc<Pod>, Why),
 }
 
@@ -40,38 +41,39 @@ pub(crate) enum Offer {
 pub(crate) struct Stand {
     pub(crate) standing: Standing,
     pub(crate) offer: Option<Offer>,
-    /// Old pods that are not up: replacing them costs nothing.
+    /// Old pods that are not up: deleting them uses no budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Surge beside an old pod that is not up: costs nothing either.
+    /// Create a new pod beside an old one that is not up: uses no budget either.
     pub(crate) create: Option<Why>,
     pub(crate) waiting: Option<Why>,
-    /// When this changes by time alone.
+    /// When this state changes without an event.
     pub(crate) again_at: Option<Time>,
 }
 
-/// How many nodes may be down, or have two pods, at once.
+/// `maxUnavailable` or `maxSurge` as a number of nodes; 0 with `OnDelete`.
 pub(crate) fn budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
         Rollout::OnDelete => 0,
-        // A share of no nodes is still one, or pods that were left behind everywhere would never go.
+        // With no eligible node a percentage would be 0, and old pods on nodes that are no longer eligible would never
+        // be deleted.
         Rollout::Drain(share) | Rollout::Surge(share) => share.of(desired).max(usize::from(!share.is_zero())),
     }
 }
 
-/// What keeps a new pod from a node that may keep its old one.
+/// Whether a node may get a new pod, and if not, why.
 enum Hold<'a> {
-    /// Nothing: the node is eligible.
+    /// The node is eligible.
     No,
-    /// Only the node's own trouble.
+    /// The only untolerated taints report that the node is not ready or unreachable.
     Trouble(&'a Taint),
-    /// Taints that new pods do not tolerate, the node's own trouble left out.
+    /// Untolerated `NoSchedule` taints, without those that report that the node is not ready or unreachable.
     Taints(Vec<&'a Taint>),
-    /// The pods here must leave anyway, or the node is gone: nothing for a rollout to do.
+    /// The node does not exist, or its verdict deletes all pods of the DaemonSet: the rollout has nothing to do.
     Leaving,
 }
 
-/// Where one node stands in the rollout, and what may be done there.
+/// Computes the rollout state of one node.
 pub(crate) fn stand(
     set: &Set,
     current: &Current,
@@ -97,7 +99,7 @@ pub(crate) fn stand(
         stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return stand;
     }
-    // The rollout looks at nodes that are settled otherwise: one pod, it is old, and no surplus is still to go.
+    // The rollout acts only on nodes with exactly one pod, which is outdated, and with no surplus pod left to delete.
     let [old] = roster.stay.as_slice() else {
         let new = roster.stay.iter().find(|it| current.is_new(it));
         stand.waiting = new.and_then(|it| available(set, it, now).err());
@@ -114,8 +116,8 @@ pub(crate) fn stand(
         return stand;
     }
     let is_up = up(set, current, old, now);
-    // Rule: the old pod of a node that is silent is left alone, lost or not: nobody would hear of its end, and after a
-    // partition all of them would end at once. The node is charged until it reports again.
+    // Rule: the old pod of an unreachable node is not deleted: no kubelet would report its end, and after a network
+    // partition all such pods would terminate at once. The node counts against the budget until it reports again.
     if let (false, Some(since)) = (is_up, node.and_then(silent_since)) {
         stand.waiting = Some(Why::NodeIsSilent { since });
         return stand;
@@ -159,8 +161,8 @@ pub(crate) fn stand(
     stand
 }
 
-/// Rule: an old pod that no new one can follow yet leaves within the budget; with surge once enough others are
-/// available; and at once where it is not up anyway.
+/// Rule: an old pod on a node that cannot get a new pod yet is deleted within the budget; with surge once enough other
+/// pods are available; at once if the old pod is not up.
 fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, why: Why) {
     stand.waiting = Some(why.clone());
     match (is_up, rollout) {
@@ -170,12 +172,12 @@ fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, wh
     }
 }
 
-/// Rule: what counts against the budget.
-/// *The brake*: a node with a pod of the current revision of which none is available is always charged, whatever its
-/// taints, its readiness or the verdict; so a revision that kills its nodes stops at the budget.
-/// With surge that is all. With drain a node with no pod that is up is charged too, and one whose pod was sent off
-/// because the template moved, until it is gone. A node that is lost or was never reached, and one that only keeps its old
-/// pod, are not.
+/// Rule: which nodes count against the budget.
+/// A node that has pods of the current revision, none of them available, always counts, whatever its taints, readiness
+/// or verdict. So a revision that breaks its nodes stops when the budget is used up.
+/// With surge no other node counts. With drain two more do: an eligible node with no pod that is up, and a node whose
+/// old pod is terminating because the template dropped a toleration. A node that was lost or not ready before the
+/// revision, and a node that only keeps its old pod, do not count.
 fn charged(
     set: &Set,
     current: &Current,
@@ -187,7 +189,7 @@ fn charged(
 ) -> bool {
     let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
     let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
-    // What was lost before the revision was current is not this revision's doing.
+    // A node that was lost before the revision became current was not broken by this revision.
     if excused {
         return false;
     }
@@ -225,40 +227,42 @@ fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
     }
 }
 
-/// Rule: an old pod that tolerates every taint which the new template does not was left behind by the template: the user
-/// moved the set. One that does not tolerate them either was there before the taint, and is kept.
+/// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted: the user moved the
+/// DaemonSet off such nodes. An old pod that does not tolerate the taints either was there before the taint, and is
+/// kept.
 fn moved(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
-/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision became current. Where
-/// that cannot be shown, it is not lost. Ready=False follows the ordinary rules.
+/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If that
+/// cannot be shown, the node is not lost. Nodes with Ready=False follow the ordinary rules.
 fn lost(node: &Node, current: &Current) -> Option<Time> {
     let since = silent_since(node)?;
     let current_since = current.made_at?;
     (since < current_since).then_some(since)
 }
 
-/// Rule: a node in trouble, without a pod, that has not been ready since before the current revision was made is none of
-/// the revision's doing: the rollout does not wait for it, and it gets its pod when its trouble is over.
+/// Rule: the rollout does not wait for a node without a pod that has been not ready since before the current revision
+/// was created. The node gets its pod once it is ready.
 fn never_reached(node: &Node, current: &Current, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.made_at).is_some_and(|(since, made_at)| since < made_at);
     node.ready.status != Truth::True && before && pods.iter().all(|it| it.gone())
 }
 
-/// A pod that was deleted by our hand: under which revision, and when.
+/// Record of a pod that the rollout deleted: for which revision, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutDeletion {
     pub hash: Text,
     pub at: Time,
 }
 
-/// Longer than a watch of nodes may lag before it is restarted.
+/// Longer than the watch of nodes can lag behind before it is restarted.
 const DELETION_REMEMBERED_FOR: Duration = Duration::from_secs(5 * 60);
 
 impl RolloutDeletion {
-    /// Rule: a node whose pod this rollout took is charged until its new pod is available, though it seem lost: what a
-    /// late watch shows of it may be over already. What it shows after five minutes is believed.
+    /// Rule: a node whose pod the rollout deleted counts against the budget until its new pod is available, even if the
+    /// node seems lost: the node state may come from a watch that lags behind. After five minutes the watched state is
+    /// trusted.
     pub(crate) fn until(&self, set: &Set, current: &Current, pods: &[Arc<Pod>], now: Time) -> Option<Time> {
         let until = self.at + DELETION_REMEMBERED_FOR;
         let is_back = || pods.iter().any(|it| current.is_new(it) && available(set, it, now).is_ok());

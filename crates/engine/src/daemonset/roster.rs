@@ -1,4 +1,4 @@
-//! On one node: who stays, who goes, is there a vacancy.
+//! Sorts the pods of one DaemonSet on one node into pods to keep and pods to delete, and decides whether to create one.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,20 +12,20 @@ use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
 
-/// What one node's pods come to, whatever the rollout does.
+/// The pods of one DaemonSet on one node, sorted without regard to the rolling update.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
-    /// Live pods that are left after the deletes.
+    /// Live pods that remain after the deletes.
     pub(crate) stay: Vec<Arc<Pod>>,
     pub(crate) vacancy: Option<Why>,
-    /// Why a node that should have a pod gets none yet.
+    /// Why an eligible node without a pod gets none yet.
     pub(crate) blocked: Option<Why>,
-    /// When this changes by time alone.
+    /// When this roster changes without an event.
     pub(crate) again_at: Option<Time>,
 }
 
-/// Failed pods of one node: when the last one was deleted, and how long the next one stays.
+/// Backoff of failed pods on one node: when the last one was deleted, and the delay before the next one is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedPodBackoff {
     pub last: Time,
@@ -37,8 +37,8 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl FailedPodBackoff {
-    /// Rule: each failure within the window doubles the wait, from 1 s to 15 min; after twice the longest wait without
-    /// a failure it starts over.
+    /// Rule: each failure doubles the delay, from 1 s to 15 min. After 30 min without a failure the delay starts at 1 s
+    /// again.
     pub fn next(before: Option<Self>, now: Time) -> Self {
         let delay = match before {
             Some(it) if now.since(it.last) <= BACKOFF_MAX * 2 => (it.delay * 2).min(BACKOFF_MAX),
@@ -47,14 +47,14 @@ impl FailedPodBackoff {
         Self { last: now, delay }
     }
 
-    /// Rule: a failed pod is not touched before this; exactly then it may go.
+    /// Rule: a failed pod is not deleted before this time.
     pub fn until(self) -> Time {
         self.last + self.delay
     }
 }
 
-/// Rule: one pod per eligible node. Pods on a node that must be left go; finished ones are replaced, after a wait when
-/// that has happened here before; of several, one stays. Upstream: `podsShouldBeOnNode`.
+/// Rule: one pod per eligible node. Pods on a node with verdict `Leave` are deleted; finished pods are replaced, with
+/// backoff if that happened on this node before; of several pods, one is kept. Upstream: `podsShouldBeOnNode`.
 pub(crate) fn roster(
     set: &Set,
     current: &Current,
@@ -74,7 +74,7 @@ pub(crate) fn roster(
     }
     let mut running: Vec<Arc<Pod>> = pods.iter().filter(|it| it.live()).cloned().collect();
     if let Verdict::Keep(why) = verdict {
-        // Rule: a node that only keeps what it has takes no pod in, so one that is still pending there never starts.
+        // Rule: a node with verdict `Keep` admits no new pod, so its pending pods can never start: they are deleted.
         let (bound, pending): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| it.bound);
         roster.delete.extend(pending.into_iter().map(|it| (it, why.clone())));
         running = bound;
@@ -95,7 +95,8 @@ pub(crate) fn roster(
     roster
 }
 
-/// Rule: a pending pod of a node that is gone can never start, so it goes; a bound one is left to the garbage collector.
+/// Rule: a pending pod whose node was deleted can never start and is deleted; a bound pod is left to the garbage
+/// collector.
 fn of_a_missing_node(pods: &[Arc<Pod>]) -> Roster {
     let pending = pods.iter().filter(|it| !it.bound && !it.deleting);
     Roster {
@@ -105,8 +106,8 @@ fn of_a_missing_node(pods: &[Arc<Pod>]) -> Roster {
     }
 }
 
-/// Rule: failed and ended pods are deleted so that a new one can come, but not within the wait that the last one here
-/// began, with surge or without: a kubelet that rejects every pod is asked ever more rarely.
+/// Rule: failed and succeeded pods are deleted so that a replacement can be created, but not before the node's backoff
+/// has ended, with and without surge. So a kubelet that rejects every pod gets new ones ever less often.
 fn replace_finished<'a>(
     roster: &mut Roster,
     finished: impl Iterator<Item = &'a Arc<Pod>>,
@@ -117,7 +118,7 @@ fn replace_finished<'a>(
     for pod in finished {
         match retry_at {
             Some(at) => roster.again_at = earliest(roster.again_at, Some(at)),
-            // One at a time: the delete of the first begins the wait of the next.
+            // One pod at a time: its delete starts the backoff of the next one.
             None if roster.delete.is_empty() => roster.delete.push((pod.clone(), finished_why(pod))),
             None => {}
         }
@@ -131,13 +132,13 @@ fn finished_why(pod: &Pod) -> Why {
     }
 }
 
-/// Rule: of several pods on a node the one that is bound, oldest, smallest in name stays. Upstream:
-/// `podByCreationTimestampAndPhase`.
+/// Rule: of several pods on a node one is kept: bound before unbound, then the oldest, then the first by name.
+/// Upstream: `podByCreationTimestampAndPhase`.
 fn seniority(pod: &Pod) -> (bool, Time, &str) {
     (!pod.bound, pod.created, &pod.key.name)
 }
 
-/// Rule: without surge, all but the senior pod are surplus.
+/// Rule: without surge, all pods of the node but the oldest bound one are surplus.
 fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
@@ -145,8 +146,8 @@ fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     roster.stay = running;
 }
 
-/// Rule: with surge an old and a new pod may stand side by side, the senior one of each, while the old one is Ready and
-/// the new one is not available yet.
+/// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated one is Ready and the
+/// up-to-date one is not available yet.
 fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<Arc<Pod>>, now: Time) {
     let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| current.is_new(it));
     let mut keep = |pods: Vec<Arc<Pod>>| {
@@ -178,8 +179,8 @@ fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<A
     roster.stay.extend([new, old].into_iter().flatten());
 }
 
-/// Rule: an eligible node has a vacancy when no pod of the set is on it. One that is terminating still counts, for its
-/// containers may still run; one that is deleted and finished does not. With surge a terminating pod is no hindrance.
+/// Rule: an eligible node gets a pod when it has none of the DaemonSet. A terminating pod still counts, because its
+/// containers may still run; a terminating pod that has finished does not. With surge a terminating pod does not count.
 fn vacancy(
     set: &Set,
     current: &Current,
@@ -204,8 +205,8 @@ fn vacancy(
     }
 }
 
-/// Rule: with surge, a new pod comes to a node only when no finished one waits there to be deleted, and no third one of
-/// a revision comes while two of it are leaving.
+/// Rule: with surge, a node gets no new pod while a finished pod on it is yet to be deleted, or while two pods of the
+/// current revision are terminating on it.
 pub(super) fn may_create_new(
     current: &Current,
     pods: &[Arc<Pod>],

@@ -1,4 +1,4 @@
-//! What is "available", which pod of a node counts, the counts, and the conditions.
+//! Availability of a pod, the pod that the status counts on a node, the status counts, and the conditions.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,8 +15,8 @@ use crate::daemonset::execution::Creates;
 use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Truth};
 use crate::daemonset::why::Why;
 
-/// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
-/// clock is ahead) counts from when our clock gets there.
+/// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the Ready time is in the future (the
+/// kubelet's clock is ahead), the wait starts when our clock reaches it.
 pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.trouble.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.live()).ok_or_else(not_ready)?;
@@ -27,14 +27,14 @@ pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     Err(Why::StillSettling { until })
 }
 
-/// Rule: a new pod counts as up when it is available; an old one as soon as it is Ready, so that a second update within
-/// minReadySeconds does not take every young pod at once.
+/// Rule: an up-to-date pod counts as up when it is available; an outdated one as soon as it is Ready, so that a second
+/// update within `minReadySeconds` does not replace all young pods at once.
 pub(crate) fn up(set: &Set, current: &Current, pod: &Pod, now: Time) -> bool {
     if current.is_new(pod) { available(set, pod, now).is_ok() } else { pod.ready() }
 }
 
-/// Rule: all counts of a node come from one pod: an available one of the current revision, else an available old one,
-/// else a ready one, else the newest.
+/// Rule: all status counts of a node come from one pod: an available pod of the current revision, else an available
+/// outdated pod, else a Ready pod, else the newest.
 pub(crate) fn counted<'a>(
     set: &Set,
     current: &Current,
@@ -54,20 +54,20 @@ pub(crate) fn counted<'a>(
     present.max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
-/// What the conditions need to know beside the totals.
+/// Input of the conditions beside the totals.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// How many nodes may be down, or have two pods.
+    /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
-    /// How many may be without an available pod.
+    /// Number of eligible nodes that may be without an available pod.
     pub(crate) allowed: usize,
     pub(crate) stalled_since: Option<Time>,
-    /// Why the pods that are to be created cannot be.
+    /// Why the API server refuses the pods that are to be created.
     pub(crate) refused: Option<String>,
 }
 
-/// Rule: the status says what is true now. Counts come from the totals; conditions keep the time of their last change;
-/// what others wrote stays. `None` where the stored status is right already.
+/// Rule: the status reports the current state. Counts come from the totals; a condition keeps its last transition time;
+/// fields and conditions of other writers stay. `None` if the stored status is already correct.
 pub(crate) fn status(
     set: &Set,
     totals: &Totals,
@@ -93,7 +93,8 @@ pub(crate) fn status(
     })
 }
 
-/// Rule: until a set's conditions were first worked out they are Unknown, and nothing else of the status is touched.
+/// Rule: before the conditions are computed for the first time they are Unknown, and no other field of the status
+/// changes.
 pub(crate) fn not_yet(set: &Set, conditions: bool, now: Time) -> Option<Status> {
     if !conditions || !set.status.conditions.is_empty() {
         return None;
@@ -146,11 +147,11 @@ fn available_condition(totals: &Totals, progress: &Progress) -> Finding {
     }
 }
 
-/// The reason of a rollout in which nothing advances.
+/// Reason of the `Progressing` condition when a rollout makes no progress.
 pub(crate) const STALLED: &str = "Stalled";
 
-/// Rule: Progressing is True while a rollout moves; False when it is complete, when it waits for deletes (OnDelete), or
-/// when nothing has advanced for ten minutes.
+/// Rule: Progressing is True while a rollout makes progress; False when it is complete, when it waits for deletes
+/// (`OnDelete`), or when it made no progress for ten minutes.
 fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     let Counts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
@@ -180,12 +181,13 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}"))
 }
 
-/// The reason of a set whose pods cannot be created, and how its message begins.
+/// Reason of the `Degraded` condition when pods cannot be created, and the prefix of its message.
 const FAILED_CREATE: &str = "FailedCreate";
 const CANNOT_BE_CREATED: &str = "pods cannot be created: ";
 
-/// Rule: why no pod can be created is what the API server said to the last one. A controller that has tried none yet takes over what
-/// the condition says, so that Degraded does not turn False after every restart.
+/// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
+/// not tried one since its start takes the reason from the stored condition, so that Degraded does not turn False after
+/// every restart.
 pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
     match creates {
         Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),
@@ -200,7 +202,8 @@ pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
     }
 }
 
-/// Rule: Degraded is True when pods cannot be created, fail, cannot start or are misplaced, or when the object itself has faults.
+/// Rule: Degraded is True when pods cannot be created, fail, cannot start or run on nodes where they should not, or
+/// when the spec has invalid fields.
 fn degraded(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     let misplaced = totals.counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
@@ -227,7 +230,7 @@ fn nodes(count: i64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }
 
-/// `; 3 nodes: pod not ready, 1 node: no pod yet`, by reason.
+/// Formats the counts by reason: `; 3 nodes: pod not ready, 1 node: no pod yet`.
 fn listed(by_reason: &BTreeMap<Text, i64>) -> String {
     let parts: Vec<String> =
         by_reason.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))).collect();
