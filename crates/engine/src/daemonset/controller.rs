@@ -22,47 +22,47 @@ use crate::daemonset::manifest::{self, Binding, Stencil};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
-/// Maximum number of calls of one plan in flight: half of the client's limit, so that a large set leaves some of it to
-/// others.
+/// Maximum number of calls of one plan in flight: half of the client's limit, so that a large DaemonSet does not block
+/// the others.
 const CALLS_MAX: usize = 32;
 
-/// First delay after a set made the controller panic, and the longest; doubled in between.
+/// Minimum and maximum delay after a DaemonSet made the controller panic; the delay doubles each time.
 const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
 const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// Reconciles DaemonSets. For each set at most one plan is executed at a time.
+/// Reconciles DaemonSets. At most one plan of each DaemonSet is executed at a time.
 #[derive(Debug)]
 pub struct DaemonSetController {
     planner: Planner,
     /// Maximum number of plans that are executed at a time.
     workers: usize,
     executions: BTreeMap<ObjectKey, Running>,
-    /// Number of executions so far: identifies one in its calls.
+    /// Number of executions so far; identifies the execution that a call belongs to.
     started: u64,
-    /// Number of reconciles that were to make a plan.
+    /// Number of reconciles that made a plan or were delayed by backoff.
     reconciles: u64,
     /// The last plan of each set.
     plans: BTreeMap<ObjectKey, Arc<Plan>>,
     panics: BTreeMap<ObjectKey, PanicBackoff>,
 }
 
-/// A plan that is executed.
+/// A plan in execution.
 #[derive(Debug)]
 struct Running {
     number: u64,
     execution: Execution,
-    /// The pod to create, encoded once.
+    /// The pod to create, encoded once for all nodes.
     stencil: Option<Arc<Stencil>>,
 }
 
-/// Delay of a set that made the controller panic.
+/// Backoff of a DaemonSet that made the controller panic.
 #[derive(Clone, Copy, Debug)]
 struct PanicBackoff {
     count: u32,
     until: Time,
 }
 
-/// A call of a plan, with all that its request needs.
+/// A call of a plan, with everything that its request needs.
 #[derive(Clone, Debug)]
 pub struct SetCall {
     pub set: Arc<Set>,
@@ -78,7 +78,7 @@ impl SetCall {
         Self { set, call, execution: 0, binding, stencil: None }
     }
 
-    /// The JSON to send, in Go's encoding: the bytes of a revision are compared.
+    /// The request body in Go's JSON encoding: upstream compares the bytes of a revision.
     fn body(&self) -> Option<String> {
         if let (Call::CreatePod { node, .. }, Some(stencil)) = (&self.call, &self.stencil)
             && let Some(pod) = stencil.pod(node)
@@ -121,7 +121,7 @@ impl DaemonSetController {
         self.plans.get(key)
     }
 
-    /// Number of reconciles so far that were to make a plan, not to continue one.
+    /// Number of reconciles so far that began a plan, not those that continued one.
     pub fn reconciles(&self) -> u64 {
         self.reconciles
     }
@@ -131,7 +131,7 @@ impl DaemonSetController {
         self.executions.len()
     }
 
-    /// Until when a set that made the controller panic is not reconciled.
+    /// Until when a DaemonSet that made the controller panic is not reconciled.
     pub fn panic_backoff_until(&self, key: &ObjectKey) -> Option<Time> {
         self.panics.get(key).map(|it| it.until)
     }
@@ -229,7 +229,8 @@ impl Controller for DaemonSetController {
         self.planner.bookmark(Kind::ALL[kind], resource_version)
     }
 
-    /// Rule: one plan of a set at a time, and a limited number of plans; the calls of a plan go on while others wait.
+    /// Rule: at most one plan of a DaemonSet is executed at a time, and at most `workers` plans in all. A plan in
+    /// execution may always continue.
     fn may_reconcile(&self, key: &ObjectKey) -> bool {
         match self.executions.get(key) {
             Some(Running { execution, .. }) => {
@@ -304,8 +305,9 @@ impl Controller for DaemonSetController {
         Some(call.set.key.clone())
     }
 
-    /// Rule: a set that makes the controller panic is not reconciled for a while, doubled each time; the other sets are.
-    /// The cells of all sets are computed again, because the panic may have left them half changed.
+    /// Rule: a DaemonSet that makes the controller panic is not reconciled until a delay has passed, which doubles with
+    /// each panic; other DaemonSets continue. All cells are recomputed, because the panic may have left them
+    /// inconsistent.
     fn recover(&mut self, key: &ObjectKey, now: Time) -> Option<Time> {
         self.planner = self.planner.from_scratch();
         if let Some(Running { execution, .. }) = self.executions.remove(key) {

@@ -1,4 +1,4 @@
-//! No new plan before the watches have shown the controller's own writes.
+//! Prevents a new plan for a DaemonSet until the watches have delivered the controller's own writes.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -9,28 +9,28 @@ use muster_api::time::Time;
 
 use crate::daemonset::facts::{Kind, Pod, Revision};
 
-/// The writes of one set that the watches have not shown yet. Upstream: `ControllerExpectations`.
+/// The writes for one DaemonSet that the watches have not delivered yet. Upstream: `ControllerExpectations`.
 ///
-/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that no watch will show
-/// (it failed, or changed nothing) is not expected. Every wait has a timer.
+/// Creates, patches and status writes are expected by resource version, deletes by UID. A write that no watch will
+/// deliver (it failed, or changed nothing) is not expected. Every wait has a timeout.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Expectations {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the index does not show yet, by the UID of the pod or revision.
+    /// Deletes that the index does not show yet, by UID of the pod or revision.
     deletes: BTreeMap<Text, (Kind, ObjectKey)>,
-    /// The response to a create or delete of a pod was lost: a list must show whether it was applied.
+    /// The response to a create or delete of a pod was lost: a list must show whether the write was applied.
     uncertain: bool,
     unmet_since: Option<Time>,
     confirmed_at: Option<Time>,
 }
 
-/// After this long the pods are listed from the API server.
+/// Time after which unmet expectations cause a list of the pods from the API server.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
-/// After this long every kind is listed again.
+/// Time after which unmet expectations cause a relist of every kind.
 pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 
-/// What to do while expectations are unmet.
+/// How to proceed while expectations are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unmet {
     Wait { writes: usize, again_at: Time },
@@ -43,22 +43,22 @@ impl Expectations {
         *highest = (*highest).max(resource_version);
     }
 
-    /// The pod with this UID is being deleted or gone; the watch will show it.
+    /// Expects the watch to show that the pod is terminating or gone.
     pub(crate) fn expect_pod_delete(&mut self, pod: &Pod) {
         self.deletes.insert(pod.uid.clone(), (Kind::Pods, pod.key.clone()));
     }
 
-    /// The same for a revision.
+    /// Expects the watch to show that the revision is terminating or gone.
     pub(crate) fn expect_revision_delete(&mut self, revision: &Revision) {
         self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
 
-    /// A create may have been applied.
+    /// Records that a create may have been applied although its response was lost.
     pub(crate) fn mark_uncertain(&mut self) {
         self.uncertain = true;
     }
 
-    /// A delete may have been applied.
+    /// Records that a delete may have been applied although its response was lost.
     pub(crate) fn expect_uncertain_delete(&mut self, pod: &Pod) {
         self.expect_pod_delete(pod);
         self.uncertain = true;
@@ -69,7 +69,7 @@ impl Expectations {
         for (_, resource_version, _) in pods {
             self.expect_version(Kind::Pods, *resource_version);
         }
-        // The list was made after the call had ended: a pod that it shows alive was not deleted.
+        // The list was read after the delete had returned: a pod that it shows alive was not deleted.
         for (uid, _, deleting) in pods {
             if !deleting {
                 self.deletes.remove(uid);
@@ -79,9 +79,9 @@ impl Expectations {
         self.confirmed_at = Some(now);
     }
 
-    /// Rule: a plan is made only from an index that shows all of the set's own writes. `seen` is the newest resource
-    /// version that the watch of a kind has delivered, `is_alive` whether the index shows the object of that UID alive.
-    /// `None`: all expectations are met.
+    /// Rule: a plan is made only from an index that shows all of the controller's own writes for the DaemonSet. `seen`
+    /// is the newest resource version that the watch of a kind has delivered, `is_alive` whether the index shows the
+    /// object of that UID alive. Returns `None` if all expectations are met.
     pub(crate) fn check(
         &mut self,
         seen: impl Fn(Kind) -> u64,
@@ -119,7 +119,7 @@ impl Expectations {
             && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
-    /// Number of writes, or kinds of them, that are expected; a lost response counts as one.
+    /// Number of expected writes (version expectations count once per kind); a lost response counts as one.
     pub(crate) fn pending(&self) -> usize {
         (self.wrote.len() + self.deletes.len()).max(usize::from(self.uncertain))
     }

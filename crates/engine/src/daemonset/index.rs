@@ -1,8 +1,8 @@
-//! The objects of the cluster that concern DaemonSets, indexed by key, owner, node and label. An event goes in, the keys
-//! to reconcile come out.
+//! Index of all objects that concern DaemonSets, by key, owner, node and label. It applies watch events and returns the
+//! keys of the DaemonSets to reconcile.
 //!
-//! The cost of an event is that of the cells it touches: a pod touches one cell of one set, a node one cell of each set,
-//! a heartbeat none.
+//! The cost of an event is that of the cells it changes: a pod changes one cell of one DaemonSet, a node one cell of
+//! each DaemonSet, a heartbeat none.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Claim;
 use crate::hash_ordered_map::HashOrderedMap;
 
-/// The facts about all objects, and the state of each set.
+/// The facts about all objects, and the state of each DaemonSet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// The newest resource version that each kind's watch has delivered; none before the first list.
@@ -32,12 +32,12 @@ pub(super) struct Index {
     by_uid: BTreeMap<Text, ObjectKey>,
 }
 
-/// One set: its pods, its cells, and what the controller remembers about it. The memory belongs to the UID: a set that
-/// was deleted and created again starts without one.
+/// One DaemonSet: its pods, its cells, and the controller's in-memory state about it. The memory belongs to the UID: a
+/// DaemonSet that was deleted and created again starts without it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) set: Arc<Set>,
-    /// Pods of the set by target node.
+    /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of pods by revision label.
     pub(super) carried: BTreeMap<Text, usize>,
@@ -65,8 +65,8 @@ impl Dirty {
 }
 
 impl Index {
-    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster. Nor
-    /// while one of them shows an older state than it has shown before: the past was acted on already.
+    /// Rule: no plan is made before all four kinds have been listed, because an empty cache is not an empty cluster,
+    /// nor while a list is older than what the watch has already delivered.
     pub(super) fn synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let newest = self.newest.get(kind).copied().unwrap_or(0);
@@ -101,7 +101,7 @@ impl Index {
     }
 
     pub(super) fn advance_watch(&mut self, kind: Kind, resource_version: u64) {
-        // Before its first list a kind has not been seen, whatever comes.
+        // Before the first list of a kind its watch has delivered nothing, whatever version arrives.
         if let Some(seen) = self.seen.get_mut(&kind) {
             *seen = (*seen).max(resource_version);
             let newest = self.newest.entry(kind).or_default();
@@ -109,8 +109,8 @@ impl Index {
         }
     }
 
-    /// Rule: what is not newer than what was seen of its kind is in the cache already. Taking it in again would lead back
-    /// in time, and forget what is remembered of a set that was not there yet.
+    /// Rule: an event that is not newer than the newest one of its kind is already in the index. Applying it again
+    /// would restore an old state, and could discard the in-memory state of a DaemonSet created since.
     fn is_stale(&self, kind: Kind, resource_version: u64) -> bool {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// How many objects of a kind are known.
+    /// Number of indexed objects of a kind.
     pub(super) fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Sets => self.entries.len(),
@@ -146,7 +146,7 @@ impl Index {
         }
     }
 
-    /// The same facts, with every cell still to be computed.
+    /// An index with the same facts and memory, and every cell still to be computed.
     pub(super) fn rebuilt(&self) -> Self {
         let mut scratch = Self { seen: self.seen.clone(), ..Self::default() };
         let mut ignored = BTreeSet::new();
@@ -226,7 +226,7 @@ impl Index {
     fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Pods, pod.resource_version);
         let before = self.objects.put_pod(pod.clone());
-        // The version first: it lies in the pod itself, all else lies elsewhere.
+        // Compares the version first, because it needs no dereference into other allocations.
         if before.as_ref().is_some_and(|it| it.resource_version == pod.resource_version && *it == pod) {
             return;
         }
@@ -243,7 +243,7 @@ impl Index {
         }
     }
 
-    /// Most events change nothing of whose a pod is and where: then it only takes its own place.
+    /// Replaces a pod in place if its owner, node and labels are unchanged, as in most events. Returns whether it did.
     fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) -> bool {
         let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
         let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
@@ -265,8 +265,8 @@ impl Index {
         }
     }
 
-    /// Rule: an object that has a controller concerns that set only, found by UID, and only in the set's own namespace;
-    /// an orphan concerns the sets of its namespace.
+    /// Rule: an object with a controller concerns only the DaemonSet with that UID in the same namespace; an orphan
+    /// concerns all DaemonSets of its namespace.
     fn interested(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) => {
@@ -339,8 +339,8 @@ impl Index {
     }
 }
 
-/// Whether cells and history come out the same for both. The collision count is in the name of the next revision:
-/// without it a taken name would be tried, and the count raised, again and again.
+/// Whether both versions of a DaemonSet have the same cells and history. `collisionCount` is compared because it is
+/// part of the next revision's name: otherwise a colliding name would be tried again and again.
 fn has_same_cells(a: &Set, b: &Set) -> bool {
     a.generation == b.generation
         && a.selector == b.selector
@@ -366,7 +366,7 @@ impl Entry {
         }
     }
 
-    /// Computes again which objects of the namespace the set owns, and which it adopts or releases.
+    /// Recomputes which objects of the namespace the DaemonSet owns, adopts or releases.
     fn collect_objects(&mut self, objects: &Objects) {
         self.pods.clear();
         self.carried.clear();
@@ -381,8 +381,8 @@ impl Entry {
         self.dirty = Dirty::All;
     }
 
-    /// Rule: a pod is the set's if its controller is the set, by UID. One of those that the selector no longer matches
-    /// is released; an orphan it matches is adopted, unless it is being deleted. Upstream: `ClaimPods`.
+    /// Rule: a pod belongs to the DaemonSet that is its controller, by UID. A pod that the selector no longer matches
+    /// is released; a matching orphan is adopted unless it is terminating. Upstream: `ClaimPods`.
     fn add_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let matches = self.set.selector.matches(&pod.labels);
         let stray = match &pod.owner {
@@ -433,7 +433,7 @@ impl Entry {
         true
     }
 
-    /// The same rule for revisions.
+    /// Updates whether a revision is to be adopted or released, by the same rule as for pods.
     fn update_revision_claim(&mut self, objects: &Objects, name: &Text) -> bool {
         let place = (Kind::Revisions, name.clone());
         let was_stray = self.claims.remove(&place).is_some();

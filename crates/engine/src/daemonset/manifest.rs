@@ -1,5 +1,5 @@
-//! Decisions become API objects here, and nowhere else. Templates travel as JSON, so that fields which only
-//! a newer cluster knows survive the way from the set to its pods.
+//! Builds the API objects and patches of the DaemonSet controller: pods, revisions, owner references. Templates stay
+//! JSON, so that fields which only a newer cluster knows are copied from the DaemonSet to its pods.
 mod call;
 
 use alloc::{
@@ -18,14 +18,15 @@ use serde_json::{Map, Value, json};
 
 pub use call::{Stencil, Target, body, label_selector, path, status_body, target, verb};
 
-/// The label that says of which revision a pod, or a ControllerRevision, is.
+/// Label with the revision hash of a pod or ControllerRevision.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
-/// The label of the time before revisions; kept for sets that still carry the annotation.
+/// Label with the template generation, used before ControllerRevisions existed; kept for DaemonSets that still have the
+/// annotation.
 pub const GENERATION_LABEL: &str = LABEL_POD_TEMPLATE_GENERATION;
-/// Who binds a pod that never passes a scheduler.
+/// `schedulerName` of pods that the controller binds itself.
 pub const DIRECT_SCHEDULER: &str = "kubernetes.io/daemonset-controller";
 
-/// The DaemonSet that owns what is made.
+/// The DaemonSet that owns the objects built here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
     pub namespace: &'a str,
@@ -33,17 +34,17 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// Who puts the pod on its node.
+/// Who binds a daemon pod to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// The scheduler, which is told the one node it may choose.
+    /// The scheduler: the pod's node affinity allows one node only.
     Scheduler,
-    /// We do, by `spec.nodeName`.
+    /// The controller, by `spec.nodeName`.
     Direct,
 }
 
-/// Rule: a daemon pod is the template with its revision in the labels, its owner, the automatic tolerations
-/// and its node; everything else is the template's, unread.
+/// Rule: a daemon pod is the template plus the revision hash label, the owner reference, the automatic tolerations and
+/// its node; every other field is copied from the template without being parsed.
 /// Upstream: `CreatePodTemplate`, `GetPodFromTemplate`.
 pub fn daemon_pod(
     owner: Owner<'_>,
@@ -84,14 +85,14 @@ pub fn daemon_pod(
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// A toleration (operator `Exists`, for ever) that every daemon pod gets.
+/// A toleration with operator `Exists` and no time limit that every daemon pod gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Automatic {
     pub key: &'static str,
     pub effect: &'static str,
 }
 
-/// Trouble of a node that must not send its daemons away, nor keep them from coming. Upstream's order.
+/// Tolerations of node problems that must neither evict daemon pods nor prevent new ones. In upstream's order.
 pub const AUTOMATIC: [Automatic; 6] = [
     Automatic { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
     Automatic { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
@@ -101,22 +102,22 @@ pub const AUTOMATIC: [Automatic; 6] = [
     Automatic { key: TAINT_NODE_UNSCHEDULABLE, effect: "NoSchedule" },
 ];
 
-/// Only for pods on the host's network: they are often what brings the node's network up.
+/// Toleration for pods with `hostNetwork` only: they often set up the node's network.
 pub const AUTOMATIC_ON_HOST_NETWORK: Automatic =
     Automatic { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
-/// Rule: what a daemon pod tolerates without asking. Placement decides by this list and pods are made with
-/// it: two lists would let one side evict for ever what the other side recreates.
+/// Rule: the tolerations that every daemon pod gets. Placement and pod creation use the same list: with two lists, one
+/// side could evict forever what the other side recreates.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automatic> {
     AUTOMATIC.into_iter().chain(host_network.then_some(AUTOMATIC_ON_HOST_NETWORK))
 }
 
-/// Rule: a revision is named after set and hash, labelled like its pods, and carries the set's annotations,
-/// from which `kubectl rollout history` reads the cause of the change.
+/// Rule: a ControllerRevision is named after the DaemonSet and the template hash, has the labels of its pods, and has
+/// the DaemonSet's annotations, from which `kubectl rollout history` reads the change cause.
 ///
-/// Send it as `go_json::to_string` spells it: the server keeps the bytes of `data` as they came, and
-/// upstream compares those. Upstream: `snapshot`.
+/// Encode it with `go_json::to_string`: the API server stores the bytes of `data` as received, and upstream compares
+/// those bytes. Upstream: `snapshot`.
 pub fn controller_revision(
     owner: Owner<'_>,
     annotations: &Value,
@@ -143,27 +144,28 @@ pub fn controller_revision(
     })
 }
 
-/// Rule: a revision's data is the strategic merge patch that puts its template back in place.
+/// Rule: the data of a ControllerRevision is the strategic merge patch that restores its template.
 /// Upstream: `getPatch`.
 pub fn revision_data(template: &Value) -> String {
     go_json::to_string(&revision_patch(template))
 }
 
-/// Rule: a revision's hash is a short name for its template, and the collision count moves it out of the way
-/// of another template of the same name. It never decides whether two templates are equal.
+/// Rule: the hash of a revision is a short name for its template; `collisionCount` changes it when another template has
+/// the same hash. It never decides whether two templates are equal.
 ///
-/// Upstream hashes a dump of a Go struct, we the JSON: the names differ, and nothing may rely on them.
-/// Upstream: `ComputeHash`.
+/// Upstream hashes a dump of a Go struct, we hash the JSON: the hashes differ, and nothing may rely on them. Upstream:
+/// `ComputeHash`.
 pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
     let text = go_json::to_string(template);
-    // Eight bytes for a four-byte number, as upstream has it.
+    // Upstream writes the 32-bit collision count into an eight-byte buffer.
     let collisions = collisions.map(|it| (u64::from(it.cast_unsigned())).to_le_bytes());
     let sum = fnv1a_32(text.bytes().chain(collisions.into_iter().flatten()));
     safe_encode(&sum.to_string())
 }
 
-/// Rule: adopting adds our reference to the others; the uid makes it fail on another object of the same
-/// name, the resourceVersion on one that changed since we looked. A strategic merge patch.
+/// Rule: the adoption patch adds the DaemonSet's owner reference and keeps the others. The UID makes it fail on another
+/// object with the same name, the resource version on an object that changed since it was read. A strategic merge
+/// patch.
 /// Upstream: `ownerRefControllerPatch`.
 pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value {
     let mut patch = guarded(uid, resource_version);
@@ -171,7 +173,7 @@ pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value
     json!({"metadata": patch})
 }
 
-/// Rule: releasing takes away our reference and leaves the others. A strategic merge patch.
+/// Rule: the release patch removes the DaemonSet's owner reference and keeps the others. A strategic merge patch.
 /// Upstream: `GenerateDeleteOwnerRefStrategicMergeBytes`.
 pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = guarded(uid, resource_version);
@@ -179,7 +181,7 @@ pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Valu
     json!({"metadata": patch})
 }
 
-/// Rule: a pod of a revision that was folded into another says so in its label. A merge patch.
+/// Rule: pods of a deduplicated revision get the hash label of the revision that is kept. A merge patch.
 /// Upstream: `dedupCurHistories`.
 pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     let mut patch = guarded(uid, resource_version);
@@ -187,20 +189,20 @@ pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": patch})
 }
 
-/// Rule: a revision that becomes the current one again gets the next number. A merge patch.
+/// Rule: a revision that becomes current again gets the next revision number. A merge patch.
 /// Upstream: `constructHistory`.
 pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value {
     json!({"metadata": guarded(uid, resource_version), "revision": revision})
 }
 
-/// Rule: a revision without a hash label takes its own name as hash, which no other can have.
-/// A merge patch. Upstream: `constructHistory`.
+/// Rule: a revision without a hash label gets its own name as hash, which no other revision can have. A merge patch.
+/// Upstream: `constructHistory`.
 pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Value {
     relabel_patch(name, uid, resource_version)
 }
 
-/// Rule: an automatic toleration takes the place of the template's one with the same key, effect, operator
-/// and value (it may have been for a limited time only), or comes last. The order is kept.
+/// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value
+/// (which may have a time limit), or else is appended. The order is kept.
 /// Upstream: `AddOrUpdateTolerationInPodSpec`.
 pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -229,8 +231,8 @@ pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
     spec.insert("tolerations".to_string(), tolerations.into());
 }
 
-/// Rule: the one node replaces whatever the template required of nodes, since placement has already held
-/// that against the node; what it prefers, and what it says of other pods, stays.
+/// Rule: a term for the target node replaces the template's required node affinity, which placement has already
+/// checked. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
 fn pin(spec: &mut Map<String, Value>, node: &str) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -243,12 +245,12 @@ fn pin(spec: &mut Map<String, Value>, node: &str) {
     spec.insert("affinity".to_string(), affinity.into());
 }
 
-/// The term that only one node matches.
+/// Node selector term that matches one node by name.
 pub(crate) fn only_on(node: &str) -> Value {
     json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
 
-/// Takes the object at `key` out, or an empty one where there is none.
+/// Removes and returns the object at `key`; an empty object if there is none.
 fn take_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
     match fields.remove(key) {
         Some(Value::Object(inner)) => inner,
@@ -260,7 +262,7 @@ fn template_labels(template: &Value) -> Map<String, Value> {
     template["metadata"]["labels"].as_object().cloned().unwrap_or_default()
 }
 
-/// Rule: the set is the one controller of what it made, and its foreground deletion waits for it.
+/// Rule: the DaemonSet is the controller of every object that it creates, and its foreground deletion waits for them.
 fn owner_reference(owner: Owner<'_>) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -278,7 +280,7 @@ fn revision_patch(template: &Value) -> Value {
     json!({"spec": {"template": template}})
 }
 
-/// Metadata that makes a patch fail unless the object is the one we looked at.
+/// Patch metadata with UID and resource version as preconditions: the patch fails on any other object or version.
 fn guarded(uid: &str, resource_version: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("uid".to_string(), uid.into());
@@ -290,7 +292,7 @@ fn fnv1a_32(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Rule: no vowels, and nothing that reads like them, so that no hash spells a word.
+/// Rule: the alphabet has no vowels and no characters that resemble them, so that no hash spells a word.
 /// Upstream: `rand.SafeEncodeString`.
 fn safe_encode(text: &str) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

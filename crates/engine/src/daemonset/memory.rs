@@ -1,5 +1,5 @@
-//! What the controller remembers about a set beside the facts, and how its cells follow from both. A crash may lose all of
-//! it.
+//! The controller's in-memory state about a DaemonSet, and how its cells are computed from facts and memory. A restart
+//! loses it without harm.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -20,39 +20,39 @@ use crate::daemonset::revision::{self, Current};
 use crate::daemonset::status::STALLED;
 use crate::daemonset::{Advance, FailedPodBackoff, Ledger, RolloutDeletion, STALLED_AFTER};
 
-/// The memory of one set.
+/// In-memory state of one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Memory {
     pub(super) expectations: Expectations,
-    /// Failed pods by node, of one generation.
+    /// Failed-pod backoff by node, for the current generation.
     pub(super) backoffs: BTreeMap<Text, FailedPodBackoff>,
     /// Nodes whose pod the rollout deleted, with the revision and the time.
     pub(super) rollout_deletions: BTreeMap<Text, RolloutDeletion>,
     pub(super) generation: i64,
-    /// Plans in a row in which a call failed.
+    /// Number of consecutive plans with a failed call.
     pub(super) failures: u32,
     pub(super) retry_at: Option<Time>,
     pub(super) creates: Creates,
     pub(super) advance: Option<Advance>,
-    /// The generation whose standing events (invalid spec, invalid selector) were recorded.
+    /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
-    /// When a status was last written.
+    /// When the status was last written.
     pub(super) status_at: Option<Time>,
 }
 
-/// Minimum time between two status writes that change counts only: four a second is more than anyone reads, and a status
-/// costs the API server as much as a pod.
+/// Minimum time between two status writes that change counts only. A status write costs the API server as much as a pod
+/// write, and nobody reads more than four a second.
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
-/// First wait after a failed call, and the longest; doubled in between.
+/// Minimum and maximum delay after a failed call; the delay doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Failures in a row after which a failing API server becomes part of the condition: about three seconds.
+/// Number of consecutive failures after which the Degraded condition reports a failing API server: about three seconds.
 const FAILURES_REPORTED_AFTER: u32 = 5;
 
 impl Entry {
-    /// After the clock was set back, all cells are computed again, and no wait becomes longer.
+    /// Handles a clock that was set back (all cells are recomputed, and no wait becomes longer) and a new generation.
     pub(super) fn check_clock(&mut self, now: Time) {
         if self.reconciled_at.is_some_and(|it| now < it) {
             self.dirty = Dirty::All;
@@ -70,7 +70,7 @@ impl Entry {
         }
         self.reconciled_at = Some(now);
         if self.memory.generation != self.set.generation {
-            // Rule: a new generation is a new try: failed pods and failed calls of the old one do not count against it.
+            // Rule: a new generation resets the backoff of failed pods and failed calls.
             self.memory.generation = self.set.generation;
             self.memory.backoffs.clear();
             (self.memory.failures, self.memory.retry_at) = (0, None);
@@ -137,8 +137,8 @@ impl Entry {
         self.ledger.put(current, name, cell);
     }
 
-    /// Rule: counts alone are written a few times in a second; a new generation, a condition that turns, and the count
-    /// that completes a rollout are written at once.
+    /// Rule: status writes that change counts only are limited to four a second. A new generation, a changed condition
+    /// and the completion of a rollout are written at once.
     pub(super) fn throttle_status(&self, plan: &mut Plan, now: Time) {
         let Some(until) = self.memory.status_at.map(|it| it + STATUS_EVERY).filter(|it| now < *it) else {
             return;
@@ -173,7 +173,8 @@ impl Entry {
         };
         match &self.memory.advance {
             None if self.stalled_before(&counts) => next.at = now - STALLED_AFTER,
-            // The same rollout: it advances only by coming further than ever, not by a pod that comes and goes.
+            // The same rollout advances only when a count exceeds its previous maximum, not when a pod fails and
+            // recovers.
             Some(it) if it.hash == next.hash && it.generation == generation && it.complete == complete => {
                 if next.updated <= it.updated && next.available <= it.available {
                     return;
@@ -186,7 +187,7 @@ impl Entry {
         self.memory.advance = Some(next);
     }
 
-    /// Rule: a new process takes the last one's word that the rollout is stalled, as long as the counts are the same.
+    /// Rule: after a restart the controller keeps the stored Stalled condition as long as the counts are the same.
     fn stalled_before(&self, counts: &Counts) -> bool {
         let status = &self.set.status;
         let stalled = |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == STALLED;
@@ -197,7 +198,7 @@ impl Entry {
 }
 
 impl Memory {
-    /// What is remembered of a node.
+    /// The in-memory state of one node.
     fn of(&self, node: &Text) -> NodeMemory<'_> {
         NodeMemory {
             backoff: self.backoffs.get(node).copied(),
@@ -217,7 +218,7 @@ impl Memory {
             creates => self.creates = creates.clone(),
         }
         match report.retry {
-            // A list that only asks how a call went says nothing of the next try.
+            // A plan that only lists pods does not reset the failure count.
             None if report.confirms() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {

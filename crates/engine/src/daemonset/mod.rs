@@ -8,20 +8,20 @@
 //! ```
 //!
 //! - [`facts`]: API objects, parsed once into small values;
-//! - `index`: the facts by key, owner, node and label; an event goes in, the keys to reconcile come out;
+//! - `index`: the facts by key, owner, node and label; applies events and returns the keys to reconcile;
 //! - [`placement`]: whether a node should run, keep or lose a pod;
-//! - `decision`: what has to be done for one DaemonSet now, given its cells (one per node);
+//! - `decision`: makes the plan of one DaemonSet from its cells (one per node);
 //! - [`plan`]: all writes for one DaemonSet, as a value;
 //! - [`planner`]: the plan of a DaemonSet, from index and memory;
 //! - [`execution`]: the next call, given a plan and the responses so far;
-//! - `expectations`: no new plan before the watch has returned the controller's own writes;
-//! - `memory`: what is remembered beside the facts: backoff, retries, status throttle, progress of the rollout;
+//! - `expectations`: no new plan before the watches have delivered the controller's own writes;
+//! - `memory`: in-memory state that no object has: backoff, retries, status throttling, progress of the rollout;
 //! - [`manifest`]: request bodies;
-//! - [`why`]: every reason that the engine can give;
-//! - `controller`: all of it as a [`Controller`](crate::controller::Controller).
+//! - [`why`]: all reasons that the engine gives;
+//! - `controller`: implements [`Controller`](crate::controller::Controller) with these modules.
 //!
 //! Lists are consistent reads, never from the API server's watch cache: a new leader must see what the last leader
-//! wrote. Watches ask for bookmarks, which show that a write that changed nothing will not be delivered. A leader that
+//! wrote. Watches request bookmarks, which show that a write that changed nothing will not be delivered. A leader that
 //! finds another holder in its lease exits, even if that holder is gone again.
 
 pub mod facts;

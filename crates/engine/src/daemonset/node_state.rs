@@ -1,4 +1,4 @@
-//! The state of one set on every node, as of the last reconcile: for `muster explain`.
+//! State of one DaemonSet on every node as of the last reconcile, for `muster explain`.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,37 +18,38 @@ use crate::daemonset::plan::Step;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
-/// What is true of one node for one set.
+/// State of one DaemonSet on one node, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeExplanation {
     pub node: Text,
-    /// `None`: the node is gone, only pods are left.
+    /// `None`: the node was deleted, and only pods are left.
     pub verdict: Option<Verdict>,
     pub state: NodeState,
-    /// The pod that counts.
+    /// Name of the pod that the status counts.
     pub pod: Option<Text>,
     pub why: Why,
-    /// It takes one of the nodes that may be down, or have two pods.
+    /// Whether the node counts against `maxUnavailable` or `maxSurge`.
     pub charged: bool,
     pub wakes_at: Option<Time>,
 }
 
-/// How a node stands to a set. The first six should run it, the next three should not; together they are all nodes.
+/// State of a node for one DaemonSet. The DaemonSet should run on nodes in the first six states, and should not in the
+/// next three; together they are all existing nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NodeState {
     UpToDate,
     Outdated,
-    /// A pod is there, and not available.
+    /// The node has a pod that is not available.
     NotReady,
-    /// A pod is there that no node was told about yet.
+    /// The node has a pod that is not bound yet.
     Pending,
     Terminating,
     Missing,
-    /// It is not meant to have a pod, and keeps the one it has.
+    /// The node is not eligible for a new pod and keeps the one it has.
     Kept,
     Leaving,
     Excluded,
-    /// There is no such node any more.
+    /// The node was deleted.
     Gone,
 }
 
@@ -66,7 +67,7 @@ impl NodeState {
         Self::Gone,
     ];
 
-    /// Rule: which of its states a node is in follows from whether it should have a pod, and from the pod that counts.
+    /// Rule: the state of a node follows from its verdict and from the pod that the status counts.
     fn of(cell: &Cell) -> Self {
         let pod = cell.pod.as_ref().map(|(pod, _)| pod);
         match (&cell.verdict, pod) {
@@ -103,43 +104,43 @@ impl NodeState {
     }
 }
 
-/// Where the rollout of a set stands.
+/// State of a DaemonSet's rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutState {
     pub counts: Counts,
-    /// How many nodes may be down, or have two pods, at once; and how many are or do.
+    /// `maxUnavailable` or `maxSurge` as a number of nodes, and how much of it is used.
     pub budget: usize,
     pub charged: usize,
-    /// Nodes with an old pod that is up, in the order in which they come.
+    /// Nodes with an outdated pod that is up, in update order.
     pub next: Vec<Text>,
     pub complete: bool,
-    /// The label of new pods; `None` while the template is not recorded.
+    /// Revision hash label of new pods; `None` until a revision records the template.
     pub hash: Option<Text>,
-    /// What is to be written to the history first.
+    /// Writes to the revision history that come first.
     pub steps: Vec<Step>,
 }
 
-/// What is remembered of a set beside the facts: nobody but the controller that runs knows it.
+/// In-memory state of a DaemonSet, which only the running controller has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SetMemory {
     pub generation: i64,
-    /// Failed pods by node.
+    /// Failed-pod backoff by node.
     pub backoffs: BTreeMap<Text, FailedPodBackoff>,
-    /// Nodes whose pod was deleted under a revision.
+    /// Nodes whose pod the rollout deleted.
     pub rollout_deletions: BTreeMap<Text, RolloutDeletion>,
-    /// Own writes that no watch has shown yet.
+    /// Number of the controller's writes that no watch has delivered yet.
     pub unseen_writes: usize,
-    /// Calls that failed in a row, and when the next one is made.
+    /// Number of consecutive failed calls, and the time of the next attempt.
     pub failures: u32,
     pub retry_at: Option<Time>,
-    /// When the rollout last came further.
+    /// Time of the rollout's last progress.
     pub advanced_at: Option<Time>,
-    /// What became of the last creates.
+    /// Result of the most recent pod creates.
     pub creates: Creates,
 }
 
 impl Planner {
-    /// What is true of each node for a set, by name, as of the last look.
+    /// The state of each node for a DaemonSet, sorted by node name, as of the last reconcile.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
         let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
         let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explained(node, cell)).collect();
@@ -161,7 +162,7 @@ impl Planner {
         })
     }
 
-    /// What this process alone knows of a set.
+    /// The in-memory state of a DaemonSet.
     pub fn remembered(&self, key: &ObjectKey) -> Option<SetMemory> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
@@ -177,7 +178,7 @@ impl Planner {
         })
     }
 
-    /// Takes the waits of failed pods from another process, so that this one looks at the set with its eyes.
+    /// Imports the in-memory state of the running controller, so that this planner makes the same decisions.
     pub fn recall(&mut self, key: &ObjectKey, remembered: &SetMemory) {
         if let Some(entry) = self.index.entries.get_mut(key)
             && entry.set.generation == remembered.generation
@@ -189,14 +190,14 @@ impl Planner {
         }
     }
 
-    /// Why no pod of a set can be created, where that is so.
+    /// Why pods of a DaemonSet cannot be created; `None` if they can.
     pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
         let entry = self.index.entries.get(key)?;
         let (set, memory) = (&entry.set, &entry.memory);
         daemonset::status::refused_creates(set, &memory.creates)
     }
 
-    /// The pods of a set on one node, by name.
+    /// The pods of a DaemonSet on one node, sorted by name.
     pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.index.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }

@@ -1,4 +1,4 @@
-//! The objects themselves, by key and by owner.
+//! Nodes, pods and revisions by key and by owner.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -15,9 +15,9 @@ pub(super) struct Objects {
     nodes: HashOrderedMap<Text, Arc<Node>>,
     pods: HashOrderedMap<ObjectKey, Arc<Pod>>,
     revisions: BTreeMap<ObjectKey, Arc<Revision>>,
-    /// Names of pods and revisions by the set that has them.
+    /// Keys of pods and revisions by kind and UID of their DaemonSet.
     owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
-    /// Names of those nobody has, by namespace: a set may adopt them.
+    /// Keys of pods and revisions without a controller, by kind and namespace: a DaemonSet may adopt them.
     orphans: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
 }
 
@@ -47,7 +47,7 @@ impl Objects {
         self.revisions.get(key)
     }
 
-    /// The pods of a set, and the orphans of its namespace.
+    /// The pods of a DaemonSet, and the orphans of its namespace.
     pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
         self.names_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
     }

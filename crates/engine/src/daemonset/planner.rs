@@ -1,4 +1,4 @@
-//! The plan of a set: what the index and the memory say has to be written now.
+//! Makes the plan of a DaemonSet from the index and the in-memory state.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -18,12 +18,12 @@ use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, FailedPodBackoff, RolloutDeletion};
 
-/// Facts in, plans out, reports of executed plans in.
+/// Applies watch events and reports of executed plans, and makes plans.
 #[derive(Debug, Default)]
 pub struct Planner {
     settings: Settings,
     pub(super) index: Index,
-    /// Sets whose own writes the watches have not all shown: any event may show them.
+    /// DaemonSets with writes that the watches have not delivered yet; any event may deliver them.
     waiting: BTreeSet<ObjectKey>,
 }
 
@@ -32,7 +32,7 @@ impl Planner {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether every kind has been listed, and shows a state no older than before.
+    /// Whether every kind has been listed, and no list is older than what its watch had already delivered.
     pub fn synced(&self) -> bool {
         self.index.synced()
     }
@@ -61,7 +61,7 @@ impl Planner {
         keys.into_iter().collect()
     }
 
-    /// Records how far the watch of a kind has come, and returns the keys to reconcile.
+    /// Applies a watch bookmark, and returns the keys to reconcile.
     pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
         let was_synced = self.synced();
         self.index.advance_watch(kind, resource_version);
@@ -71,8 +71,8 @@ impl Planner {
         self.opened()
     }
 
-    /// Makes the plan of a set. To be called for every key that `apply` returned, at the plan's `wake_at`, and after the
-    /// execution of a plan was reported with [`Planner::done`].
+    /// Makes the plan of a DaemonSet. Call it for every key that `apply` returned, at the plan's `wake_at`, and after
+    /// the execution of a plan was reported with [`Planner::done`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
         if !self.index.synced() {
             return None;
@@ -83,7 +83,7 @@ impl Planner {
         if entry.set.deleting {
             return Some(Plan::idle(entry.set.clone()));
         }
-        // Before the expectations, which need calls too: a list that failed is not retried at once.
+        // Checked before the expectations, which may need a list call: a failed list is not retried at once.
         if let Some(at) = entry.memory.retry_at.filter(|at| now < *at) {
             let mut plan = Plan::idle(entry.set.clone());
             plan.waiting = Some(Why::RetryLater { at });
@@ -114,14 +114,14 @@ impl Planner {
         };
         let mut plan = daemonset::decide(&facts, &self.settings, now);
         entry.throttle_status(&mut plan, now);
-        // A plan that only claims or records says nothing yet of what is wrong with the set.
+        // A plan that only adopts, releases or records revisions has not recorded the events about an invalid spec yet.
         if plan.claims.is_empty() && (!plan.hash.is_empty() || plan.steps.is_empty()) {
             entry.memory.events_recorded_for = Some(entry.set.generation);
         }
         Some(plan)
     }
 
-    /// Applies the report of an execution. The set is to be reconciled again right after.
+    /// Applies the report of an execution. The DaemonSet must be reconciled again right after.
     pub fn done(&mut self, key: &ObjectKey, report: &Report, now: Time) {
         let Some(entry) = self.index.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else {
             return;
@@ -164,12 +164,13 @@ impl Planner {
         self.index.entries.keys()
     }
 
-    /// A planner with the same facts and memory, and every cell still to be computed: the oracle of the incremental one.
+    /// A planner with the same facts and memory, and every cell still to be computed. Tests compare it with the
+    /// incrementally updated planner.
     pub fn from_scratch(&self) -> Self {
         Self { settings: self.settings, index: self.index.rebuilt(), waiting: self.waiting.clone() }
     }
 
-    /// Whether two planners have the same cells, totals and claims for a set.
+    /// Whether two planners have the same cells, totals and claims for a DaemonSet.
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.index.entries.get(key), other.index.entries.get(key)) {
             (Some(a), Some(b)) => {
@@ -192,7 +193,7 @@ impl Planner {
         unmet
     }
 
-    /// Sets whose expectations are met now.
+    /// DaemonSets whose expectations are met now.
     fn opened(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -211,8 +212,8 @@ impl Planner {
     }
 }
 
-/// Rule: a delete has come back when the object of that UID is terminating or gone; one that another of the same name has
-/// replaced is gone, and a pod that was relabelled or given to somebody else is no longer the set's to count.
+/// Rule: a delete is observed when the object with that UID is terminating or gone, or another object has its name. A
+/// pod that was relabelled or adopted by another controller no longer counts either.
 fn is_alive_in(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {

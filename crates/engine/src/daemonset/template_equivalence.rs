@@ -1,5 +1,7 @@
-//! What a pod template means, apart from how it is spelt. Upstream compares templates by their bytes, so an
-//! API server that starts to write one more default restarts every daemon of the cluster; we compare by this.
+//! Equivalence of pod templates: two templates are equivalent if they create the same pods.
+//!
+//! Upstream compares templates byte by byte, so an API server that begins to set one more default restarts every daemon
+//! pod of the cluster. We compare normalized templates instead.
 use alloc::{
     format,
     string::{String, ToString},
@@ -10,18 +12,18 @@ use muster_api::go_json;
 use muster_api::well_known::DEFAULT_SCHEDULER_NAME;
 use serde_json::{Map, Value};
 
-/// Two templates with the same meaning make the same pods.
+/// Hash of a normalized pod template: equal for templates that create the same pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Meaning(u128);
 
-/// Rule: two templates mean the same when they differ only in nulls, in fields that hold the API's default,
-/// or in spellings that the API treats as equal. What we do not know counts as it stands.
+/// Rule: two templates are equivalent if they differ only in nulls, in fields that have the API's default, or in
+/// notations that the API treats as equal. Unknown fields are compared as they are.
 pub fn of_template(template: &Value) -> Meaning {
     Meaning(fnv1a_128(&go_json::to_string(&normal(template))))
 }
 
-/// The meaning of a revision's data, which has to be a patch that replaces the whole template; any other
-/// patch says too little to tell.
+/// The identity of the template in a revision's data. `None` unless the data is a patch that replaces the whole
+/// template.
 pub fn of_revision(data: &Value) -> Option<Meaning> {
     let only =
         |value: &Value, key: &str| Some(value.as_object().filter(|it| it.len() == 1)?.get(key)?.clone());
@@ -29,14 +31,14 @@ pub fn of_revision(data: &Value) -> Option<Meaning> {
     (template.get("$patch")?.as_str()? == "replace").then(|| of_template(&template))
 }
 
-/// What a field may hold and say no more than if it were not there.
+/// A field value that is equivalent to an absent field.
 #[derive(Debug, Clone, Copy)]
 enum Absent {
-    /// This text, or none.
+    /// This string, or the empty string.
     Text(&'static str),
     /// This number, or 0.
     Count(i64),
-    /// This number, and not 0, which means something else.
+    /// This number, but not 0, which has a meaning of its own.
     Number(i64),
     /// `false`.
     No,
@@ -47,12 +49,12 @@ enum Absent {
 }
 use Absent::{Count, Empty, No, Number, Text, Yes};
 
-/// Field by field, what the API takes its absence for: what kube-apiserver fills in, what the API's
-/// documentation says of it, and what Go's `omitempty` does not write.
+/// Fields with the values that are equivalent to absence: defaults that kube-apiserver sets, defaults of the API
+/// documentation, and values that Go's `omitempty` does not write.
 ///
-/// `[]` is any item, `**` any way down (and then two words at least, or a user's label of that name would be
-/// meant too); words in capitals are in `NAMES`. A `labelSelector` or
-/// `namespaceSelector` is never here: `{}` selects everything, none selects nothing.
+/// `[]` is any item, `**` any path prefix (followed by at least two names, or it would match a user's label of that
+/// name); names in capitals are defined in `NAMES`. `labelSelector` and `namespaceSelector` are never listed: `{}`
+/// selects everything, an absent selector nothing.
 #[rustfmt::skip]
 const ABSENT: &[(&str, Absent)] = &[
     ("metadata", Empty),
@@ -216,7 +218,7 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.volumes[].scaleIO.fsType", Text("xfs")),
 ];
 
-/// Fields that hold a quantity, and whether the API rounds it up to thousandths.
+/// Fields of type quantity, and whether the API rounds them up to thousandths.
 const QUANTITIES: &[(&str, bool)] = &[
     ("**.resources.limits.*", true),
     ("**.resources.requests.*", true),
@@ -225,7 +227,7 @@ const QUANTITIES: &[(&str, bool)] = &[
     ("**.resourceFieldRef.divisor", false),
 ];
 
-/// One word in a path for several fields of the same shape.
+/// Names in path patterns that stand for several fields of the same type.
 const NAMES: &[(&str, &[&str])] = &[
     ("CONTAINER", &["containers", "initContainers", "ephemeralContainers"]),
     ("PROBE", &["livenessProbe", "readinessProbe", "startupProbe"]),
@@ -248,11 +250,11 @@ const NAMES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The template with one spelling for everything that can be spelt in several ways: the shortest.
+/// The normalized template: the shortest of all equivalent templates.
 fn normal(template: &Value) -> Value {
     let mut out = without_absent(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
-        // A revision's mark for the patch, not part of the template.
+        // `$patch` is a directive of the revision's patch, not part of the template.
         template.remove("$patch");
         if let Some(Value::Object(spec)) = template.get_mut("spec") {
             drop_what_follows(spec);
@@ -261,8 +263,8 @@ fn normal(template: &Value) -> Value {
     out
 }
 
-/// Rule: nulls, and whatever the table takes for absent, say nothing. Items of a list stay, whatever they
-/// are: their place has a meaning.
+/// Rule: nulls and values equivalent to absence are removed. List items are never removed, because their position
+/// matters.
 fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
     match value {
         Value::Object(fields) => {
@@ -286,7 +288,7 @@ fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
     }
 }
 
-/// Defaults that depend on another field.
+/// Removes fields whose default depends on another field.
 fn drop_what_follows(spec: &mut Map<String, Value>) {
     same_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -295,7 +297,7 @@ fn drop_what_follows(spec: &mut Map<String, Value>) {
             drop_if(container, "imagePullPolicy", default_pull_policy(container.get("image")));
             requests_follow_limits(container);
             if host_network {
-                // With the host's network, a container's port is the host's.
+                // With `hostNetwork`, `hostPort` defaults to `containerPort`.
                 for port in objects(container, "ports") {
                     drop_if(port, "hostPort", port.get("containerPort").cloned());
                 }
@@ -309,7 +311,7 @@ fn drop_what_follows(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Rule: `serviceAccount` is the old name of `serviceAccountName`, which wins.
+/// Rule: `serviceAccount` is the deprecated alias of `serviceAccountName`; if both are set, `serviceAccountName` wins.
 fn same_account(spec: &mut Map<String, Value>) {
     if let Some(old) = spec.remove("serviceAccount")
         && !spec.contains_key("serviceAccountName")
@@ -318,8 +320,8 @@ fn same_account(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Rule: an image that may move (`latest`, or no tag and no digest) is always pulled, any other if it is not
-/// there.
+/// Rule: `imagePullPolicy` defaults to `Always` for the tag `latest` and for an image without tag and digest, else to
+/// `IfNotPresent`.
 fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
     let image = image?.as_str().filter(|it| !it.is_empty())?;
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
@@ -331,7 +333,7 @@ fn default_pull_policy(image: Option<&Value>) -> Option<Value> {
     Some(if moves { "Always" } else { "IfNotPresent" }.into())
 }
 
-/// Rule: what a container may use at most is also what it asks for, unless it says otherwise.
+/// Rule: a container's resource requests default to its limits.
 fn requests_follow_limits(container: &mut Map<String, Value>) {
     let Some(Value::Object(resources)) = container.get_mut("resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
@@ -362,7 +364,7 @@ impl Absent {
     }
 }
 
-/// Whether a pattern of the tables means this path. Read from the end, where most differ.
+/// Whether a path pattern matches a path. Compares from the end, where most paths differ.
 fn matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {
@@ -379,8 +381,8 @@ fn matches(pattern: &str, path: &[&str]) -> bool {
     keys.next().is_none()
 }
 
-/// Rule: a quantity is its number, whatever the unit: `1000m` is `1`, `1Gi` is `1024Mi`. What cannot be
-/// read stays as it is.
+/// Rule: quantities are compared by value, whatever their unit: `1000m` is `1`, `1Gi` is `1024Mi`. A value that is not
+/// a quantity stays as it is.
 fn canonical_quantity(value: &Value, in_thousandths: bool) -> Value {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -433,7 +435,7 @@ fn billionths(text: &str) -> Option<i128> {
     Some(if negative { -count } else { count })
 }
 
-/// Divides, away from zero, as quantities are rounded.
+/// Divides and rounds away from zero, as the API rounds quantities.
 fn round_away(value: i128, by: i128) -> i128 {
     let rest = value % by;
     value / by + rest.signum()

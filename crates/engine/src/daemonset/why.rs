@@ -1,7 +1,7 @@
-//! Every reason that the engine can give: the index of its rules.
+//! All reasons that `muster explain`, plans and conditions give: an index of the rules.
 //!
-//! `explain` prints a `Why`. Grep the variant: it leads to the one function that builds it, whose doc comment states the
-//! rule.
+//! To find the rule behind a reason, search for the `Why` variant: one function builds it, and its doc comment states
+//! the rule.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -10,10 +10,10 @@ use muster_api::taints::Taint;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-/// Why something is so. Small, because every node has some: large values are behind an `Arc`.
+/// The reason of a verdict, write or wait. Small, because every cell has several: large values are behind an `Arc`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
-    // placement: why no pod belongs on a node
+    // placement: why a node gets no pod
     AnotherNodeIsNamed { named: Text },
     SelectorAsksForLabel { label: Text },
     AffinityMatchesNotThisNode,
@@ -33,7 +33,7 @@ pub enum Why {
     TooManyStillLeaving { count: usize },
     BeingReplaced,
 
-    // rollout: old pods give way to new ones
+    // rollout: outdated pods are replaced
     OutOfDate,
     OutOfDateAndNotReady,
     NewPodIsAvailable { new: Text },

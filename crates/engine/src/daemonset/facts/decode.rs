@@ -1,4 +1,4 @@
-//! JSON as the API server sends it, straight into facts. What no rule reads is skipped, not kept.
+//! Decodes JSON of the API server into facts. Fields that no rule reads are skipped.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ pub enum Fact {
     Node(Arc<Node>),
     Pod(Arc<Pod>),
     Revision(Arc<Revision>),
-    /// The object was deleted, or concerns no DaemonSet (any more).
+    /// The object was deleted, or no longer concerns any DaemonSet.
     Gone {
         kind: Kind,
         key: ObjectKey,
@@ -101,13 +101,13 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<Watched
     })
 }
 
-/// Reads a deleted object: only its metadata, so that an object of any other structure can be deleted too.
+/// Decodes a deleted object: its metadata only, so that an object with an invalid spec can be deleted too.
 pub fn deleted(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let meta = from_slice::<PartialObjectMetadata<'_>>(kind, object)?.metadata;
     Ok(Fact::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
 }
 
-/// Reads an object that was listed, added or modified.
+/// Decodes an object that was listed, added or modified.
 pub fn fact(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let concerns_no_set = |meta: &ObjectMeta<'_>, shared: &mut Interner| Fact::Gone {
         kind,
@@ -197,13 +197,13 @@ pub(crate) fn node_fact(node: &core_v1::Node<'_>, shared: &mut Interner) -> Node
     }
 }
 
-/// `None`: another kind of controller has this pod, so it concerns no DaemonSet.
+/// Decodes a pod. `None` if its controller is not a DaemonSet.
 pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let pod: DaemonPod<'_> = from_slice(Kind::Pods, json)?;
     Ok(owner(&pod.metadata, shared).map(|owner| pod_fact(&pod, owner, shared)))
 }
 
-/// `None`: another kind of controller has it.
+/// Decodes a ControllerRevision. `None` if its controller is not a DaemonSet.
 pub fn revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let revision: ControllerRevision<'_> = from_slice(Kind::Revisions, json)?;
     Ok(owner(&revision.metadata, shared).map(|owner| revision_fact(revision, owner, shared)))
@@ -229,8 +229,8 @@ fn selector(selector: Option<&LabelSelector<'_>>) -> Selector {
     }
 }
 
-/// Rule: maxSurge, where it is set, makes it a surge; else maxUnavailable nodes may be down; both zero means one.
-/// A strategy that cannot be read replaces nothing.
+/// Rule: a non-zero `maxSurge` selects surge; otherwise `maxUnavailable` nodes may be without an available pod; if both
+/// are zero, one node. A strategy that cannot be parsed is treated as `OnDelete`.
 fn rollout(strategy: &DaemonSetUpdateStrategy<'_>, faults: &mut Vec<Fault>) -> Rollout {
     match strategy.type_.as_deref() {
         Some("OnDelete") => return Rollout::OnDelete,
@@ -269,7 +269,8 @@ fn share_or(field: &'static str, value: Option<&IntOrString<'_>>, absent: Share)
     })
 }
 
-/// Rule: a count is a whole number or a text that ends in `%`; the text "5" is neither (upstream once read it as 5 %).
+/// Rule: `maxUnavailable` and `maxSurge` are an integer or a string that ends in `%`; the string "5" is invalid
+/// (upstream once read it as 5 %).
 pub(crate) fn share(value: &IntOrString<'_>) -> Option<Share> {
     match value {
         IntOrString::Int(number) => u32::try_from(*number).ok().map(Share::Count),
@@ -392,7 +393,8 @@ fn template_generation(meta: &ObjectMeta<'_>) -> Option<i64> {
     meta.annotation(GENERATION_ANNOTATION)?.parse().ok()
 }
 
-/// The controlling DaemonSet's UID, `Some(None)` for an orphan, `None` where something else controls it.
+/// The UID of the controlling DaemonSet: `Some(None)` for an orphan, `None` if another kind of object is the
+/// controller.
 fn owner(meta: &ObjectMeta<'_>, shared: &mut Interner) -> Option<Option<Text>> {
     match meta.controller() {
         None => Some(None),
@@ -434,7 +436,8 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
         created,
         deleting: meta.is_deleting(),
         phase: status.map_or(Phase::Pending, PodStatus::phase),
-        // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
+        // A Ready pod whose transition time cannot be parsed counts as Ready since its creation, the earliest possible
+        // time.
         ready_since: ready
             .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
         trouble: status.and_then(trouble).map(|it| shared.intern_text(it)),
@@ -442,8 +445,8 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
     }
 }
 
-/// Rule: a container that waits for something that will not come by itself is in trouble, in the kubelet's word;
-/// so is a pod that no node has room for, and a pod that failed.
+/// Rule: a pod has a problem if a container waits for a reason that does not resolve by itself (as the kubelet names
+/// it), if no node fits it, or if it failed.
 fn trouble<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());

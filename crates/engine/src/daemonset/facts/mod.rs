@@ -1,7 +1,7 @@
-//! API objects, parsed once into small values: the only way in.
+//! Facts: API objects parsed once into small values. Rules read facts, never JSON.
 //!
-//! What is malformed is settled here, once: a fact either has a usable value, or it says in a
-//! [`Fault`] what was wrong and what was taken instead. Rules never parse.
+//! Invalid fields are handled here: a fact has either a valid value, or a default and a [`Fault`] that describes the
+//! problem.
 
 pub(crate) mod decode;
 mod selector;
@@ -26,7 +26,7 @@ pub use selector::Selector;
 use crate::controller::Watch;
 use crate::daemonset::template_equivalence::Meaning;
 
-/// The four kinds the DaemonSet rules read.
+/// The four kinds that the DaemonSet controller watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     Sets,
@@ -43,7 +43,7 @@ impl Kind {
         self as usize
     }
 
-    /// What the controller lists and watches.
+    /// The resource to list and watch.
     pub fn watch(self) -> Watch {
         let kind = match self {
             Self::Sets => "DaemonSet",
@@ -92,48 +92,48 @@ pub struct Set {
     pub min_ready: Duration,
     pub history_max: usize,
     pub template: Template,
-    /// `deprecated.daemonset.template.generation`, which pods of old clusters are labelled with.
+    /// The annotation `deprecated.daemonset.template.generation`; pods of old clusters have it as a label.
     pub template_generation: Option<i64>,
     pub status: Status,
-    /// The object's metadata as it came: a status write must send it back whole.
+    /// The object's metadata as received (JSON): a status write must send all of it.
     pub metadata: Text,
-    /// Its annotations as JSON text: a revision carries them, `kubectl rollout history` reads them there.
+    /// The DaemonSet's annotations (JSON), copied to revisions for `kubectl rollout history`.
     pub annotations: Text,
-    /// What is wrong with the object, and what was taken instead.
+    /// Invalid fields of the object, and the values used instead.
     pub faults: Vec<Fault>,
 }
 
-/// The part of the pod template that rules read, and the whole of it as text.
+/// The fields of the pod template that rules read, and the whole template as JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// JSON as it came, so that fields we do not know survive.
+    /// The template as received (JSON), so that unknown fields are kept.
     pub raw: Text,
-    /// Go-exact bytes of the revision that records this template.
+    /// The data of the revision for this template, encoded byte for byte as Go would.
     pub data: Text,
     pub meaning: Meaning,
     pub labels: Labels,
     pub node_name: Option<Text>,
     pub node_selector: Labels,
     pub affinity: Affinity,
-    /// The template's own, then the automatic ones: what a created pod will carry.
+    /// The template's tolerations, then the automatic ones: those of a created pod.
     pub tolerations: Arc<[Toleration]>,
 }
 
 /// Required node affinity.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
-    /// None asked for.
+    /// The template has no required node affinity.
     #[default]
     Anywhere,
-    /// One term must hold; an empty list holds nowhere.
+    /// The node must match one term; an empty list matches no node.
     AnyOf(Vec<Term>),
 }
 
-/// All requirements of a term must hold; a term without any holds nowhere.
+/// A node selector term: the node must match all requirements; an empty term matches no node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Term {
     AllOf(Vec<NodeRequirement>),
-    /// A term that cannot be read holds nowhere, and says so.
+    /// A term that cannot be parsed matches no node; holds the parse error.
     Unreadable(Text),
 }
 
@@ -144,18 +144,19 @@ pub enum NodeRequirement {
     NameIsNot(Text),
 }
 
-/// How old pods give way to new ones. Upstream validates that exactly one of the two counts is set;
-/// here both cannot be spelled.
+/// The update strategy of a DaemonSet. Upstream validates that exactly one of `maxUnavailable` and `maxSurge` is
+/// non-zero; this type cannot represent both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rollout {
     OnDelete,
-    /// The old pod goes first; at most this many nodes are without.
+    /// `maxUnavailable`: the old pod is deleted before the new one is created; at most this many nodes are without an
+    /// available pod.
     Drain(Share),
-    /// The new pod comes first; at most this many nodes have two.
+    /// `maxSurge`: the new pod is created before the old one is deleted; at most this many nodes have two pods.
     Surge(Share),
 }
 
-/// A number of nodes, or a percentage of them, rounded up.
+/// `maxUnavailable` or `maxSurge`: a number of nodes, or a percentage of them, rounded up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
     Count(u32),
@@ -163,7 +164,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// Rule: a percentage is of the eligible nodes, rounded up.
+    /// Rule: a percentage of `maxUnavailable` or `maxSurge` is taken of the eligible nodes and rounded up.
     pub fn of(self, desired: usize) -> usize {
         match self {
             Self::Count(count) => count as usize,
@@ -176,7 +177,7 @@ impl Share {
     }
 }
 
-/// What a field said that could not be used.
+/// An invalid field of an object, and the problem with its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Fault {
     pub field: &'static str,
@@ -189,15 +190,15 @@ impl core::fmt::Display for Fault {
     }
 }
 
-/// A DaemonSet's status: what was last written.
+/// The stored status of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Status {
     pub observed_generation: i64,
     pub counts: Counts,
     pub collisions: Option<i32>,
-    /// Our own conditions only; those of others stay in `raw`.
+    /// The conditions of this controller; those of other writers are in `raw` only.
     pub conditions: Vec<Condition>,
-    /// The status as it came, so that what others wrote survives.
+    /// The status as received (JSON), so that fields of other writers are kept.
     pub raw: Option<Text>,
 }
 
@@ -212,7 +213,7 @@ pub struct Counts {
     pub misscheduled: i64,
 }
 
-/// The three conditions that are ours.
+/// The condition types that this controller writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ConditionType {
     Available,
@@ -256,7 +257,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether a rule could tell the two apart: a heartbeat changes neither.
+    /// Whether the rules treat both versions of a node the same, as after a heartbeat.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -265,7 +266,7 @@ impl Node {
     }
 }
 
-/// A node's Ready condition and since when it is so; a node that never reported has neither.
+/// A node's Ready condition and its last transition time; `since` is `None` if the node never reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
     pub status: Truth,
@@ -277,34 +278,35 @@ pub struct Pod {
     pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
-    /// UID of the controlling DaemonSet; `None` for an orphan. Pods of other controllers are not kept.
+    /// UID of the controlling DaemonSet; `None` for an orphan. Pods of other controllers are not stored.
     pub owner: Option<Text>,
     pub labels: Labels,
-    /// From `spec.nodeName`, else from the one `metadata.name` of the required affinity.
+    /// The pod's node: `spec.nodeName`, else the one `metadata.name` of the required node affinity.
     pub target: Option<Text>,
     pub bound: bool,
     pub created: Time,
     pub deleting: bool,
     pub phase: Phase,
-    /// Since when it has been Ready; `None` while it is not.
+    /// Time at which the pod became Ready; `None` while it is not Ready.
     pub ready_since: Option<Time>,
-    /// Why it does not start or failed, in Kubernetes' own word (`CrashLoopBackOff`, `Evicted`).
+    /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`).
     pub trouble: Option<Text>,
     pub tolerations: Arc<[Toleration]>,
 }
 
 impl Pod {
-    /// Its work is over: the node holds nothing for it any more.
+    /// Whether the pod succeeded or failed: the node no longer runs containers for it.
     pub fn terminal(&self) -> bool {
         self.phase.is_terminal()
     }
 
-    /// Neither on its way out nor finished.
+    /// Whether the pod is neither terminating nor finished.
     pub fn live(&self) -> bool {
         !self.deleting && !self.terminal()
     }
 
-    /// Deleted and finished: only a finalizer or a slow kubelet keeps the object. It blocks nothing.
+    /// Whether the pod is terminating and finished: only a finalizer or a slow kubelet keeps the object, and it blocks
+    /// no new pod.
     pub fn gone(&self) -> bool {
         self.deleting && self.terminal()
     }
@@ -327,17 +329,17 @@ pub struct Revision {
     pub owner: Option<Text>,
     pub labels: Labels,
     pub number: i64,
-    /// Go-exact bytes of the recorded patch.
+    /// The recorded patch, encoded byte for byte as Go would.
     pub data: Text,
     pub meaning: Option<Meaning>,
-    /// The template generation that the set was annotated with when this was made.
+    /// The DaemonSet's template generation annotation when this revision was created.
     pub template_generation: Option<i64>,
     pub created: Time,
     pub deleting: bool,
 }
 
 impl Revision {
-    /// The label pods of this revision carry. Upstream: a revision without one is given its name.
+    /// The hash label of this revision and its pods. Upstream: a revision without one gets its name.
     pub fn hash(&self) -> Option<&Text> {
         self.labels.get(HASH_LABEL)
     }

@@ -5,18 +5,18 @@ use alloc::vec::Vec;
 use muster_api::labels::{LabelRequirement, Labels};
 use muster_api::text::Text;
 
-/// Which pods are a set's.
+/// The label selector of a DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selector {
     AllOf(Vec<LabelRequirement>),
-    /// An empty selector would claim every pod of the namespace, so it claims none.
+    /// The empty selector. It would select every pod of the namespace, so it is treated as selecting none.
     Everything,
-    /// Claims none, and says what could not be read.
+    /// A selector that cannot be parsed selects no pod; holds the parse error.
     Unreadable(Text),
 }
 
 impl Selector {
-    /// Rule: only a selector that can be read and asks for something claims anything.
+    /// Rule: an empty selector, and one that cannot be parsed, select no pod.
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {
             Self::AllOf(requirements) => requirements.iter().all(|it| it.matches(labels)),

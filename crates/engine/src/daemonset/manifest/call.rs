@@ -1,4 +1,4 @@
-//! What goes over the wire for each call: verb, target and body, so that a shell only carries it there.
+//! HTTP request of each call: verb, path and body.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,11 +19,11 @@ use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Sta
 use crate::daemonset::plan::{Claim, Step};
 use crate::daemonset::why::Why;
 
-/// What a call is made on, in the set's namespace.
+/// Resource, name and subresource of a call, in the DaemonSet's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: Kind,
-    /// `None` for a list, and for a create: its body has the name, or leaves it to the server.
+    /// `None` for a list and for a create, whose body has `name` or `generateName`.
     pub name: Option<Text>,
     pub subresource: Option<&'static str>,
 }
@@ -89,7 +89,7 @@ fn form_encoded(value: &str) -> String {
     text
 }
 
-/// The JSON to send, spelt by [`muster_api::go_json::to_string`]; `None` where a call only reads.
+/// Request body of a call, to be encoded by [`muster_api::go_json::to_string`]; `None` for reads.
 pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
@@ -108,7 +108,7 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::Step(Step::Create { name, hash, number }) => {
             let annotations = serde_json::from_str(&set.annotations).unwrap_or_default();
             let mut revision = controller_revision(owner, &annotations, &template(), hash, *number);
-            // Another spelling of a template has the label of the first one, and a name of its own.
+            // An equivalent template has the hash label of the first revision, but a name of its own.
             revision["metadata"]["name"] = name.as_ref().into();
             revision
         }
@@ -128,7 +128,7 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     })
 }
 
-/// The pods of one plan differ in nothing but their node: all else is spelt once.
+/// Encoded pod of one plan: all pods of a plan differ only in their node name, so the rest is encoded once.
 #[derive(Debug)]
 pub struct Stencil {
     before: String,
@@ -136,7 +136,7 @@ pub struct Stencil {
 }
 
 impl Stencil {
-    /// `None` where a template says what stands for the node here.
+    /// `None` if the template itself contains the placeholder of the node name.
     pub fn cut(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
         const NODE: &str = "\u{1}node\u{1}";
         let call = Call::CreatePod { node: NODE.into(), hash: hash.clone(), why: Why::NoPodHere };
@@ -146,17 +146,17 @@ impl Stencil {
         once.then(|| Self { before: before.to_string(), after: after.to_string() })
     }
 
-    /// `None` for a name that no node has, and that JSON would spell otherwise.
+    /// `None` if JSON would escape the name, which no valid node name needs.
     pub fn pod(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
     }
 }
 
-/// Rule: a status goes back with the metadata of the object it was computed from, so that it is refused on any other
-/// version or any other object of that name. What others wrote into the status stays: fields we do not know, and
-/// conditions that are not ours. Counts that upstream leaves out at zero are left out. The spec is not sent: the API
-/// server takes none here. Upstream: `storeDaemonSetStatus`.
+/// Rule: a status write sends the metadata of the object it was computed from, so that the API server refuses it for
+/// any other version and for another object with the same name. Unknown status fields and conditions of other writers
+/// stay. Counts that upstream omits at zero are omitted. The spec is not sent: the API server ignores it here.
+/// Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
     let metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
     let before = status.raw.as_deref().and_then(|it| serde_json::from_str(it).ok());
@@ -196,7 +196,8 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
 }
 
-/// Rule: each of our conditions takes the place it had, or comes last; those of others are not touched.
+/// Rule: each condition of this controller keeps its position in the list, or is appended; conditions of other writers
+/// are not changed.
 fn merged(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {
         Some(Value::Array(conditions)) => conditions,
@@ -232,13 +233,14 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
     fields.into()
 }
 
-/// Rule: a delete names the UID and version that the plan was made from, so that no other object of that name is deleted.
+/// Rule: a delete has the UID and resource version that the plan was made from as preconditions, so that no other
+/// object with that name is deleted.
 fn delete_options(uid: &str, resource_version: u64) -> Value {
     let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
     json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 }
 
-/// The selector as a list call spells it. `None`: it claims nothing, so there is nothing to list.
+/// The label selector as a query parameter. `None`: the selector selects no pod, so there is nothing to list.
 pub fn label_selector(set: &Set) -> Option<String> {
     let Selector::AllOf(requirements) = &set.selector else { return None };
     let one = |it: &LabelRequirement| {

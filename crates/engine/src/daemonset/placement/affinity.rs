@@ -1,8 +1,8 @@
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Term};
 use crate::daemonset::why::Why;
 
-/// Rule: one term of the required node affinity must hold, whole; an empty term, an empty list and a term that cannot
-/// be read hold nowhere. Preferred affinity is the scheduler's business.
+/// Rule: the node must match one term of the required node affinity, with all its requirements. An empty term, an empty
+/// list and a term that cannot be parsed match no node. Preferred affinity is left to the scheduler.
 pub(super) fn check(affinity: &Affinity, node: &Node) -> Result<(), Why> {
     let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
     if terms.iter().any(|it| matches_term(it, node)) {
@@ -15,7 +15,7 @@ pub(super) fn check(affinity: &Affinity, node: &Node) -> Result<(), Why> {
     Err(unreadable.map_or(Why::AffinityMatchesNotThisNode, |problem| Why::AffinityCannotBeRead { problem }))
 }
 
-/// Whether a node is one that a term describes.
+/// Whether a node matches a node selector term.
 pub(crate) fn matches_term(term: &Term, node: &Node) -> bool {
     match term {
         Term::AllOf(requirements) => {
@@ -25,7 +25,7 @@ pub(crate) fn matches_term(term: &Term, node: &Node) -> bool {
     }
 }
 
-/// Rule: a requirement is about a label of the node, or about its name.
+/// Rule: a requirement compares a label of the node (`matchExpressions`) or its name (`matchFields`).
 pub(super) fn matches_requirement(requirement: &NodeRequirement, node: &Node) -> bool {
     match requirement {
         NodeRequirement::Label(label) => label.matches(&node.labels),

@@ -13,18 +13,18 @@ use crate::daemonset::why::Why;
 
 pub use objections::{Objection, objections};
 
-/// What a template says to a node.
+/// Whether the pod of a template may run on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Run,
-    /// No new pod, but the one that is here may stay.
+    /// No new pod is created, but the existing one is kept.
     Keep(Why),
     Leave(Why),
 }
 
-/// Rule: the strictest rule wins. What the template asks of the node's name and labels must hold; then its taints are
-/// weighed. Whether the pod fits (ports, resources) is the scheduler's to say, so that a template that no longer fits
-/// removes nothing. Upstream: `NodeShouldRunDaemonPod`.
+/// Rule: the strictest rule wins: first the template's node name, node selector and required node affinity, then the
+/// node's taints. Ports and resources are left to the scheduler, so that a template that no longer fits deletes no pod.
+/// Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
     let asked = node_name::check(template, node)
         .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
@@ -34,7 +34,7 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
     }
 }
 
-/// Whether a node has what is asked of its labels.
+/// Checks the node selector and the required node affinity.
 pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
     selector::check(node_selector, node).and_then(|()| affinity::check(affinity, node))
 }

@@ -1,4 +1,4 @@
-//! All requirements of a template that a node does not meet; the verdict has the first one only.
+//! All requirements of a template that a node does not meet; a verdict has only the first.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,10 +10,10 @@ use muster_api::taints::{TaintEffect, any_tolerates};
 use super::affinity::matches_requirement;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
-/// One thing that the template asks for, and what the node has instead.
+/// One requirement of the template, and the node's value instead.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Objection {
-    /// The same words for all nodes that lack it.
+    /// Message that is the same for all nodes which fail this requirement.
     pub asks: String,
     pub has: Option<String>,
 }
@@ -25,9 +25,9 @@ impl fmt::Display for Objection {
     }
 }
 
-/// Rule: what speaks against a pod is told in the order in which it is asked: the node that is named, each pair of the node
-/// selector, each term of the node affinity by the first of its requirements that fails, each untolerated taint, those
-/// first that send pods off.
+/// Rule: unmet requirements are listed in the order in which placement checks them: node name, each label of the node
+/// selector, each term of the node affinity with its first unmet requirement, each untolerated taint, `NoExecute`
+/// before `NoSchedule`.
 pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     let mut all = Vec::new();
     if let Some(named) = template.node_name.as_ref().filter(|it| **it != node.name) {
@@ -49,7 +49,7 @@ pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
     all
 }
 
-/// One objection for each term, if none holds.
+/// One objection for each term of the required node affinity, if the node matches none.
 fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
     let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
     let several = 1 < terms.len();

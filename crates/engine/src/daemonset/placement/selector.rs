@@ -5,7 +5,7 @@ use muster_api::labels::Labels;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
-/// Rule: every pair of the node selector must be among the node's labels.
+/// Rule: the node must have every label of the node selector.
 pub(super) fn check(selector: &Labels, node: &Node) -> Result<(), Why> {
     let missing = selector
         .iter()

@@ -7,8 +7,8 @@ use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
-/// Rule: an untolerated taint keeps new pods away; only `NoExecute` also sends the old ones off. `PreferNoSchedule`
-/// and effects no rule knows do nothing.
+/// Rule: an untolerated `NoSchedule` or `NoExecute` taint prevents new pods; only `NoExecute` also evicts existing
+/// ones. `PreferNoSchedule` and unknown effects are ignored.
 pub(super) fn verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !any_tolerates(tolerations, it));
@@ -21,8 +21,8 @@ pub(super) fn verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
     Verdict::Run
 }
 
-/// Rule: the taints that node trouble itself puts on a node are never a reason to keep an old pod or not to count it:
-/// a revision that makes nodes not ready would excuse itself.
+/// Rule: the taints `not-ready` and `unreachable` never make a rollout keep an old pod or exempt a node from the
+/// budget: otherwise a revision that makes nodes not ready would exempt the nodes it broke.
 pub(crate) fn is_node_trouble(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }
