@@ -10,30 +10,30 @@ use crate::daemonset::SetMemory;
 use crate::daemonset::execution::Creates;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
-/// What the controller said, if it could be asked.
+/// The running controller's state, if it could be queried.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControllerAnswer {
     By(ControllerState),
-    /// Nobody was there to say: why not.
+    /// The controller could not be queried, for this reason.
     NotKnown(String),
 }
 
-/// What the running controller knows of one set.
+/// In-memory state of the running controller for one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControllerState {
     pub remembered: SetMemory,
-    /// A plan is being executed.
+    /// Whether a plan of the DaemonSet is being executed.
     pub acts: bool,
-    /// It will look at the set as soon as it can.
+    /// Whether the DaemonSet is in the work queue.
     pub queued: bool,
-    /// It looks at the set then, whatever happens or does not.
+    /// When the controller reconciles the DaemonSet again without an event.
     pub wakes_at: Option<Time>,
-    /// The set made it panic, and is left alone until then.
+    /// Until when the DaemonSet is not reconciled because it made the controller panic.
     pub left_alone_until: Option<Time>,
 }
 
 impl ControllerState {
-    /// As the endpoint writes it.
+    /// The JSON of the `/debug/explain` endpoint.
     pub fn to_json(&self) -> Value {
         let time = |at: Option<Time>| at.map(Time::to_rfc3339_micros);
         let known = &self.remembered;
@@ -72,7 +72,7 @@ impl ControllerState {
         })
     }
 
-    /// `None` where it is something else.
+    /// Parses the JSON of the `/debug/explain` endpoint; `None` if it has another structure.
     pub fn of_json(json: &[u8]) -> Option<Self> {
         let said: Value = serde_json::from_slice(json).ok()?;
         let time = |at: &Value| at.as_str().and_then(Time::parse);

@@ -1,4 +1,4 @@
-//! What a pod's own status says of its trouble, in the words of whoever wrote it.
+//! Reads the problem of a pod from its status, in the words of the kubelet or scheduler.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,9 +9,9 @@ use muster_api::json;
 use muster_api::well_known::POD_SCHEDULED;
 use serde::de::IgnoredAny;
 
-/// Rule: what ails a pod is what the first container waits for that does not run, with how it last ended; else what the
-/// scheduler said; else why it failed; else which container runs and is not ready. `None` where nothing does, or the object
-/// cannot be read.
+/// Rule: the problem of a pod is the reason why its first waiting container waits, with the last termination; else the
+/// scheduler's message; else the failure of the pod; else the container that runs and is not ready. `None` if there is
+/// no problem, or the object cannot be parsed.
 pub(super) fn ailment(json: &[u8]) -> Option<String> {
     let pod: Pod<'_, IgnoredAny> = json::from_slice(json).ok()?;
     let status = pod.status?;
@@ -57,7 +57,7 @@ fn restarts(container: &ContainerStatus<'_>) -> String {
     }
 }
 
-/// How it ended before it was begun again.
+/// How the container last terminated.
 fn last_end(container: &ContainerStatus<'_>) -> Option<String> {
     let end = container.last_state.as_ref()?.terminated.as_ref()?;
     let reason = end.reason.as_deref().filter(|it| !it.is_empty()).unwrap_or("Error");
@@ -72,7 +72,7 @@ fn said(what: &str, message: Option<&str>) -> String {
     }
 }
 
-/// A message may be as long as its writer likes. It begins with what was tried and ends with the cause: both stay.
+/// Shortens a long message. It begins with what was tried and ends with the cause, so both ends are kept.
 fn shortened(message: &str) -> String {
     const HEAD: usize = 120;
     const TAIL: usize = 180;

@@ -1,4 +1,4 @@
-//! An explanation for programs. The shape is documented in docs/explain.md, and only grows.
+//! Prints an explanation as JSON. docs/explain.md documents the schema; fields are only ever added.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use super::{ControllerAnswer, Explanation, NodeState, OnNode};
 use crate::daemonset::facts::Rollout;
 
 impl Explanation {
-    /// With all nodes, or one of them.
+    /// The explanation as JSON, with all nodes or only one.
     pub fn to_json(&self, only: Option<&str>) -> Value {
         let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.is.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
@@ -86,7 +86,7 @@ pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
     }
 }
 
-/// `upToDate`.
+/// Formats a state in camel case: `upToDate`.
 pub(crate) fn camel(state: NodeState) -> String {
     let mut words = state.as_str().split(' ');
     let first = words.next().unwrap_or_default().to_string();

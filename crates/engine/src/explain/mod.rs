@@ -1,8 +1,7 @@
-//! Why a set runs where it does, and does not where it does not: `muster explain`.
+//! Explains why a DaemonSet runs or does not run on each node: `muster explain`.
 //!
-//! Whoever asks reads the cluster into a [`Snapshot`]; the rules look at it as the controller would, and what they find
-//! is an [`Explanation`], as text or as JSON. Nothing here is decided a second time: every reason is a [`Why`] of the
-//! rules themselves.
+//! The caller reads the cluster into a [`Snapshot`]; the controller's own rules evaluate it, and the result is an
+//! [`Explanation`], printed as text or JSON. No decision is made twice: every reason is a [`Why`] of the rules.
 
 mod controller_state;
 mod decode;
@@ -29,15 +28,15 @@ pub(crate) use text::{counted, labelled, moment, names, span, wrapped};
 use crate::daemonset::facts::{Rollout, Set};
 use crate::daemonset::why::Why;
 
-/// What is true of one set, on every node.
+/// The state of one DaemonSet on every node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
     pub key: ObjectKey,
     pub now: Time,
     pub set: Arc<Set>,
-    /// The number of the current revision; `None` while it is not recorded.
+    /// Number of the current revision; `None` until a revision records the template.
     pub revision: Option<i64>,
-    /// By name; pods whose node is gone come last.
+    /// Sorted by node name; deleted nodes that still have pods are last.
     pub nodes: Vec<OnNode>,
     pub rollout: RolloutState,
     pub controller: ControllerAnswer,
@@ -45,17 +44,17 @@ pub struct Explanation {
     pub notes: Vec<String>,
 }
 
-/// One node.
+/// The state of one node, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OnNode {
     pub is: NodeExplanation,
-    /// In words that nodes of one reason share.
+    /// The reason, in the same words for all nodes that share it.
     pub message: String,
-    /// All there is to say of this node, the message left out.
+    /// Further lines about this node, without the message.
     pub details: Vec<String>,
 }
 
-/// Nodes of one state and one reason.
+/// Nodes with the same state and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group<'a> {
     pub state: NodeState,
@@ -64,8 +63,8 @@ pub struct Group<'a> {
 }
 
 impl Explanation {
-    /// Rule: nodes of one state and one reason are one line; those that should run the set come first, and of those that
-    /// are in one state the largest group.
+    /// Rule: nodes with the same state and reason are one group. Groups of nodes that should run the DaemonSet are
+    /// first; within a state, larger groups are first.
     pub fn groups(&self) -> Vec<Group<'_>> {
         let mut by_reason: BTreeMap<(NodeState, &str), Vec<&OnNode>> = BTreeMap::new();
         for node in &self.nodes {
@@ -77,7 +76,7 @@ impl Explanation {
         groups
     }
 
-    /// How many nodes are in each state. Pods whose node is gone are on no node.
+    /// Number of nodes in a state.
     pub fn count(&self, state: NodeState) -> usize {
         self.nodes.iter().filter(|it| it.is.state == state).count()
     }
@@ -86,8 +85,7 @@ impl Explanation {
         self.nodes.len() - self.count(NodeState::Gone)
     }
 
-    /// Rule: what a rollout waits for are the nodes that take up its budget and are not up to date: by reason, most nodes
-    /// first.
+    /// Rule: a rollout waits for the nodes that use its budget; they are listed by reason, largest group first.
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
         let has_budget = self.set.rollout != Rollout::OnDelete;
@@ -100,7 +98,7 @@ impl Explanation {
     }
 }
 
-/// Words for a reason that all nodes share which have it: no names of pods, no times. Those are details.
+/// Message for a reason without pod names and times, so that it is the same for all nodes; [`particulars`] has those.
 fn shared_words(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }
@@ -120,7 +118,7 @@ fn shared_words(why: &Why) -> String {
     }
 }
 
-/// The particulars that the shared words leave out.
+/// The pod names and times of a reason, which its shared message omits.
 fn particulars(why: &Why, now: Time) -> Option<String> {
     match why {
         Why::FailedRecently { retry_at } => {

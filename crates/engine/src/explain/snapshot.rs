@@ -1,4 +1,4 @@
-//! A cluster as it was read for one set, and what the rules find in it.
+//! The objects of a cluster that concern one DaemonSet, read once, and their evaluation by the controller's rules.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -24,28 +24,28 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{NodeExplanation, NodeState, RolloutState};
 use crate::scheduler::{self, FitCheck, Scheduler};
 
-/// Facts about all that concerns one set. What concerns others is not kept.
+/// The facts that concern one DaemonSet. Objects of other owners are not stored.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) key: ObjectKey,
     shared: Interner,
     pub(crate) sets: Vec<Arc<Set>>,
     pub(crate) items: BTreeMap<Kind, Vec<Fact>>,
-    /// What ails pods of the set, by name.
+    /// Problems of the DaemonSet's pods, by pod name.
     pub(crate) ailing: BTreeMap<Text, String>,
     pub(crate) revisions: Vec<Arc<Revision>>,
     pub(crate) notes: Vec<String>,
-    /// What each node has to give and who has it, as far as that was read.
+    /// Allocatable resources of nodes and the pods that use them, as far as they were read.
     pub(crate) capacity: Scheduler,
 }
 
-/// The set's pods by node.
+/// The DaemonSet's pods by node.
 pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
-/// Why nothing can be explained.
+/// Why a snapshot cannot be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unread {
-    /// The set was not among what was read.
+    /// The snapshot does not contain the DaemonSet.
     NoSuchSet,
 }
 
@@ -63,7 +63,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes one object in. The set comes first.
+    /// Adds one object. The DaemonSet must be added first.
     pub fn take(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
         let read = facts::fact(kind, object, &mut self.shared)?;
         let set = self.sets.last();
@@ -92,19 +92,19 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The set, once it was taken in.
+    /// The DaemonSet; `None` before it was added.
     pub fn set(&self) -> Option<&Arc<Set>> {
         self.sets.last()
     }
 
-    /// Takes in what a node has to give.
+    /// Adds the allocatable resources of a node.
     pub fn add_node_capacity(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::node(node, &mut self.shared)?;
         self.capacity.put(scheduler::Fact::Node(Arc::new(node)));
         Ok(())
     }
 
-    /// Adds the resource requests of a pod to its node, whatever its owner.
+    /// Adds the resource requests of a pod to its node, whatever the pod's owner.
     pub fn add_scheduled_pod(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
@@ -118,7 +118,7 @@ impl Snapshot {
         self.notes.push(note);
     }
 
-    /// What is true of the set, on every node.
+    /// Explains the state of the DaemonSet on every node.
     pub fn explain(&self, controller: ControllerAnswer, now: Time) -> Result<Explanation, Unread> {
         let set = self.sets.last().ok_or(Unread::NoSuchSet)?;
         let mut planner = self.planner(set, Settings::default());
@@ -127,7 +127,7 @@ impl Snapshot {
         }
         let plan = planner.reconcile(&self.key, now);
         let mut notes = self.notes_on(set);
-        // What is wrong with the selector is said by an event alone.
+        // An invalid selector is reported by an event only.
         let events = plan.iter().flat_map(|it| &it.events);
         let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
         notes.extend(events.map(|it| it.message.clone()));
@@ -146,7 +146,7 @@ impl Snapshot {
         planner
     }
 
-    /// What the planner has found at its last look.
+    /// The explanation after the planner's last reconcile.
     pub(crate) fn found(
         &self,
         planner: &Planner,
@@ -158,7 +158,7 @@ impl Snapshot {
         let rollout = planner.rollout_of(&self.key)?;
         let mut explained = planner.explain(&self.key);
         if rollout.hash.is_none() {
-            // Before the template is recorded there is no cell, but whether a node is eligible can be said.
+            // There are no cells before a revision records the template, but the verdicts are known.
             explained = self.verdicts(&set);
         }
         explained.sort_by_key(|it| it.state == NodeState::Gone);
@@ -200,7 +200,7 @@ impl Snapshot {
         explained
     }
 
-    /// The set's pods by node, as they were read.
+    /// The DaemonSet's pods by node, as they were read.
     pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
         let mut own: OwnPods = BTreeMap::new();
         for item in self.items.get(&Kind::Pods).into_iter().flatten() {
@@ -213,13 +213,13 @@ impl Snapshot {
         own
     }
 
-    /// A pod of the set, as the scheduler sees it.
+    /// A pod of the DaemonSet, as the scheduler sees it.
     pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
         let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
         let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
-        // Which node it is made for is asked node by node, and whether it may be there is the verdict's to say.
+        // The fit check gets the node as an argument, and placement has checked node selector and node affinity.
         let mut requirements = (*pod.requirements).clone();
         (requirements.node_selector, requirements.node_affinity) = (Labels::default(), Affinity::Anywhere);
         pod.requirements = Arc::new(requirements);
@@ -237,7 +237,7 @@ impl Snapshot {
         let node = planner.node_of(&is.node);
         let mut message = shared_words(&is.why);
         let mut details: Vec<String> = particulars(&is.why, now).into_iter().collect();
-        // Who should not have a pod is told all that speaks against it.
+        // A node that should not run the DaemonSet gets all unmet requirements.
         let objections =
             node.filter(|_| !is.state.should_run()).map(|it| placement::objections(&set.template, it));
         let mut objections = objections.unwrap_or_default().into_iter();

@@ -1,5 +1,5 @@
-//! An explanation for people: a summary, the nodes by reason, the rollout, the controller. It fits into 80 columns, but for
-//! words that are longer.
+//! Prints an explanation as text: summary, nodes by reason, rollout, controller. Lines have at most 80 columns, except
+//! for longer words.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -13,17 +13,17 @@ use muster_api::time::Time;
 use super::{ControllerAnswer, ControllerState, Explanation, Group, NodeState};
 use crate::daemonset::facts::{ConditionType, Rollout, Share};
 
-/// How wide lines get.
+/// Maximum width of a line.
 const COLUMNS: usize = 80;
 
-/// How many nodes of a group are named.
+/// Maximum number of node names printed for a group.
 const NAMES_MAX: usize = 5;
 
-/// Where the words of a group, and those of the last lines, begin.
+/// Columns at which the text of a group, and of the rollout and controller lines, begins.
 const REASON_AT: usize = 22;
 const REST_AT: usize = 12;
 
-/// The summary, the groups, the rollout and the controller.
+/// Prints the summary, the groups of nodes, the rollout and the controller.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.head(f)?;
@@ -32,7 +32,7 @@ impl fmt::Display for Explanation {
             row(f, group.nodes.len(), &group)?;
             let named = names(group.nodes.iter().map(|it| it.is.node.as_ref()), NAMES_MAX);
             below(f, REASON_AT, &named)?;
-            // What ails one of them ails most of them.
+            // Details of one node are enough: most nodes of a group have the same problem.
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
                 let which =
                     if 1 < group.nodes.len() { format!("{}: ", first.is.node) } else { String::new() };
@@ -46,20 +46,20 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What the nodes of such a group lack is what the line says already.
+/// Whether the message of a group says everything, so that no details are printed.
 fn is_plain(group: &Group<'_>) -> bool {
     group.state == NodeState::Excluded && 1 < group.nodes.len()
 }
 
 impl Explanation {
-    /// Every node in a line of its own.
+    /// Prints one line per node (`-o wide`).
     pub fn wide(&self) -> String {
         let mut out = String::new();
         let _ = self.write_wide(&mut out);
         out
     }
 
-    /// All there is to say of one node; `None` where there is no such node.
+    /// Prints everything about one node; `None` if there is no such node.
     pub fn for_node(&self, node: &str) -> Option<String> {
         let it = self.nodes.iter().find(|it| it.is.node.as_ref() == node)?;
         let mut out = String::new();
@@ -129,7 +129,7 @@ impl Explanation {
         Ok(())
     }
 
-    /// A rollout is told by how far it has come, what it may do, what it waits for, and who comes next.
+    /// Lines about the rollout: progress, budget, the nodes it waits for, and the nodes it updates next.
     fn rollout_words(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
@@ -194,7 +194,7 @@ impl Explanation {
 }
 
 impl ControllerState {
-    /// What the controller knows is told by what it does, what it waits for, and when it looks again.
+    /// Lines about the controller: what it does, what it waits for, and when it reconciles next.
     fn words(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.acts {
@@ -244,7 +244,7 @@ pub(crate) fn wrapped(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::R
     hanging(f, "", at, words)
 }
 
-/// `lead`, and then the words from a column on, over as many lines as they take.
+/// Writes `lead`, then the words from column `at` on, wrapped with a hanging indent.
 fn hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::Result {
     let mut line = format!("{lead:at$}");
     let mut used = line.chars().count();
@@ -266,10 +266,10 @@ fn hanging(f: &mut impl fmt::Write, lead: &str, at: usize, words: &str) -> fmt::
     writeln!(f, "{}", line.trim_end())
 }
 
-/// `n1, n2, n3 and 7 more`.
+/// Formats a list of names: `n1, n2, n3 and 7 more`.
 pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> String {
     let all: Vec<&str> = all.into_iter().collect();
-    // One more name takes no more room than to say that there is one more.
+    // One more name is not longer than "and 1 more".
     if all.len() <= most + 1 {
         return all.join(", ");
     }
@@ -281,7 +281,7 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// A time of the day, with its day where that is another one, and how far off it is.
+/// Formats a time of day, with the date if it is another day, and its distance from now.
 pub(crate) fn moment(at: Time, now: Time) -> String {
     let (text, today) = (at.to_rfc3339(), now.to_rfc3339());
     let shown = match (text.split_once('T'), today.split_once('T')) {
@@ -295,7 +295,7 @@ pub(crate) fn moment(at: Time, now: Time) -> String {
     }
 }
 
-/// `4s`, `3m20s`, `2h5m`, `3d4h`.
+/// Formats a duration: `4s`, `3m20s`, `2h5m`, `3d4h`.
 pub(crate) fn span(span: Duration) -> String {
     let s = span.as_secs() + u64::from(500 <= span.subsec_millis());
     match s {
@@ -307,7 +307,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// `3`, and `10% (200 nodes)`.
+/// Formats `maxUnavailable` or `maxSurge`: `3`, or `10% (200 nodes)`.
 pub(crate) fn of_nodes(share: Share, budget: usize) -> String {
     match share {
         Share::Count(_) => in_words(share),

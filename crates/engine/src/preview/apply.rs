@@ -1,7 +1,8 @@
-//! What `kubectl apply` makes of a file and the object that is there.
+//! Computes the object that `kubectl apply` would write for a file and a live object.
 //!
-//! It merges three ways: the file, the object, and what was applied the time before, which the object remembers in an
-//! annotation. What was in the last one and is not in the file goes; what somebody else has set since stays.
+//! It is a three-way merge of the file, the live object, and the last applied configuration, which an annotation of the
+//! object contains. Fields of the last applied configuration that are not in the file are removed; fields that others
+//! have set since are kept.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};
@@ -10,11 +11,11 @@ use alloc::vec::Vec;
 use muster_api::well_known::ANNOTATION_LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Where an object remembers what was applied last.
+/// Annotation with the last applied configuration.
 pub const LAST_APPLIED: &str = ANNOTATION_LAST_APPLIED;
 
-/// Lists whose elements have names, by the field that holds the list: they are merged one by one, all others are replaced
-/// whole. Of DaemonSets, as their types say.
+/// Merge keys of the lists in a DaemonSet, by field name: the elements of these lists are merged one by one, all other
+/// lists are replaced.
 const NAMED: [(&str, &str); 14] = [
     ("containers", "name"),
     ("initContainers", "name"),
@@ -32,11 +33,11 @@ const NAMED: [(&str, &str); 14] = [
     ("ownerReferences", "uid"),
 ];
 
-/// What the server keeps of an object, and no file says.
+/// Metadata fields that the API server sets.
 const KEPT_BY_SERVER: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// Rule: the object as `kubectl apply` would leave it.
+/// Rule: the object that `kubectl apply` would write.
 pub fn applied(live: &Value, file: &Value) -> Value {
     let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
     let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
@@ -61,7 +62,7 @@ fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Valu
             let mut fields = live.and_then(Value::as_object).unwrap_or(&empty).clone();
             let dropped = last.as_object().into_iter().flat_map(Map::keys);
             for key in dropped.filter(|it| !file.contains_key(*it)) {
-                // What the server keeps was in no file.
+                // Fields that the API server sets are never in a last applied configuration.
                 fields.remove(key);
             }
             for (key, value) in file {
@@ -82,7 +83,7 @@ fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Valu
     }
 }
 
-/// `None`: the list is one value.
+/// Merges a list by its merge key; `None` if the list has none and is replaced as a whole.
 fn named_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
     let (_, key) = NAMED.iter().find(|(name, _)| *name == field)?;
     let name = |it: &Value| it.get(key).map(Value::to_string);
@@ -105,7 +106,7 @@ fn named_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Op
     Some(merged_list.into())
 }
 
-/// The merge patch (RFC 7386) that leads from one object to another; `None` where they are the same.
+/// The JSON merge patch (RFC 7386) from one object to another; `None` if they are equal.
 pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;

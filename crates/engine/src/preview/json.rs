@@ -1,4 +1,4 @@
-//! A forecast for programs. The shape is documented in docs/explain.md, and only grows.
+//! Prints a rollout preview as JSON. docs/explain.md documents the schema; fields are only ever added.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

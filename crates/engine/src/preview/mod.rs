@@ -1,8 +1,8 @@
-//! What a changed set would do to a cluster: `muster plan`.
+//! Previews the rollout of a changed DaemonSet: `muster plan`.
 //!
-//! The rules are let loose on a [`Snapshot`] in which the set is as it would be, and each plan of theirs is carried out
-//! in it at once: pods that are deleted are gone, pods that are made become ready where the node is ready and has room for
-//! them. So nothing is foretold by a second set of rules, and the order is the one in which a rollout would go.
+//! The controller's rules run on a [`Snapshot`] that contains the changed DaemonSet, and each plan is applied to it at
+//! once: deleted pods disappear, and created pods become ready if their node is ready and they fit. So the preview has
+//! no rules of its own, and its order is that of the real rollout.
 
 mod apply;
 mod json;
@@ -30,53 +30,53 @@ use crate::daemonset::why::Why;
 use crate::explain::{ControllerAnswer, Explanation, Snapshot, Unread};
 use crate::scheduler::FitCheck;
 
-/// What would come of a change.
+/// The effects of a changed DaemonSet.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RolloutPreview {
     pub key: ObjectKey,
-    /// The set as it would be.
+    /// The DaemonSet after the change.
     pub set: Arc<Set>,
     pub change: Change,
-    /// Nodes that get a pod and have none, and nodes that lose theirs.
+    /// Nodes that have no pod and get one, and nodes that lose theirs.
     pub gains: Vec<Text>,
     pub loses: Vec<Text>,
-    /// Nodes whose pod is replaced, in the order in which that happens.
+    /// Nodes whose pod is replaced, in update order.
     pub batches: Vec<Batch>,
-    /// Nodes whose pod stays as it is.
+    /// Nodes whose pod is not replaced.
     pub keeps: Vec<Text>,
-    /// With OnDelete: nodes whose old pod stays until somebody deletes it.
+    /// With `OnDelete`: nodes whose outdated pod stays until somebody deletes it.
     pub waits: Vec<Text>,
-    /// How long a rollout takes at least, for a pod must be ready so long before the next one goes.
+    /// Minimum duration of the rollout, which follows from `minReadySeconds`.
     pub at_least: Duration,
-    /// It would not come to its end: nodes that keep their old pod, and what it would wait for.
+    /// Set if the rollout would not complete: nodes that keep their outdated pod, and the nodes it would wait for.
     pub stops: Option<Stop>,
-    /// How all nodes would be in the end.
+    /// The state of all nodes after the rollout.
     pub after: Explanation,
 }
 
-/// What a change is to the history of a set.
+/// Effect of a change on the revision history of a DaemonSet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// There is no such set yet.
+    /// The DaemonSet does not exist yet.
     Create,
-    /// The object would stay as it is.
+    /// The object does not change.
     Nothing,
-    /// Something changes that pods do not notice.
+    /// The object changes, but no pod is replaced.
     NoRestart,
     NewRevision {
         number: i64,
     },
-    /// The template of an earlier revision, which becomes the newest again.
+    /// A rollback: the template of an earlier revision, which becomes the newest again.
     Again {
         was: i64,
         number: i64,
     },
 }
 
-/// Nodes whose pods are replaced at one time.
+/// Nodes whose pods are replaced at the same time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// How long after the beginning, at least.
+    /// Minimum time since the start of the rollout.
     pub after: Duration,
     pub nodes: Vec<Text>,
 }
@@ -87,12 +87,12 @@ pub struct Stop {
     pub waits_for: Vec<(String, Vec<Text>)>,
 }
 
-/// Looks at one set and one node at most this often for each node there is: every pod is deleted once and made once, and
-/// becomes available once.
+/// Maximum number of reconciles per node: each pod is deleted once, created once and becomes available once.
 const RECONCILES_PER_NODE: usize = 8;
 
 impl Snapshot {
-    /// What would come of the set that was taken in last, if it took the place of the one before, if there was one.
+    /// Previews the rollout of the last DaemonSet added to the snapshot; the one added before it, if any, is the live
+    /// object.
     pub fn forecast(&self, now: Time) -> Result<RolloutPreview, Unread> {
         let set = self.set().ok_or(Unread::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
@@ -105,8 +105,8 @@ impl Snapshot {
 }
 
 impl RolloutPreview {
-    /// Rule: whether a new pod fits is asked where one comes that was not there; and where an old one gives way, only if the
-    /// new one asks for something else, or has to stand beside it.
+    /// Rule: the fit of a new pod is checked on nodes that get a pod for the first time; on nodes whose pod is replaced
+    /// only if its scheduling requirements change, or if both pods run side by side (surge).
     pub fn unplaced_nodes(&self, snapshot: &Snapshot) -> BTreeSet<Text> {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
         let live = snapshot.sets.iter().rev().nth(1);
@@ -127,13 +127,13 @@ impl RolloutPreview {
     }
 }
 
-/// A rollout as it goes.
+/// Simulation of a rollout on a snapshot.
 struct RolloutSimulation<'a> {
     snapshot: &'a Snapshot,
     set: &'a Arc<Set>,
     fitting: Option<&'a FitCheck<'a>>,
     planner: Planner,
-    /// Pods of the set by node, as they were; and the names of those that were made.
+    /// The DaemonSet's pods by node before the change, and the names of the pods created since.
     had: BTreeMap<Text, Vec<Arc<Pod>>>,
     made: BTreeSet<Text>,
     began: Time,
@@ -145,7 +145,7 @@ struct RolloutSimulation<'a> {
 impl<'a> RolloutSimulation<'a> {
     fn new(snapshot: &'a Snapshot, set: &'a Arc<Set>, fitting: Option<&'a FitCheck<'a>>, now: Time) -> Self {
         let had = snapshot.own_pods(set);
-        // A burst would cut batches short; conditions have timers that mean nothing here.
+        // The burst limit would split batches, and the timers of conditions have no effect here.
         let desired = snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
@@ -164,7 +164,7 @@ impl<'a> RolloutSimulation<'a> {
         }
     }
 
-    /// Carries out one plan after the other until nothing is left to do; gives what was first done to the history.
+    /// Executes plans until nothing is left to do; returns the writes of the first plan to the revision history.
     fn run(&mut self) -> Vec<Step> {
         let nodes = self.snapshot.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.had.len();
         let mut first_steps = None;
@@ -187,7 +187,7 @@ impl<'a> RolloutSimulation<'a> {
         first_steps.unwrap_or_default()
     }
 
-    /// Whether anything was done.
+    /// Executes a plan; returns whether it changed anything.
     fn carry_out(&mut self, plan: &Plan) -> bool {
         let mut replaced: Vec<Text> = Vec::new();
         for claim in &plan.claims {
@@ -200,7 +200,7 @@ impl<'a> RolloutSimulation<'a> {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
             self.put(Fact::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
-        // New pods are up before the next old ones go, so that a batch is what the budget allows.
+        // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
         for (pod, why) in &plan.delete {
             let gives_way = matches!(
@@ -239,7 +239,7 @@ impl<'a> RolloutSimulation<'a> {
         let owner = Some(self.set.uid.clone());
         match claim {
             Claim::AdoptPod(it) => {
-                // Its node gains nothing: it has a pod already, which only had no owner.
+                // The node does not gain a pod: it already has this one, which had no owner.
                 if let Some(node) = &it.target {
                     self.had.entry(node.clone()).or_default().push(it.clone());
                 }
@@ -277,8 +277,8 @@ impl<'a> RolloutSimulation<'a> {
         self.put(Fact::Revision(Arc::new(revision)));
     }
 
-    /// Rule: a new pod is taken to become ready where its node is ready and the scheduler would let it in; else it stays as
-    /// it is, and a rollout waits for it.
+    /// Rule: a new pod is assumed to become ready if its node is ready and the scheduler's checks pass; otherwise it
+    /// stays pending, and the rollout waits for it.
     fn create(&mut self, node: &Text, hash: &Text) {
         let here = self.planner.pods_on(&self.snapshot.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
@@ -307,8 +307,8 @@ impl<'a> RolloutSimulation<'a> {
         self.put(Fact::Pod(Arc::new(pod)));
     }
 
-    /// Rule: what is under way already comes to its end: pods that are leaving are gone, and those that are starting, with
-    /// nothing wrong, become ready.
+    /// Rule: changes in progress are assumed to complete: terminating pods are gone, and starting pods without a
+    /// problem become ready.
     fn settle(&mut self) {
         let nodes: Vec<Text> = self.had.keys().cloned().collect();
         for node in nodes {
@@ -401,8 +401,8 @@ fn owned(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
     waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
 }
 
-/// Rule: a change is a new revision where the template means something new; an earlier one again where its template
-/// comes back; and else it restarts nothing.
+/// Rule: a change is a new revision if no revision has an equivalent template; a rollback if an earlier revision has
+/// one; otherwise it replaces no pod.
 fn change(live: Option<&Arc<Set>>, set: &Set, steps: &[Step]) -> Change {
     let Some(live) = live else { return Change::Create };
     if live.generation == set.generation && live.template == set.template {

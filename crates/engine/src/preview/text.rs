@@ -1,4 +1,4 @@
-//! A forecast for people, in 80 columns.
+//! Prints a rollout preview as text, in 80 columns.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -12,10 +12,10 @@ use super::{Change, RolloutPreview};
 use crate::daemonset::facts::Rollout;
 use crate::explain::{NodeState, counted, labelled, names, span, wrapped};
 
-/// How many batches are told.
+/// Maximum number of batches printed.
 const BATCHES_MAX: usize = 8;
 
-/// How many nodes are named.
+/// Maximum number of node names printed in a list.
 const NAMES_MAX: usize = 5;
 
 impl fmt::Display for RolloutPreview {
@@ -65,13 +65,13 @@ fn is_without(state: NodeState) -> bool {
 }
 
 impl RolloutPreview {
-    /// How many nodes get a new pod for their old one.
+    /// Number of nodes whose pod is replaced.
     pub fn replaced(&self) -> usize {
         let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
         self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
-    /// Nodes that have no pod and get none.
+    /// Number of nodes that have no pod and get none.
     pub fn without(&self) -> usize {
         let without = self.after.nodes.iter().filter(|it| is_without(it.is.state)).count();
         without.saturating_sub(self.loses.len())
@@ -89,7 +89,7 @@ impl RolloutPreview {
         )
     }
 
-    /// `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for those that are asked for.
+    /// Lines such as `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for the selected nodes.
     fn reasons(&self, is_asked: impl Fn(&Text, NodeState) -> bool) -> Vec<String> {
         let groups = self.after.groups().into_iter().filter_map(|group| {
             let nodes = group.nodes.iter().map(|it| &it.is.node).filter(|it| is_asked(it, group.state));
