@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use super::revision::Current;
-use super::rollout::{self, Offer, RolloutDeletion, Standing};
+use super::revision::CurrentRevision;
+use super::rollout::{self, BudgetUse, RolloutAction, RolloutDeletion};
 use super::roster::{self, FailedPodBackoff};
-use super::status::{available, counted};
+use super::status::{availability, counted_pod};
 use crate::daemonset::facts::{Counts, Node, Pod, Set};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
@@ -27,15 +27,15 @@ pub(crate) struct Cell {
     pub(crate) create: Option<Why>,
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Action of the rolling update here, executed when the budget allows it.
-    pub(crate) offer: Option<Offer>,
+    pub(crate) action: Option<RolloutAction>,
     pub(crate) share: ShareOfTotals,
     /// The pod that the status counts, and its state: for `muster explain`.
     pub(crate) pod: Option<(Arc<Pod>, Why)>,
     /// Why a needed write is not made yet.
     pub(crate) waiting: Option<Why>,
-    pub(crate) trouble: Option<Text>,
+    pub(crate) problem: Option<Text>,
     /// When this cell changes without an event.
-    pub(crate) again_at: Option<Time>,
+    pub(crate) recheck_at: Option<Time>,
 }
 
 /// In-memory state of one node that no API object has.
@@ -55,7 +55,7 @@ pub(crate) struct ShareOfTotals {
     pub(crate) available: bool,
     pub(crate) misscheduled: bool,
     pub(crate) old: bool,
-    pub(crate) standing: Standing,
+    pub(crate) budget_use: BudgetUse,
 }
 
 /// Sums over all cells of a DaemonSet, updated with each cell.
@@ -76,7 +76,7 @@ pub(crate) struct Totals {
     /// Number of nodes by the reason why they wait.
     pub(crate) waiting: BTreeMap<Text, i64>,
     /// Number of nodes by the problem of their pod, as Kubernetes names it (`CrashLoopBackOff`).
-    pub(crate) trouble: BTreeMap<Text, i64>,
+    pub(crate) problem: BTreeMap<Text, i64>,
 }
 
 impl Totals {
@@ -116,8 +116,8 @@ impl Totals {
             (share.available, &mut self.available),
             (share.misscheduled, &mut self.misscheduled),
             (share.old, &mut self.old_pods),
-            (share.standing.charged, &mut self.charged),
-            (share.standing.available, &mut self.available_or_leaving),
+            (share.budget_use.charged, &mut self.charged),
+            (share.budget_use.available, &mut self.available_or_leaving),
         ];
         for (is_counted, total) in counted {
             if is_counted {
@@ -125,15 +125,15 @@ impl Totals {
             }
         }
         if let Some(why) = cell.waiting.as_ref().filter(|_| share.desired) {
-            tally(&mut self.waiting, why.label(), by);
+            add_to_count(&mut self.waiting, why.label(), by);
         }
-        if let Some(trouble) = &cell.trouble {
-            tally(&mut self.trouble, trouble, by);
+        if let Some(problem) = &cell.problem {
+            add_to_count(&mut self.problem, problem, by);
         }
     }
 }
 
-fn tally(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
+fn add_to_count(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
     if let Some(count) = counts.get_mut(reason) {
         *count += by;
         if *count == 0 {
@@ -147,55 +147,56 @@ fn tally(counts: &mut BTreeMap<Text, i64>, reason: &str, by: i64) {
 /// Computes the cell of one node: verdict, roster, rollout state and counts.
 pub(crate) fn assess(
     set: &Set,
-    current: &Current,
+    current: &CurrentRevision,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
     node_memory: NodeMemory<'_>,
     now: Time,
 ) -> Cell {
     let verdict = node.map(|it| placement::verdict(&set.template, it));
-    let roster = roster::roster(set, current, verdict.as_ref(), pods, node_memory.backoff, now);
+    let roster = roster::build_roster(set, current, verdict.as_ref(), pods, node_memory.backoff, now);
     let charged_until = node_memory.rollout_deletion.and_then(|it| it.until(set, current, pods, now));
-    let stand = rollout::stand(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
+    let node_rollout =
+        rollout::node_rollout(set, current, node.zip(verdict.as_ref()), pods, &roster, charged_until, now);
     let runs = verdict == Some(Verdict::Run);
-    let counts = counted(set, current, pods, now);
-    let how = counts.map(|pod| available(set, pod, now));
-    let again_at = earliest(roster.again_at, stand.again_at);
-    let again_at = pods.iter().fold(again_at, |again_at, pod| match available(set, pod, now) {
-        Err(Why::StillSettling { until }) => earliest(again_at, Some(until)),
-        _ => again_at,
+    let counts = counted_pod(set, current, pods, now);
+    let availability_of_pod = counts.map(|pod| availability(set, pod, now));
+    let recheck_at = earliest(roster.recheck_at, node_rollout.recheck_at);
+    let recheck_at = pods.iter().fold(recheck_at, |recheck_at, pod| match availability(set, pod, now) {
+        Err(Why::StillSettling { until }) => earliest(recheck_at, Some(until)),
+        _ => recheck_at,
     });
-    let waiting = match (&how, &stand.waiting) {
+    let waiting = match (&availability_of_pod, &node_rollout.waiting) {
         // For a node that is not eligible, `muster explain` shows the reason, but no total counts it.
-        _ if !runs => stand.waiting.clone(),
+        _ if !runs => node_rollout.waiting.clone(),
         (_, Some(why)) => Some(why.clone()),
         (None, _) => Some(roster.blocked.clone().unwrap_or(Why::NoPodHere)),
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
     // The rollout ignores a node that only keeps its old pod because of a taint.
-    let has_old = (runs && pods.iter().any(|it| it.live() && !current.is_new(it)))
-        || stand.offer.is_some()
-        || !stand.delete.is_empty();
+    let has_old = (runs && pods.iter().any(|it| it.is_live() && !current.is_new(it)))
+        || node_rollout.action.is_some()
+        || !node_rollout.delete.is_empty();
     let mut delete = roster.delete;
-    delete.extend(stand.delete);
+    delete.extend(node_rollout.delete);
     Cell {
-        create: roster.vacancy.or(stand.create),
+        create: roster.vacancy.or(node_rollout.create),
         delete,
-        offer: stand.offer,
+        action: node_rollout.action,
         share: ShareOfTotals {
             desired: runs,
             current: runs && counts.is_some(),
-            ready: runs && counts.is_some_and(|it| it.ready()),
+            ready: runs && counts.is_some_and(|it| it.is_ready()),
             updated: runs && counts.is_some_and(|it| current.is_new(it)),
-            available: runs && how == Some(Ok(())),
+            available: runs && availability_of_pod == Some(Ok(())),
             misscheduled: node.is_some() && !runs && counts.is_some(),
             old: has_old,
-            standing: stand.standing,
+            budget_use: node_rollout.budget_use,
         },
-        trouble: pods.iter().filter(|it| !it.ready() && !it.gone()).find_map(|it| it.trouble.clone()),
+        problem: pods.iter().filter(|it| !it.is_ready() && !it.is_gone()).find_map(|it| it.problem.clone()),
         pod: counts.map(|it| {
-            let why = match how {
+            let why = match availability_of_pod {
                 Some(Err(why)) => why,
                 _ if current.is_new(it) => Why::UpToDate,
                 _ => Why::OutOfDate,
@@ -203,7 +204,7 @@ pub(crate) fn assess(
             (it.clone(), why)
         }),
         waiting,
-        again_at,
+        recheck_at,
         verdict,
     }
 }

@@ -18,7 +18,7 @@ use crate::controller::{
 };
 use crate::daemonset::execution::{Call, Execution, Next, Report, Response};
 use crate::daemonset::facts::{self, Fact, Kind, Set};
-use crate::daemonset::manifest::{self, Binding, Stencil};
+use crate::daemonset::manifest::{self, Binding, EncodedPod};
 use crate::daemonset::plan::{Plan, Settings};
 use crate::daemonset::planner::Planner;
 
@@ -52,7 +52,7 @@ struct Running {
     number: u64,
     execution: Execution,
     /// The pod to create, encoded once for all nodes.
-    stencil: Option<Arc<Stencil>>,
+    encoded_pod: Option<Arc<EncodedPod>>,
 }
 
 /// Backoff of a DaemonSet that made the controller panic.
@@ -69,19 +69,19 @@ pub struct SetCall {
     pub call: Call,
     execution: u64,
     binding: Binding,
-    stencil: Option<Arc<Stencil>>,
+    encoded_pod: Option<Arc<EncodedPod>>,
 }
 
 impl SetCall {
     /// A call that is part of no plan.
     pub fn single(set: Arc<Set>, call: Call, binding: Binding) -> Self {
-        Self { set, call, execution: 0, binding, stencil: None }
+        Self { set, call, execution: 0, binding, encoded_pod: None }
     }
 
     /// The request body in Go's JSON encoding: upstream compares the bytes of a revision.
     fn body(&self) -> Option<String> {
-        if let (Call::CreatePod { node, .. }, Some(stencil)) = (&self.call, &self.stencil)
-            && let Some(pod) = stencil.pod(node)
+        if let (Call::CreatePod { node, .. }, Some(encoded_pod)) = (&self.call, &self.encoded_pod)
+            && let Some(pod) = encoded_pod.for_node(node)
         {
             return Some(pod);
         }
@@ -143,11 +143,11 @@ impl DaemonSetController {
         }
         let key = plan.set.key.clone();
         let binding = self.planner.settings().binding;
-        let stencil =
-            if plan.create.is_empty() { None } else { Stencil::cut(&plan.set, &plan.hash, binding) };
+        let encoded_pod =
+            if plan.create.is_empty() { None } else { EncodedPod::new(&plan.set, &plan.hash, binding) };
         self.started += 1;
         let execution = Execution::new(plan);
-        let running = Running { number: self.started, execution, stencil: stencil.map(Arc::new) };
+        let running = Running { number: self.started, execution, encoded_pod: encoded_pod.map(Arc::new) };
         self.executions.insert(key.clone(), running);
         reconcile.calls = self.next_calls(&key);
         let (is_finished, events) = self.finish_if_done(&key, now);
@@ -162,7 +162,7 @@ impl DaemonSetController {
     /// The calls of an execution that may be sent now.
     fn next_calls(&mut self, key: &ObjectKey) -> Vec<SetCall> {
         let binding = self.planner.settings().binding;
-        let Some(Running { number, execution, stencil }) = self.executions.get_mut(key) else {
+        let Some(Running { number, execution, encoded_pod }) = self.executions.get_mut(key) else {
             return Vec::new();
         };
         let mut calls = Vec::new();
@@ -173,8 +173,8 @@ impl DaemonSetController {
                 execution.outcome(&call, Response::Pods(Vec::new()));
                 continue;
             }
-            let stencil = stencil.clone().filter(|_| matches!(call, Call::CreatePod { .. }));
-            calls.push(SetCall { set, call, execution: *number, binding, stencil });
+            let encoded_pod = encoded_pod.clone().filter(|_| matches!(call, Call::CreatePod { .. }));
+            calls.push(SetCall { set, call, execution: *number, binding, encoded_pod });
         }
         calls
     }

@@ -130,11 +130,11 @@ impl Response {
 
 /// Result of the most recent pod creates.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Creates {
+pub enum CreateResult {
     /// No create was attempted yet.
     #[default]
     Unknown,
-    WentWell,
+    Succeeded,
     /// The API server refuses the pods, with this reason.
     Refused(Text),
     /// The API server returned a server error (5xx), which may be temporary.
@@ -143,7 +143,7 @@ pub enum Creates {
     NamespaceTerminating,
 }
 
-impl Creates {
+impl CreateResult {
     /// Rule: a create that policy refuses (missing service account, quota, priority class, Pod Security) stays refused
     /// until somebody changes an object, so its reason is kept for the conditions. A create without a response, or one
     /// that was throttled, says nothing about the pod.
@@ -227,21 +227,21 @@ pub struct Report {
     wrote: Vec<(Kind, u64)>,
     deleted: Vec<Arc<Pod>>,
     pruned: Vec<Arc<Revision>>,
-    doubt: bool,
-    doubted: Vec<Arc<Pod>>,
+    uncertain_create: bool,
+    uncertain_deletes: Vec<Arc<Pod>>,
     confirmed: Option<Vec<(Text, u64, bool)>>,
     /// Nodes whose finished pod was deleted: the failed-pod backoff there grows.
     pub(crate) failed_on: Vec<Text>,
     /// Reconcile again, no sooner than after this delay.
     pub(crate) retry: Option<Duration>,
-    pub(crate) creates: Creates,
+    pub(crate) creates: CreateResult,
     pub events: Vec<KubeEvent>,
 }
 
 impl Report {
     /// Report of an execution that panicked: any of its calls may have been applied.
     pub fn unknown(set: &Set) -> Self {
-        Self { uid: set.uid.clone(), doubt: true, retry: Some(Duration::ZERO), ..Self::default() }
+        Self { uid: set.uid.clone(), uncertain_create: true, retry: Some(Duration::ZERO), ..Self::default() }
     }
 
     pub(crate) fn update(&self, expectations: &mut Expectations, now: Time) {
@@ -253,8 +253,8 @@ impl Report {
         }
         self.deleted.iter().for_each(|pod| expectations.expect_pod_delete(pod));
         self.pruned.iter().for_each(|revision| expectations.expect_revision_delete(revision));
-        self.doubted.iter().for_each(|pod| expectations.expect_uncertain_delete(pod));
-        if self.doubt {
+        self.uncertain_deletes.iter().for_each(|pod| expectations.expect_uncertain_delete(pod));
+        if self.uncertain_create {
             expectations.mark_uncertain();
         }
     }
@@ -298,7 +298,7 @@ impl Execution {
             status_tries: 0,
             report,
         }
-        .entered()
+        .with_first_stage()
     }
 
     pub fn key(&self) -> &ObjectKey {
@@ -347,8 +347,8 @@ impl Execution {
         self.report
     }
 
-    fn entered(mut self) -> Self {
-        self.fill();
+    fn with_first_stage(mut self) -> Self {
+        self.enqueue_stage();
         self
     }
 
@@ -356,7 +356,7 @@ impl Execution {
     fn advance(&mut self) {
         let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
         if self.stage == Stage::Create && more {
-            return self.fill();
+            return self.enqueue_stage();
         }
         self.stage = match self.stage {
             Stage::Confirm => Stage::Recheck,
@@ -369,13 +369,13 @@ impl Execution {
             Stage::Prune => Stage::Status,
             Stage::Status | Stage::Done => Stage::Done,
         };
-        self.fill();
+        self.enqueue_stage();
     }
 
     /// Rule: the stages of a plan in order: list pods, adopt and release, write revisions, write pods, write the
     /// status. If a stage before the pod writes fails, the later ones are skipped; if pod writes fail, the status is
     /// still written.
-    fn fill(&mut self) {
+    fn enqueue_stage(&mut self) {
         let plan = &self.plan;
         if self.stopped {
             return;
@@ -397,7 +397,7 @@ impl Execution {
                 let delete = plan.delete.iter().cloned();
                 self.ready.extend(delete.map(|(pod, why)| Call::DeletePod { pod, why }));
             }
-            Stage::Create => self.fill_batch(),
+            Stage::Create => self.enqueue_batch(),
             Stage::Prune => {
                 let prune = plan.prune.iter().cloned();
                 self.ready.extend(prune.map(|revision| Call::DeleteRevision { revision }));
@@ -413,7 +413,7 @@ impl Execution {
 
     /// Rule: creates are sent in batches of 1, 2, 4 …, and stop after the first batch with a failure: a quota or an
     /// invalid template costs one refused call, not one per node. Upstream: `slowStartBatch`.
-    fn fill_batch(&mut self) {
+    fn enqueue_batch(&mut self) {
         let left = self.plan.create.len() - self.at;
         let batch = self.batch.min(left);
         for (node, why) in &self.plan.create[self.at..self.at + batch] {
@@ -429,17 +429,17 @@ impl Execution {
     pub fn outcome(&mut self, call: &Call, outcome: Response) {
         self.in_flight -= 1;
         match outcome {
-            Response::Refused(error) => self.refused(call, &error),
-            outcome => self.went_well(call, outcome),
+            Response::Refused(error) => self.on_error(call, &error),
+            outcome => self.on_success(call, outcome),
         }
     }
 
-    fn went_well(&mut self, call: &Call, outcome: Response) {
+    fn on_success(&mut self, call: &Call, outcome: Response) {
         match (call, outcome) {
             (Call::ListPods, Response::Pods(pods)) => self.report.confirmed = Some(pods),
-            (Call::ReadSet, Response::Set(set)) => self.read_set(&set),
+            (Call::ReadSet, Response::Set(set)) => self.on_set_read(&set),
             (Call::ReadRevision { .. }, Response::Revision(revision)) => {
-                self.read_revision(revision.as_deref())
+                self.on_revision_read(revision.as_deref())
             }
             (Call::Claim(claim), Response::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((kind_of(claim), resource_version));
@@ -452,8 +452,8 @@ impl Execution {
             }
             (Call::CreatePod { .. }, Response::Wrote { name, resource_version }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
-                if self.report.creates == Creates::Unknown {
-                    self.report.creates = Creates::WentWell;
+                if self.report.creates == CreateResult::Unknown {
+                    self.report.creates = CreateResult::Succeeded;
                 }
                 self.report
                     .events
@@ -461,7 +461,7 @@ impl Execution {
             }
             (Call::DeletePod { pod, why }, Response::Deleted | Response::Wrote { .. }) => {
                 self.report.deleted.push(pod.clone());
-                self.note_finished(pod, why);
+                self.record_finished_pod(pod, why);
                 let message = format!("Deleted pod: {}", pod.key.name);
                 self.report.events.push(KubeEvent::normal("SuccessfulDelete", message));
             }
@@ -478,9 +478,9 @@ impl Execution {
     /// Rule: the handling of each error. NotFound on a delete counts as deleted. Conflict: reconcile again.
     /// AlreadyExists on a revision: read the existing revision. A write without a response: list pods before the next
     /// plan. Any other error: retry with backoff.
-    fn refused(&mut self, call: &Call, error: &CallError) {
+    fn on_error(&mut self, call: &Call, error: &CallError) {
         if let Call::PutStatus { .. } = call {
-            return self.status_refused(error);
+            return self.on_status_error(error);
         }
         match (call, error) {
             (Call::Step(Step::Create { name, .. }), CallError::AlreadyExists) => {
@@ -488,7 +488,7 @@ impl Execution {
                 return;
             }
             (Call::DeletePod { pod, why }, CallError::NotFound) => {
-                self.note_finished(pod, why);
+                self.record_finished_pod(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
             // The object changed since the plan was made: the watch will deliver the change, and nothing was deleted.
@@ -501,13 +501,15 @@ impl Execution {
             }
             // The store may have applied the write despite a 5xx, for example when only its response timed out.
             (Call::DeletePod { pod, why }, CallError::NoAnswer | CallError::Server(_)) => {
-                self.note_finished(pod, why);
-                self.report.doubted.push(pod.clone());
+                self.record_finished_pod(pod, why);
+                self.report.uncertain_deletes.push(pod.clone());
             }
-            (Call::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => self.report.doubt = true,
+            (Call::CreatePod { .. }, CallError::NoAnswer | CallError::Server(_)) => {
+                self.report.uncertain_create = true
+            }
             (Call::CreatePod { .. }, CallError::NamespaceTerminating) => {
                 self.batch_failed = true;
-                self.report.creates = Creates::of(error);
+                self.report.creates = CreateResult::of(error);
                 return self.report.retry(NAMESPACE_TERMINATING_RETRY);
             }
             _ => {}
@@ -515,8 +517,8 @@ impl Execution {
         self.fail();
         if let Call::CreatePod { .. } = call {
             self.batch_failed = true;
-            let creates = Creates::of(error);
-            if creates != Creates::Unknown {
+            let creates = CreateResult::of(error);
+            if creates != CreateResult::Unknown {
                 self.report.creates = creates;
             }
         }
@@ -529,7 +531,7 @@ impl Execution {
         self.stopped |= self.stage < Stage::Delete;
     }
 
-    fn note_finished(&mut self, pod: &Pod, why: &Why) {
+    fn record_finished_pod(&mut self, pod: &Pod, why: &Why) {
         if let (Why::Failed { .. } | Why::Succeeded, Some(node)) = (why, &pod.target) {
             self.report.failed_on.push(node.clone());
         }
@@ -553,12 +555,12 @@ impl Execution {
 
     /// Handles the DaemonSet that was read before an adoption, after a refused status write, or after a revision name
     /// collision.
-    fn read_set(&mut self, fresh: &Arc<Set>) {
+    fn on_set_read(&mut self, fresh: &Arc<Set>) {
         let same = fresh.uid == self.plan.set.uid && !fresh.deleting;
         match self.stage {
             Stage::Recheck if same => {}
             Stage::Steps if same => self.bump_collisions(fresh),
-            Stage::Status if same => self.put_status_again(fresh),
+            Stage::Status if same => self.retry_status(fresh),
             // The DaemonSet was deleted, or deleted and created again: write nothing more for it until the watch shows
             // that, or pods would be created for an owner that no longer exists.
             _ => {
@@ -573,7 +575,7 @@ impl Execution {
     /// will adopt it. If its data or its owner differs, the name collides: the DaemonSet's `collisionCount` is
     /// incremented, which changes the name. In both cases the retry waits for the watch, because a finalizer may hold a
     /// terminating revision indefinitely.
-    fn read_revision(&mut self, found: Option<&Revision>) {
+    fn on_revision_read(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
         let ours = |it: &&Revision| {
             let owned = it.owner.as_ref().map(|uid| *uid == set.uid);
@@ -605,16 +607,16 @@ impl Execution {
 
     /// Rule: a refused status write is retried once on the newest version of the DaemonSet, unless the stored status
     /// has a newer `observedGeneration`. Upstream: `StatusUpdateRetries`.
-    fn status_refused(&mut self, error: &CallError) {
+    fn on_status_error(&mut self, error: &CallError) {
         self.status_tries += 1;
-        let hopeless = matches!(
+        let is_permanent = matches!(
             error,
             CallError::NotFound
                 | CallError::Forbidden(_)
                 | CallError::Invalid(_)
                 | CallError::TooManyRequests { .. }
         );
-        if self.status_tries < 2 && !hopeless {
+        if self.status_tries < 2 && !is_permanent {
             self.ready.push_back(Call::ReadSet);
             return;
         }
@@ -622,7 +624,7 @@ impl Execution {
         self.report.retry(error.retry_after());
     }
 
-    fn put_status_again(&mut self, fresh: &Arc<Set>) {
+    fn retry_status(&mut self, fresh: &Arc<Set>) {
         let Some(mut status) = self.plan.status.clone() else { return };
         if status.observed_generation < fresh.status.observed_generation {
             return self.report.retry(Duration::ZERO);

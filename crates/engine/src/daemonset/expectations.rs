@@ -33,8 +33,8 @@ pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
 /// How to proceed while expectations are unmet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unmet {
-    Wait { writes: usize, again_at: Time },
-    Confirm { relist: bool, again_at: Time },
+    Wait { writes: usize, recheck_at: Time },
+    Confirm { relist: bool, recheck_at: Time },
 }
 
 impl Expectations {
@@ -102,10 +102,10 @@ impl Expectations {
         if self.uncertain || asked + CONFIRM_AFTER <= now {
             return Some(Unmet::Confirm {
                 relist: since + RELIST_AFTER <= now,
-                again_at: now + CONFIRM_AFTER,
+                recheck_at: now + CONFIRM_AFTER,
             });
         }
-        Some(Unmet::Wait { writes, again_at: asked + CONFIRM_AFTER })
+        Some(Unmet::Wait { writes, recheck_at: asked + CONFIRM_AFTER })
     }
 
     /// Whether all expectations are met; checked after every event.

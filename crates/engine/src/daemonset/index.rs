@@ -13,7 +13,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::controller::Event;
-use crate::daemonset::Ledger;
+use crate::daemonset::SetState;
 use crate::daemonset::facts::{Fact, Kind, Node, Pod, Revision, Set};
 use crate::daemonset::memory::Memory;
 use crate::daemonset::objects::Objects;
@@ -40,10 +40,10 @@ pub(super) struct Entry {
     /// Pods of the DaemonSet by target node.
     pub(super) pods: HashOrderedMap<Text, Vec<Arc<Pod>>>,
     /// Number of pods by revision label.
-    pub(super) carried: BTreeMap<Text, usize>,
+    pub(super) pods_by_hash: BTreeMap<Text, usize>,
     /// Objects to adopt or to release.
     pub(super) claims: BTreeMap<(Kind, Text), Claim>,
-    pub(super) ledger: Ledger,
+    pub(super) set_state: SetState,
     pub(super) dirty: Dirty,
     pub(super) reconciled_at: Option<Time>,
     pub(super) memory: Memory,
@@ -57,7 +57,7 @@ pub(super) enum Dirty {
 }
 
 impl Dirty {
-    pub(super) fn node(&mut self, node: &Text) {
+    pub(super) fn add_node(&mut self, node: &Text) {
         if let Self::Nodes(nodes) = self {
             nodes.insert(node.clone());
         }
@@ -84,14 +84,14 @@ impl Index {
                 if self.is_stale(kind, at) {
                     self.advance_watch(kind, at);
                 } else {
-                    self.take(fact, &mut keys);
+                    self.apply_fact(fact, &mut keys);
                 }
             }
             Event::Listed { kind, facts, resource_version } => {
                 let kind = Kind::ALL[kind];
                 let is_older = resource_version < self.newest.get(&kind).copied().unwrap_or(0);
                 if !is_older {
-                    self.replace(kind, facts, &mut keys);
+                    self.apply_list(kind, facts, &mut keys);
                 }
                 self.seen.insert(kind, resource_version);
                 self.advance_watch(kind, resource_version);
@@ -115,23 +115,23 @@ impl Index {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
 
-    fn replace(&mut self, kind: Kind, facts: Vec<Fact>, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_list(&mut self, kind: Kind, facts: Vec<Fact>, keys: &mut BTreeSet<ObjectKey>) {
         let listed: BTreeSet<ObjectKey> = facts
             .iter()
             .filter(|it| !matches!(it, Fact::Gone { .. }))
             .map(crate::controller::Fact::key)
             .collect();
-        for key in self.known(kind) {
+        for key in self.keys_of_kind(kind) {
             if !listed.contains(&key) {
-                self.gone(kind, &key, keys);
+                self.remove_object(kind, &key, keys);
             }
         }
         for fact in facts {
-            self.take(fact, keys);
+            self.apply_fact(fact, keys);
         }
     }
 
-    fn known(&self, kind: Kind) -> Vec<ObjectKey> {
+    fn keys_of_kind(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => self.entries.keys().cloned().collect(),
             kind => self.objects.keys(kind),
@@ -152,7 +152,7 @@ impl Index {
         let mut ignored = BTreeSet::new();
         let sets = self.entries.values().map(|it| Fact::Set(it.set.clone()));
         for fact in self.objects.all().into_iter().chain(sets) {
-            scratch.take(fact, &mut ignored);
+            scratch.apply_fact(fact, &mut ignored);
         }
         scratch.seen = self.seen.clone();
         scratch.newest = self.newest.clone();
@@ -165,20 +165,20 @@ impl Index {
         scratch
     }
 
-    fn take(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_fact(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
-            Fact::Set(set) => self.set(set, keys),
-            Fact::Node(node) => self.node(node, keys),
-            Fact::Pod(pod) => self.pod(pod, keys),
-            Fact::Revision(revision) => self.revision(revision, keys),
+            Fact::Set(set) => self.apply_set(set, keys),
+            Fact::Node(node) => self.apply_node(node, keys),
+            Fact::Pod(pod) => self.apply_pod(pod, keys),
+            Fact::Revision(revision) => self.apply_revision(revision, keys),
             Fact::Gone { kind, key, resource_version } => {
                 self.advance_watch(kind, resource_version);
-                self.gone(kind, &key, keys);
+                self.remove_object(kind, &key, keys);
             }
         }
     }
 
-    fn set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Sets, set.resource_version);
         let key = set.key.clone();
         keys.insert(key.clone());
@@ -206,7 +206,7 @@ impl Index {
         }
     }
 
-    fn node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
         let before = self.objects.put_node(node.clone());
@@ -218,12 +218,12 @@ impl Index {
 
     fn mark_node(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
-            entry.dirty.node(name);
+            entry.dirty.add_node(name);
             keys.insert(key.clone());
         }
     }
 
-    fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Pods, pod.resource_version);
         let before = self.objects.put_pod(pod.clone());
         // Compares the version first, because it needs no dereference into other allocations.
@@ -236,7 +236,7 @@ impl Index {
             }
             self.remove_pod(&before, keys);
         }
-        for key in self.interested(pod.owner.as_ref(), &pod.key.namespace) {
+        for key in self.concerned_sets(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.add_pod(&pod)) {
                 keys.insert(key);
             }
@@ -252,13 +252,13 @@ impl Index {
         let here = entry.pods.get_mut(node).map_or(&mut [][..], Vec::as_mut_slice);
         let Some(place) = here.iter_mut().find(|it| Arc::ptr_eq(it, before)) else { return false };
         *place = pod.clone();
-        entry.dirty.node(node);
+        entry.dirty.add_node(node);
         keys.insert(key.clone());
         true
     }
 
     fn remove_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
-        for key in self.interested(pod.owner.as_ref(), &pod.key.namespace) {
+        for key in self.concerned_sets(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.remove_pod(pod)) {
                 keys.insert(key);
             }
@@ -267,7 +267,7 @@ impl Index {
 
     /// Rule: an object with a controller concerns only the DaemonSet with that UID in the same namespace; an orphan
     /// concerns all DaemonSets of its namespace.
-    fn interested(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
+    fn concerned_sets(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) => {
                 let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
@@ -281,7 +281,7 @@ impl Index {
         }
     }
 
-    fn revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
+    fn apply_revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
         self.advance_watch(Kind::Revisions, revision.resource_version);
         let before = self.objects.put_revision(revision.clone());
         if before.as_ref() == Some(&revision) {
@@ -297,8 +297,8 @@ impl Index {
         keys: &mut BTreeSet<ObjectKey>,
     ) {
         let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
-        let interested = owners.into_iter().flat_map(|it| self.interested(it, &revision.key.namespace));
-        for key in interested.collect::<BTreeSet<ObjectKey>>() {
+        let concerned = owners.into_iter().flat_map(|it| self.concerned_sets(it, &revision.key.namespace));
+        for key in concerned.collect::<BTreeSet<ObjectKey>>() {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             let objects = &self.objects;
             let was_ours = before.is_some_and(|it| it.owner.as_ref() == Some(&entry.set.uid));
@@ -313,7 +313,7 @@ impl Index {
         }
     }
 
-    fn gone(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
+    fn remove_object(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
                 if let Some(entry) = self.entries.remove(key) {
@@ -357,9 +357,9 @@ impl Entry {
         Self {
             set,
             pods: HashOrderedMap::default(),
-            carried: BTreeMap::new(),
+            pods_by_hash: BTreeMap::new(),
             claims: BTreeMap::new(),
-            ledger: Ledger::default(),
+            set_state: SetState::default(),
             dirty: Dirty::All,
             reconciled_at: None,
             memory: Memory::default(),
@@ -369,7 +369,7 @@ impl Entry {
     /// Recomputes which objects of the namespace the DaemonSet owns, adopts or releases.
     fn collect_objects(&mut self, objects: &Objects) {
         self.pods.clear();
-        self.carried.clear();
+        self.pods_by_hash.clear();
         self.claims.clear();
         let set = self.set.clone();
         for pod in objects.pods_for(&set.uid, &set.key.namespace) {
@@ -397,13 +397,13 @@ impl Entry {
             return true;
         }
         if let Some(hash) = pod.hash() {
-            *self.carried.entry(hash.clone()).or_default() += 1;
+            *self.pods_by_hash.entry(hash.clone()).or_default() += 1;
         }
         if let Some(node) = &pod.target {
             let here = self.pods.entry(node).or_default();
             let at = here.partition_point(|it| it.key.name < pod.key.name);
             here.insert(at, pod.clone());
-            self.dirty.node(node);
+            self.dirty.add_node(node);
         }
         true
     }
@@ -414,11 +414,11 @@ impl Entry {
             return was_stray;
         }
         if let Some(hash) = pod.hash()
-            && let Some(count) = self.carried.get_mut(hash)
+            && let Some(count) = self.pods_by_hash.get_mut(hash)
         {
             *count -= 1;
             if *count == 0 {
-                self.carried.remove(hash);
+                self.pods_by_hash.remove(hash);
             }
         }
         if let Some(node) = &pod.target
@@ -428,7 +428,7 @@ impl Entry {
             if here.is_empty() {
                 self.pods.remove(node);
             }
-            self.dirty.node(node);
+            self.dirty.add_node(node);
         }
         true
     }

@@ -16,7 +16,7 @@ use muster_api::well_known::{
 };
 use serde_json::{Map, Value, json};
 
-pub use call::{Stencil, Target, body, label_selector, path, status_body, target, verb};
+pub use call::{EncodedPod, Target, body, label_selector, path, status_body, target, verb};
 
 /// Label with the revision hash of a pod or ControllerRevision.
 pub const HASH_LABEL: &str = LABEL_CONTROLLER_REVISION_HASH;
@@ -74,9 +74,9 @@ pub fn daemon_pod(
     }
 
     let mut spec = template["spec"].as_object().cloned().unwrap_or_default();
-    tolerate(&mut spec);
+    add_automatic_tolerations(&mut spec);
     match binding {
-        Binding::Scheduler => pin(&mut spec, node),
+        Binding::Scheduler => pin_to_node(&mut spec, node),
         Binding::Direct => {
             spec.insert("nodeName".to_string(), node.into());
             spec.insert("schedulerName".to_string(), DIRECT_SCHEDULER.into());
@@ -87,30 +87,30 @@ pub fn daemon_pod(
 
 /// A toleration with operator `Exists` and no time limit that every daemon pod gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Automatic {
+pub struct AutomaticToleration {
     pub key: &'static str,
     pub effect: &'static str,
 }
 
 /// Tolerations of node problems that must neither evict daemon pods nor prevent new ones. In upstream's order.
-pub const AUTOMATIC: [Automatic; 6] = [
-    Automatic { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
-    Automatic { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
-    Automatic { key: TAINT_NODE_DISK_PRESSURE, effect: "NoSchedule" },
-    Automatic { key: TAINT_NODE_MEMORY_PRESSURE, effect: "NoSchedule" },
-    Automatic { key: TAINT_NODE_PID_PRESSURE, effect: "NoSchedule" },
-    Automatic { key: TAINT_NODE_UNSCHEDULABLE, effect: "NoSchedule" },
+pub const AUTOMATIC_TOLERATIONS: [AutomaticToleration; 6] = [
+    AutomaticToleration { key: TAINT_NODE_NOT_READY, effect: "NoExecute" },
+    AutomaticToleration { key: TAINT_NODE_UNREACHABLE, effect: "NoExecute" },
+    AutomaticToleration { key: TAINT_NODE_DISK_PRESSURE, effect: "NoSchedule" },
+    AutomaticToleration { key: TAINT_NODE_MEMORY_PRESSURE, effect: "NoSchedule" },
+    AutomaticToleration { key: TAINT_NODE_PID_PRESSURE, effect: "NoSchedule" },
+    AutomaticToleration { key: TAINT_NODE_UNSCHEDULABLE, effect: "NoSchedule" },
 ];
 
 /// Toleration for pods with `hostNetwork` only: they often set up the node's network.
-pub const AUTOMATIC_ON_HOST_NETWORK: Automatic =
-    Automatic { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
+pub const HOST_NETWORK_TOLERATION: AutomaticToleration =
+    AutomaticToleration { key: TAINT_NODE_NETWORK_UNAVAILABLE, effect: "NoSchedule" };
 
 /// Rule: the tolerations that every daemon pod gets. Placement and pod creation use the same list: with two lists, one
 /// side could evict forever what the other side recreates.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
-pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automatic> {
-    AUTOMATIC.into_iter().chain(host_network.then_some(AUTOMATIC_ON_HOST_NETWORK))
+pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = AutomaticToleration> {
+    AUTOMATIC_TOLERATIONS.into_iter().chain(host_network.then_some(HOST_NETWORK_TOLERATION))
 }
 
 /// Rule: a ControllerRevision is named after the DaemonSet and the template hash, has the labels of its pods, and has
@@ -168,7 +168,7 @@ pub fn revision_hash(template: &Value, collisions: Option<i32>) -> String {
 /// patch.
 /// Upstream: `ownerRefControllerPatch`.
 pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value {
-    let mut patch = guarded(uid, resource_version);
+    let mut patch = precondition_metadata(uid, resource_version);
     patch.insert("ownerReferences".to_string(), json!([owner_reference(owner)]));
     json!({"metadata": patch})
 }
@@ -176,7 +176,7 @@ pub fn adopt_patch(owner: Owner<'_>, uid: &str, resource_version: &str) -> Value
 /// Rule: the release patch removes the DaemonSet's owner reference and keeps the others. A strategic merge patch.
 /// Upstream: `GenerateDeleteOwnerRefStrategicMergeBytes`.
 pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Value {
-    let mut patch = guarded(uid, resource_version);
+    let mut patch = precondition_metadata(uid, resource_version);
     patch.insert("ownerReferences".to_string(), json!([{"$patch": "delete", "uid": owner_uid}]));
     json!({"metadata": patch})
 }
@@ -184,7 +184,7 @@ pub fn release_patch(owner_uid: &str, uid: &str, resource_version: &str) -> Valu
 /// Rule: pods of a deduplicated revision get the hash label of the revision that is kept. A merge patch.
 /// Upstream: `dedupCurHistories`.
 pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
-    let mut patch = guarded(uid, resource_version);
+    let mut patch = precondition_metadata(uid, resource_version);
     patch.insert("labels".to_string(), json!({ HASH_LABEL: hash }));
     json!({"metadata": patch})
 }
@@ -192,7 +192,7 @@ pub fn relabel_patch(hash: &str, uid: &str, resource_version: &str) -> Value {
 /// Rule: a revision that becomes current again gets the next revision number. A merge patch.
 /// Upstream: `constructHistory`.
 pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value {
-    json!({"metadata": guarded(uid, resource_version), "revision": revision})
+    json!({"metadata": precondition_metadata(uid, resource_version), "revision": revision})
 }
 
 /// Rule: a revision without a hash label gets its own name as hash, which no other revision can have. A merge patch.
@@ -204,13 +204,13 @@ pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Va
 /// Rule: an automatic toleration replaces the template's toleration with the same key, effect, operator and value
 /// (which may have a time limit), or else is appended. The order is kept.
 /// Upstream: `AddOrUpdateTolerationInPodSpec`.
-pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
+pub(crate) fn add_automatic_tolerations(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
     let mut tolerations: Vec<Value> = match spec.remove("tolerations") {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
-    for Automatic { key, effect } in automatic_tolerations(host_network) {
+    for AutomaticToleration { key, effect } in automatic_tolerations(host_network) {
         let wanted = json!({"key": key, "operator": "Exists", "effect": effect});
         let mut found = false;
         for toleration in &mut tolerations {
@@ -234,24 +234,24 @@ pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
 /// Rule: a term for the target node replaces the template's required node affinity, which placement has already
 /// checked. Preferred node affinity and pod affinity stay.
 /// Upstream: `ReplaceDaemonSetPodNodeNameNodeAffinity`.
-fn pin(spec: &mut Map<String, Value>, node: &str) {
+fn pin_to_node(spec: &mut Map<String, Value>, node: &str) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    let mut affinity = take_object(spec, "affinity");
-    let mut node_affinity = take_object(&mut affinity, "nodeAffinity");
-    let mut required = take_object(&mut node_affinity, REQUIRED);
-    required.insert("nodeSelectorTerms".to_string(), json!([only_on(node)]));
+    let mut affinity = remove_object(spec, "affinity");
+    let mut node_affinity = remove_object(&mut affinity, "nodeAffinity");
+    let mut required = remove_object(&mut node_affinity, REQUIRED);
+    required.insert("nodeSelectorTerms".to_string(), json!([node_name_term(node)]));
     node_affinity.insert(REQUIRED.to_string(), required.into());
     affinity.insert("nodeAffinity".to_string(), node_affinity.into());
     spec.insert("affinity".to_string(), affinity.into());
 }
 
 /// Node selector term that matches one node by name.
-pub(crate) fn only_on(node: &str) -> Value {
+pub(crate) fn node_name_term(node: &str) -> Value {
     json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
 
 /// Removes and returns the object at `key`; an empty object if there is none.
-fn take_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
+fn remove_object(fields: &mut Map<String, Value>, key: &str) -> Map<String, Value> {
     match fields.remove(key) {
         Some(Value::Object(inner)) => inner,
         _ => Map::new(),
@@ -281,7 +281,7 @@ fn revision_patch(template: &Value) -> Value {
 }
 
 /// Patch metadata with UID and resource version as preconditions: the patch fails on any other object or version.
-fn guarded(uid: &str, resource_version: &str) -> Map<String, Value> {
+fn precondition_metadata(uid: &str, resource_version: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("uid".to_string(), uid.into());
     metadata.insert("resourceVersion".to_string(), resource_version.into());

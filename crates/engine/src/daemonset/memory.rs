@@ -10,15 +10,15 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
 use crate::daemonset::cell::{self, NodeMemory};
-use crate::daemonset::execution::{Creates, Report};
+use crate::daemonset::execution::{CreateResult, Report};
 use crate::daemonset::expectations::Expectations;
 use crate::daemonset::facts::{Condition, ConditionType, Counts, Revision, Status};
 use crate::daemonset::index::{Dirty, Entry};
 use crate::daemonset::objects::Objects;
 use crate::daemonset::plan::Plan;
-use crate::daemonset::revision::{self, Current};
-use crate::daemonset::status::STALLED;
-use crate::daemonset::{Advance, FailedPodBackoff, Ledger, RolloutDeletion, STALLED_AFTER};
+use crate::daemonset::revision::{self, CurrentRevision};
+use crate::daemonset::status::REASON_STALLED;
+use crate::daemonset::{FailedPodBackoff, RolloutDeletion, RolloutProgress, STALLED_AFTER, SetState};
 
 /// In-memory state of one DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,8 +32,8 @@ pub(super) struct Memory {
     /// Number of consecutive plans with a failed call.
     pub(super) failures: u32,
     pub(super) retry_at: Option<Time>,
-    pub(super) creates: Creates,
-    pub(super) advance: Option<Advance>,
+    pub(super) creates: CreateResult,
+    pub(super) rollout_progress: Option<RolloutProgress>,
     /// The generation whose events about an invalid spec or selector were recorded.
     pub(super) events_recorded_for: Option<i64>,
     /// When the status was last written.
@@ -63,8 +63,8 @@ impl Entry {
                 deletion.at = deletion.at.min(now);
             }
             self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + RETRY_MAX));
-            if let Some(advance) = &mut self.memory.advance {
-                advance.at = advance.at.min(now);
+            if let Some(rollout_progress) = &mut self.memory.rollout_progress {
+                rollout_progress.at = rollout_progress.at.min(now);
             }
             self.memory.status_at = self.memory.status_at.map(|at| at.min(now));
         }
@@ -79,22 +79,22 @@ impl Entry {
     }
 
     pub(super) fn refresh(&mut self, objects: &Objects, now: Time) {
-        let due = |ledger: &Ledger| -> Option<Text> {
-            let first = ledger.timers.first().filter(|(at, _)| *at <= now);
+        let due = |set_state: &SetState| -> Option<Text> {
+            let first = set_state.timers.first().filter(|(at, _)| *at <= now);
             first.map(|(_, node)| node.clone())
         };
-        if self.ledger.history.again_at.is_some_and(|at| at <= now) {
+        if self.set_state.history.recheck_at.is_some_and(|at| at <= now) {
             self.dirty = Dirty::All;
         }
         let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new()))
         else {
             return self.refresh_all(objects, now);
         };
-        let Some(current) = self.ledger.history.current.clone() else { return };
+        let Some(current) = self.set_state.history.current.clone() else { return };
         loop {
             let node = match nodes.pop_first() {
                 Some(node) => node,
-                None => match due(&self.ledger) {
+                None => match due(&self.set_state) {
                     Some(node) => node,
                     None => break,
                 },
@@ -108,24 +108,24 @@ impl Entry {
             .revisions_for(&self.set.uid, &self.set.key.namespace)
             .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
             .collect();
-        self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
-        let Some(current) = self.ledger.history.current.clone() else { return };
+        self.set_state = SetState::new(revision::revision_history(&self.set, &owned, now));
+        let Some(current) = self.set_state.history.current.clone() else { return };
         let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
-            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, self.memory.of(name), now)
+            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, self.memory.node_memory(name), now)
         });
-        self.ledger.fill(&current, cells);
+        self.set_state.fill(&current, cells);
     }
 
-    fn refresh_node(&mut self, objects: &Objects, current: &Current, name: &Text, now: Time) {
+    fn refresh_node(&mut self, objects: &Objects, current: &CurrentRevision, name: &Text, now: Time) {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
         if node.is_none() && pods.is_empty() {
             self.memory.backoffs.remove(name);
             self.memory.rollout_deletions.remove(name);
-            return self.ledger.remove(current, name);
+            return self.set_state.remove(current, name);
         }
-        let cell = cell::assess(&self.set, current, node, pods, self.memory.of(name), now);
+        let cell = cell::assess(&self.set, current, node, pods, self.memory.node_memory(name), now);
         if self
             .memory
             .rollout_deletions
@@ -134,7 +134,7 @@ impl Entry {
         {
             self.memory.rollout_deletions.remove(name);
         }
-        self.ledger.put(current, name, cell);
+        self.set_state.put(current, name, cell);
     }
 
     /// Rule: status writes that change counts only are limited to four a second. A new generation, a changed condition
@@ -152,18 +152,18 @@ impl Entry {
                 && it.conditions.len() == before.conditions.len()
                 && !it.conditions.iter().zip(&before.conditions).any(|(a, b)| turned(a, b))
         };
-        if plan.status.as_ref().is_some_and(counts_alone) && !self.ledger.totals.complete() {
+        if plan.status.as_ref().is_some_and(counts_alone) && !self.set_state.totals.complete() {
             plan.status = None;
             plan.wake_at = earliest(plan.wake_at, Some(until));
         }
     }
 
     pub(super) fn record_progress(&mut self, now: Time) {
-        let Some(current) = &self.ledger.history.current else { return };
-        let counts = self.ledger.totals.counts();
-        let complete = self.ledger.totals.complete();
+        let Some(current) = &self.set_state.history.current else { return };
+        let counts = self.set_state.totals.counts();
+        let complete = self.set_state.totals.complete();
         let (hash, generation) = (current.hash.clone(), self.set.generation);
-        let mut next = Advance {
+        let mut next = RolloutProgress {
             hash,
             generation,
             updated: counts.updated,
@@ -171,7 +171,7 @@ impl Entry {
             complete,
             at: now,
         };
-        match &self.memory.advance {
+        match &self.memory.rollout_progress {
             None if self.stalled_before(&counts) => next.at = now - STALLED_AFTER,
             // The same rollout advances only when a count exceeds its previous maximum, not when a pod fails and
             // recovers.
@@ -184,13 +184,14 @@ impl Entry {
             }
             _ => {}
         }
-        self.memory.advance = Some(next);
+        self.memory.rollout_progress = Some(next);
     }
 
     /// Rule: after a restart the controller keeps the stored Stalled condition as long as the counts are the same.
     fn stalled_before(&self, counts: &Counts) -> bool {
         let status = &self.set.status;
-        let stalled = |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == STALLED;
+        let stalled =
+            |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == REASON_STALLED;
         status.counts == *counts
             && status.observed_generation == self.set.generation
             && status.conditions.iter().any(stalled)
@@ -199,22 +200,23 @@ impl Entry {
 
 impl Memory {
     /// The in-memory state of one node.
-    fn of(&self, node: &Text) -> NodeMemory<'_> {
+    fn node_memory(&self, node: &Text) -> NodeMemory<'_> {
         NodeMemory {
             backoff: self.backoffs.get(node).copied(),
             rollout_deletion: self.rollout_deletions.get(node),
         }
     }
 
-    pub(super) fn take(&mut self, report: &Report, now: Time) {
+    pub(super) fn apply_report(&mut self, report: &Report, now: Time) {
         report.update(&mut self.expectations, now);
         if report.wrote_status() {
             self.status_at = Some(now);
         }
         match &report.creates {
-            Creates::Unknown => {}
-            Creates::Failed(_) if self.failures < FAILURES_REPORTED_AFTER => {}
-            Creates::Refused(_) | Creates::Failed(_) if self.creates == Creates::NamespaceTerminating => {}
+            CreateResult::Unknown => {}
+            CreateResult::Failed(_) if self.failures < FAILURES_REPORTED_AFTER => {}
+            CreateResult::Refused(_) | CreateResult::Failed(_)
+                if self.creates == CreateResult::NamespaceTerminating => {}
             creates => self.creates = creates.clone(),
         }
         match report.retry {

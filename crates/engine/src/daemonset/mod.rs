@@ -55,4 +55,4 @@ pub use node_state::{NodeExplanation, NodeState, RolloutState, SetMemory};
 pub use rollout::RolloutDeletion;
 pub(crate) use rollout::budget;
 pub use roster::FailedPodBackoff;
-pub use status::available;
+pub use status::availability;

@@ -11,7 +11,7 @@ use muster_api::time::Time;
 
 use super::planner::Planner;
 use crate::daemonset::cell::Cell;
-use crate::daemonset::execution::Creates;
+use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Counts, Node, Pod};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::Step;
@@ -76,7 +76,7 @@ impl NodeState {
             (Some(Verdict::Run), Some(pod)) if pod.deleting => Self::Terminating,
             (Some(Verdict::Run), Some(pod)) if !pod.bound => Self::Pending,
             (Some(Verdict::Run), Some(_)) if cell.share.available && cell.share.updated => Self::UpToDate,
-            (Some(Verdict::Run), Some(pod)) if pod.ready() && !cell.share.updated => Self::Outdated,
+            (Some(Verdict::Run), Some(pod)) if pod.is_ready() && !cell.share.updated => Self::Outdated,
             (Some(Verdict::Run), Some(_)) => Self::NotReady,
             (Some(Verdict::Keep(_)), Some(pod)) if pod.bound && !pod.deleting => Self::Kept,
             (Some(_), Some(_)) => Self::Leaving,
@@ -136,13 +136,13 @@ pub struct SetMemory {
     /// Time of the rollout's last progress.
     pub advanced_at: Option<Time>,
     /// Result of the most recent pod creates.
-    pub creates: Creates,
+    pub creates: CreateResult,
 }
 
 impl Planner {
     /// The state of each node for a DaemonSet, sorted by node name, as of the last reconcile.
     pub fn explain(&self, key: &ObjectKey) -> Vec<NodeExplanation> {
-        let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
+        let cells = self.index.entries.get(key).into_iter().flat_map(|it| it.set_state.cells.iter());
         let mut lines: Vec<NodeExplanation> = cells.map(|(node, cell)| explained(node, cell)).collect();
         lines.sort_by(|a, b| a.node.cmp(&b.node));
         lines
@@ -150,15 +150,15 @@ impl Planner {
 
     pub fn rollout_of(&self, key: &ObjectKey) -> Option<RolloutState> {
         let entry = self.index.entries.get(key)?;
-        let (ledger, totals) = (&entry.ledger, &entry.ledger.totals);
+        let (set_state, totals) = (&entry.set_state, &entry.set_state.totals);
         Some(RolloutState {
             counts: totals.counts(),
             budget: daemonset::budget(&entry.set, totals.counts().desired),
             charged: usize::try_from(totals.charged).unwrap_or(0),
-            next: ledger.offered().cloned().collect(),
-            complete: ledger.history.current.is_some() && totals.complete(),
-            hash: ledger.history.current.as_ref().map(|it| it.hash.clone()),
-            steps: ledger.history.steps.clone(),
+            next: set_state.waiting_nodes().cloned().collect(),
+            complete: set_state.history.current.is_some() && totals.complete(),
+            hash: set_state.history.current.as_ref().map(|it| it.hash.clone()),
+            steps: set_state.history.steps.clone(),
         })
     }
 
@@ -173,7 +173,7 @@ impl Planner {
             unseen_writes: memory.expectations.pending(),
             failures: memory.failures,
             retry_at: memory.retry_at,
-            advanced_at: memory.advance.as_ref().map(|it| it.at),
+            advanced_at: memory.rollout_progress.as_ref().map(|it| it.at),
             creates: memory.creates.clone(),
         })
     }
@@ -213,16 +213,16 @@ fn explained(node: &Text, cell: &Cell) -> NodeExplanation {
         Some(Verdict::Run) => Why::NoPodHere,
         None => Why::NodeIsGone,
     };
-    let standing = cell.pod.as_ref().map(|(_, why)| why.clone());
+    let pod_reason = cell.pod.as_ref().map(|(_, why)| why.clone());
     let runs = cell.verdict == Some(Verdict::Run);
-    let why = cell.waiting.clone().or(standing.filter(|_| runs)).unwrap_or_else(from_verdict);
+    let why = cell.waiting.clone().or(pod_reason.filter(|_| runs)).unwrap_or_else(from_verdict);
     NodeExplanation {
         node: node.clone(),
         verdict: cell.verdict.clone(),
         state: NodeState::of(cell),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
-        charged: cell.share.standing.charged,
-        wakes_at: cell.again_at,
+        charged: cell.share.budget_use.charged,
+        wakes_at: cell.recheck_at,
     }
 }

@@ -57,7 +57,7 @@ impl Planner {
         if !was_synced {
             return self.keys().cloned().collect();
         }
-        keys.extend(self.opened());
+        keys.extend(self.newly_unblocked());
         keys.into_iter().collect()
     }
 
@@ -68,7 +68,7 @@ impl Planner {
         if !was_synced && self.synced() {
             return self.keys().cloned().collect();
         }
-        self.opened()
+        self.newly_unblocked()
     }
 
     /// Makes the plan of a DaemonSet. Call it for every key that `apply` returned, at the plan's `wake_at`, and after
@@ -102,13 +102,13 @@ impl Planner {
             pods.sort_by(|a, b| a.key.cmp(&b.key));
             pods
         };
-        let facts = daemonset::Facts {
+        let facts = daemonset::DecisionInput {
             set: &entry.set,
             claims: entry.claims.values().cloned().collect(),
-            ledger: &entry.ledger,
-            carried: &entry.carried,
-            pods_carrying: &carrying,
-            advance: entry.memory.advance.as_ref(),
+            set_state: &entry.set_state,
+            pods_by_hash: &entry.pods_by_hash,
+            pods_with_hash: &carrying,
+            rollout_progress: entry.memory.rollout_progress.as_ref(),
             creates: &entry.memory.creates,
             events_recorded: entry.memory.events_recorded_for == Some(entry.set.generation),
         };
@@ -127,19 +127,19 @@ impl Planner {
             return;
         };
         entry.check_clock(now);
-        entry.memory.take(report, now);
+        entry.memory.apply_report(report, now);
         for node in &report.failed_on {
             let before = entry.memory.backoffs.get(node).copied();
             entry.memory.backoffs.insert(node.clone(), FailedPodBackoff::next(before, now));
-            entry.dirty.node(node);
+            entry.dirty.add_node(node);
         }
-        if let Some(current) = &entry.ledger.history.current {
+        if let Some(current) = &entry.set_state.history.current {
             for node in report.deleted_on() {
                 entry
                     .memory
                     .rollout_deletions
                     .insert(node.clone(), RolloutDeletion { hash: current.hash.clone(), at: now });
-                entry.dirty.node(node);
+                entry.dirty.add_node(node);
             }
         }
         if entry.memory.expectations.is_pending() {
@@ -174,7 +174,10 @@ impl Planner {
     pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.index.entries.get(key), other.index.entries.get(key)) {
             (Some(a), Some(b)) => {
-                a.ledger == b.ledger && a.pods == b.pods && a.carried == b.carried && a.claims == b.claims
+                a.set_state == b.set_state
+                    && a.pods == b.pods
+                    && a.pods_by_hash == b.pods_by_hash
+                    && a.claims == b.claims
             }
             (a, b) => a.is_none() && b.is_none(),
         }
@@ -194,7 +197,7 @@ impl Planner {
     }
 
     /// DaemonSets whose expectations are met now.
-    fn opened(&self) -> Vec<ObjectKey> {
+    fn newly_unblocked(&self) -> Vec<ObjectKey> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -228,12 +231,12 @@ fn is_alive_in(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &Objec
 fn wait(set: &Arc<Set>, unmet: Unmet) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match unmet {
-        Unmet::Wait { writes, again_at } => {
+        Unmet::Wait { writes, recheck_at } => {
             plan.waiting = Some(Why::WaitingForOwnWrites { writes });
-            plan.wake_at = Some(again_at);
+            plan.wake_at = Some(recheck_at);
         }
-        Unmet::Confirm { relist, again_at } => {
-            (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(again_at));
+        Unmet::Confirm { relist, recheck_at } => {
+            (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(recheck_at));
         }
     }
     plan

@@ -15,26 +15,26 @@ use crate::hash_ordered_map;
 
 /// The current revision of a DaemonSet: decides which pods are up to date.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Current {
+pub(crate) struct CurrentRevision {
     /// Value of the `controller-revision-hash` label on new pods.
     pub(crate) hash: Text,
     /// `controller-revision-hash` values of all revisions whose template is equivalent: their pods are up to date too.
-    same: BTreeSet<Text>,
+    equivalent: BTreeSet<Text>,
     generation: Option<Text>,
     /// Creation time of the DaemonSet.
-    set_made_at: Time,
+    set_created: Time,
     /// Creation time of the ControllerRevision. After a rollback the revision became current later than that.
-    pub(crate) made_at: Option<Time>,
+    pub(crate) created: Option<Time>,
 }
 
-impl Current {
+impl CurrentRevision {
     /// Rule: a pod is up to date if the template of its revision is equivalent to the DaemonSet's template, or if its
     /// template generation label equals the DaemonSet's template generation annotation (the API server increments it
     /// with every change of the template). The generation label of a pod that is older than the DaemonSet is ignored:
     /// another DaemonSet created that pod. Upstream: `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
-        pod.hash().is_some_and(|it| self.same.contains(it))
-            || self.set_made_at <= pod.created
+        pod.hash().is_some_and(|it| self.equivalent.contains(it))
+            || self.set_created <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
@@ -50,14 +50,14 @@ impl Current {
 pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
     /// `None` until a revision records the template; pods are created only after that.
-    pub(crate) current: Option<Current>,
+    pub(crate) current: Option<CurrentRevision>,
     /// Revisions that may be deleted unless a pod still has their hash label, lowest revision number first.
     pub(crate) prunable: Vec<Arc<Revision>>,
     /// Number of `prunable` revisions beyond `revisionHistoryLimit`.
-    pub(crate) too_many: usize,
+    pub(crate) excess: usize,
     /// Byte-equal duplicates of the current revision: their pods are relabelled, then the duplicates are deleted.
-    pub(crate) folded: Vec<Arc<Revision>>,
-    pub(crate) again_at: Option<Time>,
+    pub(crate) duplicates: Vec<Arc<Revision>>,
+    pub(crate) recheck_at: Option<Time>,
 }
 
 /// One write to the revision history.
@@ -73,14 +73,14 @@ pub enum Step {
 
 /// Minimum age of the younger of two byte-equal revisions before they are deduplicated. A user who created one by hand
 /// may be about to delete the other; the Kubernetes conformance tests do this.
-const FOLD_AFTER: Duration = Duration::from_secs(60);
+const DEDUP_AFTER: Duration = Duration::from_secs(60);
 
 /// Rule: the current revision is the one whose template is equivalent to the DaemonSet's template. A byte-equal
 /// revision wins over an equivalent one, a higher revision number over a lower one. If there is none, one is created.
 /// The current revision always gets the highest number.
 /// Upstream: `constructHistory`. Upstream compares bytes; we compare normalized templates, so that a field defaulted by
 /// a newer API server restarts no pod.
-pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History {
+pub(crate) fn revision_history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History {
     let present: Vec<&Arc<Revision>> = owned.iter().filter(|it| !it.deleting).collect();
     let unlabelled: Vec<Step> = present
         .iter()
@@ -90,13 +90,15 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     if !unlabelled.is_empty() {
         return History { steps: unlabelled, ..History::default() };
     }
-    let same = |it: &Revision| it.data == set.template.data || it.meaning == Some(set.template.meaning);
+    let is_equivalent =
+        |it: &Revision| it.data == set.template.data || it.identity == Some(set.template.identity);
     // A terminating revision that a finalizer holds can still be current: pods have its hash, and a new revision could
     // not have its name.
     let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
-    let current = owned.iter().filter(|it| same(it) && it.hash().is_some()).max_by_key(|it| rank(it));
+    let current =
+        owned.iter().filter(|it| is_equivalent(it) && it.hash().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
-        return History { steps: [create(set, owned, None)].into(), ..History::default() };
+        return History { steps: [create_revision(set, owned, None)].into(), ..History::default() };
     };
     let duplicates: Vec<Arc<Revision>> = present
         .iter()
@@ -111,29 +113,29 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
     let number = next_number(others);
-    let step = if respelt(set, current) {
-        Some(create(set, owned, current.hash()))
+    let step = if is_edited_equivalent(set, current) {
+        Some(create_revision(set, owned, current.hash()))
     } else {
         (current.number < number && !current.deleting)
             .then(|| Step::Renumber { revision: Arc::clone(current), number })
     };
-    let twins_since = |it: &Revision| it.created.max(current.created);
-    let (folded, young): (Vec<_>, Vec<_>) =
-        duplicates.into_iter().partition(|it| twins_since(it) + FOLD_AFTER <= now);
-    let means_the_same = owned.iter().filter(|it| same(it)).filter_map(|it| it.hash().cloned());
+    let duplicate_since = |it: &Revision| it.created.max(current.created);
+    let (duplicates, young): (Vec<_>, Vec<_>) =
+        duplicates.into_iter().partition(|it| duplicate_since(it) + DEDUP_AFTER <= now);
+    let equivalent_hashes = owned.iter().filter(|it| is_equivalent(it)).filter_map(|it| it.hash().cloned());
     History {
         steps: step.into_iter().collect(),
-        current: Some(Current {
+        current: Some(CurrentRevision {
             hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
-            same: means_the_same.collect(),
+            equivalent: equivalent_hashes.collect(),
             generation: set.template_generation.map(|it| Text::from(format!("{it}"))),
-            set_made_at: set.created,
-            made_at: Some(current.created),
+            set_created: set.created,
+            created: Some(current.created),
         }),
-        too_many: old.len().saturating_sub(set.history_max),
+        excess: old.len().saturating_sub(set.history_max),
         prunable: old,
-        folded,
-        again_at: young.iter().fold(None, |at, it| earliest(at, Some(twins_since(it) + FOLD_AFTER))),
+        duplicates,
+        recheck_at: young.iter().fold(None, |at, it| earliest(at, Some(duplicate_since(it) + DEDUP_AFTER))),
     }
 }
 
@@ -147,14 +149,14 @@ fn next_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
 /// bytes and would restart all pods when it takes over. The template generation shows whether it was edited: an API
 /// server that only sets more defaults does not increment it, and upstream then takes the pods as up to date by that
 /// generation.
-fn respelt(set: &Set, current: &Revision) -> bool {
+fn is_edited_equivalent(set: &Set, current: &Revision) -> bool {
     let generations = set.template_generation.zip(current.template_generation);
     current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
 }
 
 /// Creates a revision for the template. Its hash label is `label`, the hash of an equivalent revision that has pods, or
 /// else its own hash.
-fn create(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
+fn create_revision(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
     let name = format!("{}-{hash}", set.key.name).into();

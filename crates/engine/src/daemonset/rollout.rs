@@ -9,17 +9,17 @@ use muster_api::taints::{Taint, TaintEffect, any_tolerates};
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::revision::Current;
+use super::revision::CurrentRevision;
 use super::roster::{self, Roster};
-use super::status::{available, up};
+use super::status::{availability, is_up};
 use crate::daemonset::facts::{Node, Pod, Ready, Rollout, Set, Truth};
 use crate::daemonset::placement::Verdict;
-use crate::daemonset::placement::taints::is_node_trouble;
+use crate::daemonset::placement::taints::is_node_ready_taint;
 use crate::daemonset::why::Why;
 
 /// How one node counts in the rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct BudgetUse {
     /// The node counts against `maxUnavailable` (drain) or `maxSurge` (surge).
     pub(crate) charged: bool,
     /// The node has an available pod, and either the node is eligible or the rollout is to delete that pod.
@@ -28,26 +28,26 @@ pub(crate) struct Standing {
 
 /// Action of the rollout on one node, executed when the budget allows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Offer {
+pub(crate) enum RolloutAction {
     /// Delete the old pod; the node has no available pod until its replacement is available.
     Replace(Arc<Pod>, Why),
     /// Create the new pod while the old one still runs.
     Surge,
     /// Delete the old pod of a node that is no longer eligible, once enough other pods are available.
-    Leave(Arc<Pod>, Why),
+    Remove(Arc<Pod>, Why),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Stand {
-    pub(crate) standing: Standing,
-    pub(crate) offer: Option<Offer>,
+pub(crate) struct NodeRollout {
+    pub(crate) budget_use: BudgetUse,
+    pub(crate) action: Option<RolloutAction>,
     /// Old pods that are not up: deleting them uses no budget.
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Create a new pod beside an old one that is not up: uses no budget either.
     pub(crate) create: Option<Why>,
     pub(crate) waiting: Option<Why>,
     /// When this state changes without an event.
-    pub(crate) again_at: Option<Time>,
+    pub(crate) recheck_at: Option<Time>,
 }
 
 /// `maxUnavailable` or `maxSurge` as a number of nodes; 0 with `OnDelete`.
@@ -62,113 +62,123 @@ pub(crate) fn budget(set: &Set, desired: i64) -> usize {
 }
 
 /// Whether a node may get a new pod, and if not, why.
-enum Hold<'a> {
+enum Eligibility<'a> {
     /// The node is eligible.
-    No,
+    Eligible,
     /// The only untolerated taints report that the node is not ready or unreachable.
-    Trouble(&'a Taint),
+    NotReady(&'a Taint),
     /// Untolerated `NoSchedule` taints, without those that report that the node is not ready or unreachable.
-    Taints(Vec<&'a Taint>),
+    Tainted(Vec<&'a Taint>),
     /// The node does not exist, or its verdict deletes all pods of the DaemonSet: the rollout has nothing to do.
-    Leaving,
+    Excluded,
 }
 
 /// Computes the rollout state of one node.
-pub(crate) fn stand(
+pub(crate) fn node_rollout(
     set: &Set,
-    current: &Current,
+    current: &CurrentRevision,
     here: Option<(&Node, &Verdict)>,
     pods: &[Arc<Pod>],
     roster: &Roster,
     charged_until: Option<Time>,
     now: Time,
-) -> Stand {
-    let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
-    let mut stand = Stand::default();
+) -> NodeRollout {
+    let is_available = |pod: &Arc<Pod>| availability(set, pod, now).is_ok();
+    let mut node_rollout = NodeRollout::default();
     let node = here.map(|(node, _)| node);
-    let hold = hold(set, here);
-    let lost = node.and_then(|it| lost(it, current));
-    let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
-    let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
-    stand.again_at = charged_until.filter(|_| excused);
-    let excused = excused && stand.again_at.is_none();
-    stand.standing.charged = charged(set, current, &hold, excused, pods, roster, now);
-    stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
+    let eligibility = eligibility(set, here);
+    let lost = node.and_then(|it| lost_since(it, current));
+    let was_not_ready_before = || node.is_some_and(|it| was_not_ready_before(it, current, pods));
+    let is_exempt =
+        lost.is_some() || (matches!(eligibility, Eligibility::NotReady(_)) && was_not_ready_before());
+    node_rollout.recheck_at = charged_until.filter(|_| is_exempt);
+    let is_exempt = is_exempt && node_rollout.recheck_at.is_none();
+    node_rollout.budget_use.charged = is_charged(set, current, &eligibility, is_exempt, pods, roster, now);
+    node_rollout.budget_use.available =
+        matches!(eligibility, Eligibility::Eligible) && roster.kept.iter().any(is_available);
     if set.rollout == Rollout::OnDelete {
-        let waits = roster.stay.iter().any(|it| !current.is_new(it));
-        stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
-        return stand;
+        let waits = roster.kept.iter().any(|it| !current.is_new(it));
+        node_rollout.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
+        return node_rollout;
     }
     // The rollout acts only on nodes with exactly one pod, which is outdated, and with no surplus pod left to delete.
-    let [old] = roster.stay.as_slice() else {
-        let new = roster.stay.iter().find(|it| current.is_new(it));
-        stand.waiting = new.and_then(|it| available(set, it, now).err());
-        return stand;
+    let [old] = roster.kept.as_slice() else {
+        let new = roster.kept.iter().find(|it| current.is_new(it));
+        node_rollout.waiting = new.and_then(|it| availability(set, it, now).err());
+        return node_rollout;
     };
-    if roster.delete.iter().any(|(pod, _)| pod.live()) {
-        return stand;
+    if roster.delete.iter().any(|(pod, _)| pod.is_live()) {
+        return node_rollout;
     }
-    if current.is_new(old) || pods.iter().any(|it| it.live() && current.is_new(it)) {
-        return stand;
+    if current.is_new(old) || pods.iter().any(|it| it.is_live() && current.is_new(it)) {
+        return node_rollout;
     }
     if let Some(since) = lost {
-        stand.waiting = Some(Why::NodeIsLost { since });
-        return stand;
+        node_rollout.waiting = Some(Why::NodeIsLost { since });
+        return node_rollout;
     }
-    let is_up = up(set, current, old, now);
+    let is_up = is_up(set, current, old, now);
     // Rule: the old pod of an unreachable node is not deleted: no kubelet would report its end, and after a network
     // partition all such pods would terminate at once. The node counts against the budget until it reports again.
-    if let (false, Some(since)) = (is_up, node.and_then(silent_since)) {
-        stand.waiting = Some(Why::NodeIsSilent { since });
-        return stand;
+    if let (false, Some(since)) = (is_up, node.and_then(unreachable_since)) {
+        node_rollout.waiting = Some(Why::NodeIsSilent { since });
+        return node_rollout;
     }
-    match (hold, set.rollout) {
-        (Hold::Leaving, _) | (_, Rollout::OnDelete) => {}
-        (Hold::No, Rollout::Drain(_)) if is_up => {
-            stand.offer = Some(Offer::Replace(old.clone(), Why::OutOfDate));
-            stand.waiting = Some(Why::OutOfDate);
+    match (eligibility, set.rollout) {
+        (Eligibility::Excluded, _) | (_, Rollout::OnDelete) => {}
+        (Eligibility::Eligible, Rollout::Drain(_)) if is_up => {
+            node_rollout.action = Some(RolloutAction::Replace(old.clone(), Why::OutOfDate));
+            node_rollout.waiting = Some(Why::OutOfDate);
         }
-        (Hold::No, Rollout::Drain(_)) => {
-            stand.delete.push((old.clone(), Why::OutOfDateAndNotReady));
-            stand.waiting = Some(Why::BeingReplaced);
+        (Eligibility::Eligible, Rollout::Drain(_)) => {
+            node_rollout.delete.push((old.clone(), Why::OutOfDateAndNotReady));
+            node_rollout.waiting = Some(Why::BeingReplaced);
         }
-        (Hold::No, Rollout::Surge(_)) => match roster::may_create_new(current, pods, roster.again_at) {
-            Err(why) => stand.waiting = Some(why),
-            Ok(()) if is_up => {
-                stand.offer = Some(Offer::Surge);
-                stand.waiting = Some(Why::OutOfDate);
+        (Eligibility::Eligible, Rollout::Surge(_)) => {
+            match roster::may_create_new(current, pods, roster.recheck_at) {
+                Err(why) => node_rollout.waiting = Some(why),
+                Ok(()) if is_up => {
+                    node_rollout.action = Some(RolloutAction::Surge);
+                    node_rollout.waiting = Some(Why::OutOfDate);
+                }
+                Ok(()) => {
+                    node_rollout.create = Some(Why::OutOfDateAndNotReady);
+                    node_rollout.waiting = Some(Why::BeingReplaced);
+                }
             }
-            Ok(()) => {
-                stand.create = Some(Why::OutOfDateAndNotReady);
-                stand.waiting = Some(Why::BeingReplaced);
-            }
-        },
-        (Hold::Taints(taints), rollout) => {
-            let Some(taint) = taints.first().map(|it| Arc::new((*it).clone())) else { return stand };
-            if !moved(old, &taints) {
-                stand.waiting = Some(Why::KeptByTaint { taint });
+        }
+        (Eligibility::Tainted(taints), rollout) => {
+            let Some(taint) = taints.first().map(|it| Arc::new((*it).clone())) else { return node_rollout };
+            if !toleration_was_dropped(old, &taints) {
+                node_rollout.waiting = Some(Why::KeptByTaint { taint });
             } else {
-                send_off(&mut stand, old, is_up, rollout, Why::TolerationDropped { taint });
+                remove_old_pod(&mut node_rollout, old, is_up, rollout, Why::TolerationDropped { taint });
             }
         }
-        (Hold::Trouble(taint), rollout) => {
-            send_off(&mut stand, old, is_up, rollout, Why::NodeInTrouble { taint: Arc::new(taint.clone()) });
+        (Eligibility::NotReady(taint), rollout) => {
+            remove_old_pod(
+                &mut node_rollout,
+                old,
+                is_up,
+                rollout,
+                Why::NodeInTrouble { taint: Arc::new(taint.clone()) },
+            );
         }
     }
-    if let Some(Offer::Leave(pod, _)) = &stand.offer {
-        stand.standing.available = is_available(pod);
+    if let Some(RolloutAction::Remove(pod, _)) = &node_rollout.action {
+        node_rollout.budget_use.available = is_available(pod);
     }
-    stand
+    node_rollout
 }
 
 /// Rule: an old pod on a node that cannot get a new pod yet is deleted within the budget; with surge once enough other
 /// pods are available; at once if the old pod is not up.
-fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, why: Why) {
-    stand.waiting = Some(why.clone());
+fn remove_old_pod(node_rollout: &mut NodeRollout, old: &Arc<Pod>, is_up: bool, rollout: Rollout, why: Why) {
+    node_rollout.waiting = Some(why.clone());
     match (is_up, rollout) {
-        (false, _) => stand.delete.push((old.clone(), why)),
-        (true, Rollout::Surge(_)) => stand.offer = Some(Offer::Leave(old.clone(), why)),
-        (true, _) => stand.offer = Some(Offer::Replace(old.clone(), why)),
+        (false, _) => node_rollout.delete.push((old.clone(), why)),
+        (true, Rollout::Surge(_)) => node_rollout.action = Some(RolloutAction::Remove(old.clone(), why)),
+        (true, _) => node_rollout.action = Some(RolloutAction::Replace(old.clone(), why)),
     }
 }
 
@@ -178,50 +188,52 @@ fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, wh
 /// With surge no other node counts. With drain two more do: an eligible node with no pod that is up, and a node whose
 /// old pod is terminating because the template dropped a toleration. A node that was lost or not ready before the
 /// revision, and a node that only keeps its old pod, do not count.
-fn charged(
+fn is_charged(
     set: &Set,
-    current: &Current,
-    hold: &Hold<'_>,
-    excused: bool,
+    current: &CurrentRevision,
+    eligibility: &Eligibility<'_>,
+    is_exempt: bool,
     pods: &[Arc<Pod>],
     roster: &Roster,
     now: Time,
 ) -> bool {
-    let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
-    let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
+    let mut new = pods.iter().filter(|it| current.is_new(it) && !it.is_gone()).peekable();
+    let new_pods_unavailable = new.peek().is_some() && !new.any(|it| availability(set, it, now).is_ok());
     // A node that was lost before the revision became current was not broken by this revision.
-    if excused {
+    if is_exempt {
         return false;
     }
-    if brake {
+    if new_pods_unavailable {
         return true;
     }
     if matches!(set.rollout, Rollout::Surge(_)) {
         return false;
     }
-    let is_up = roster.stay.iter().any(|it| up(set, current, it, now));
-    match hold {
-        Hold::No | Hold::Trouble(_) => !is_up,
-        Hold::Taints(taints) => pods.iter().any(|it| it.deleting && !it.gone() && moved(it, taints)),
-        Hold::Leaving => false,
+    let is_up = roster.kept.iter().any(|it| is_up(set, current, it, now));
+    match eligibility {
+        Eligibility::Eligible | Eligibility::NotReady(_) => !is_up,
+        Eligibility::Tainted(taints) => {
+            pods.iter().any(|it| it.deleting && !it.is_gone() && toleration_was_dropped(it, taints))
+        }
+        Eligibility::Excluded => false,
     }
 }
 
-fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
-    let Some((node, verdict)) = here else { return Hold::Leaving };
+fn eligibility<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Eligibility<'a> {
+    let Some((node, verdict)) = here else { return Eligibility::Excluded };
     match verdict {
-        Verdict::Run => Hold::No,
-        Verdict::Leave(_) => Hold::Leaving,
+        Verdict::Run => Eligibility::Eligible,
+        Verdict::Leave(_) => Eligibility::Excluded,
         Verdict::Keep(_) => {
             let untolerated = || {
                 let taints = node.taints.iter().filter(|it| it.effect == TaintEffect::NoSchedule);
                 taints.filter(|it| !any_tolerates(&set.template.tolerations, it))
             };
-            let real: Vec<&Taint> = untolerated().filter(|it| !is_node_trouble(it)).collect();
+            let real: Vec<&Taint> = untolerated().filter(|it| !is_node_ready_taint(it)).collect();
             match untolerated().next() {
-                _ if !real.is_empty() => Hold::Taints(real),
-                Some(taint) => Hold::Trouble(taint),
-                None => Hold::No,
+                _ if !real.is_empty() => Eligibility::Tainted(real),
+                Some(taint) => Eligibility::NotReady(taint),
+                None => Eligibility::Eligible,
             }
         }
     }
@@ -230,23 +242,23 @@ fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
 /// Rule: an old pod that tolerates every taint which the new template does not tolerate is deleted: the user moved the
 /// DaemonSet off such nodes. An old pod that does not tolerate the taints either was there before the taint, and is
 /// kept.
-fn moved(old: &Pod, taints: &[&Taint]) -> bool {
+fn toleration_was_dropped(old: &Pod, taints: &[&Taint]) -> bool {
     taints.iter().all(|it| any_tolerates(&old.tolerations, it))
 }
 
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision was created. If that
 /// cannot be shown, the node is not lost. Nodes with Ready=False follow the ordinary rules.
-fn lost(node: &Node, current: &Current) -> Option<Time> {
-    let since = silent_since(node)?;
-    let current_since = current.made_at?;
+fn lost_since(node: &Node, current: &CurrentRevision) -> Option<Time> {
+    let since = unreachable_since(node)?;
+    let current_since = current.created?;
     (since < current_since).then_some(since)
 }
 
 /// Rule: the rollout does not wait for a node without a pod that has been not ready since before the current revision
 /// was created. The node gets its pod once it is ready.
-fn never_reached(node: &Node, current: &Current, pods: &[Arc<Pod>]) -> bool {
-    let before = node.ready.since.zip(current.made_at).is_some_and(|(since, made_at)| since < made_at);
-    node.ready.status != Truth::True && before && pods.iter().all(|it| it.gone())
+fn was_not_ready_before(node: &Node, current: &CurrentRevision, pods: &[Arc<Pod>]) -> bool {
+    let before = node.ready.since.zip(current.created).is_some_and(|(since, created)| since < created);
+    node.ready.status != Truth::True && before && pods.iter().all(|it| it.is_gone())
 }
 
 /// Record of a pod that the rollout deleted: for which revision, and when.
@@ -263,14 +275,20 @@ impl RolloutDeletion {
     /// Rule: a node whose pod the rollout deleted counts against the budget until its new pod is available, even if the
     /// node seems lost: the node state may come from a watch that lags behind. After five minutes the watched state is
     /// trusted.
-    pub(crate) fn until(&self, set: &Set, current: &Current, pods: &[Arc<Pod>], now: Time) -> Option<Time> {
+    pub(crate) fn until(
+        &self,
+        set: &Set,
+        current: &CurrentRevision,
+        pods: &[Arc<Pod>],
+        now: Time,
+    ) -> Option<Time> {
         let until = self.at + DELETION_REMEMBERED_FOR;
-        let is_back = || pods.iter().any(|it| current.is_new(it) && available(set, it, now).is_ok());
+        let is_back = || pods.iter().any(|it| current.is_new(it) && availability(set, it, now).is_ok());
         (self.hash == current.hash && now < until && !is_back()).then_some(until)
     }
 }
 
-fn silent_since(node: &Node) -> Option<Time> {
+fn unreachable_since(node: &Node) -> Option<Time> {
     let Ready { status: Truth::Unknown, since } = node.ready else { return None };
     since
 }

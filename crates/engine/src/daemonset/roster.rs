@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use muster_api::time::{Time, earliest};
 
-use super::revision::Current;
-use super::status::available;
+use super::revision::CurrentRevision;
+use super::status::availability;
 use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
@@ -17,12 +17,12 @@ use crate::daemonset::why::Why;
 pub(crate) struct Roster {
     pub(crate) delete: Vec<(Arc<Pod>, Why)>,
     /// Live pods that remain after the deletes.
-    pub(crate) stay: Vec<Arc<Pod>>,
+    pub(crate) kept: Vec<Arc<Pod>>,
     pub(crate) vacancy: Option<Why>,
     /// Why an eligible node without a pod gets none yet.
     pub(crate) blocked: Option<Why>,
     /// When this roster changes without an event.
-    pub(crate) again_at: Option<Time>,
+    pub(crate) recheck_at: Option<Time>,
 }
 
 /// Backoff of failed pods on one node: when the last one was deleted, and the delay before the next one is deleted.
@@ -55,9 +55,9 @@ impl FailedPodBackoff {
 
 /// Rule: one pod per eligible node. Pods on a node with verdict `Leave` are deleted; finished pods are replaced, with
 /// backoff if that happened on this node before; of several pods, one is kept. Upstream: `podsShouldBeOnNode`.
-pub(crate) fn roster(
+pub(crate) fn build_roster(
     set: &Set,
-    current: &Current,
+    current: &CurrentRevision,
     verdict: Option<&Verdict>,
     pods: &[Arc<Pod>],
     backoff: Option<FailedPodBackoff>,
@@ -65,29 +65,29 @@ pub(crate) fn roster(
 ) -> Roster {
     let mut roster = Roster::default();
     let Some(verdict) = verdict else {
-        return of_a_missing_node(pods);
+        return roster_of_deleted_node(pods);
     };
     if let Verdict::Leave(why) = verdict {
         let leaving = pods.iter().filter(|it| !it.deleting);
         roster.delete.extend(leaving.map(|it| (it.clone(), why.clone())));
         return roster;
     }
-    let mut running: Vec<Arc<Pod>> = pods.iter().filter(|it| it.live()).cloned().collect();
+    let mut running: Vec<Arc<Pod>> = pods.iter().filter(|it| it.is_live()).cloned().collect();
     if let Verdict::Keep(why) = verdict {
         // Rule: a node with verdict `Keep` admits no new pod, so its pending pods can never start: they are deleted.
         let (bound, pending): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| it.bound);
         roster.delete.extend(pending.into_iter().map(|it| (it, why.clone())));
         running = bound;
     }
-    let finished = pods.iter().filter(|it| it.terminal() && !it.deleting);
+    let finished = pods.iter().filter(|it| it.is_terminal() && !it.deleting);
     replace_finished(&mut roster, finished, backoff, now);
-    running.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
+    running.sort_by(|a, b| retention_order(a).cmp(&retention_order(b)));
     match set.rollout {
-        Rollout::Surge(_) => one_of_each(&mut roster, set, current, running, now),
-        Rollout::OnDelete | Rollout::Drain(_) => only_one(&mut roster, running),
+        Rollout::Surge(_) => keep_old_and_new_pod(&mut roster, set, current, running, now),
+        Rollout::OnDelete | Rollout::Drain(_) => keep_one_pod(&mut roster, running),
     }
     if *verdict == Verdict::Run {
-        match vacancy(set, current, pods, roster.again_at) {
+        match vacancy(set, current, pods, roster.recheck_at) {
             Ok(why) => roster.vacancy = Some(why),
             Err(why) => roster.blocked = why,
         }
@@ -97,11 +97,11 @@ pub(crate) fn roster(
 
 /// Rule: a pending pod whose node was deleted can never start and is deleted; a bound pod is left to the garbage
 /// collector.
-fn of_a_missing_node(pods: &[Arc<Pod>]) -> Roster {
+fn roster_of_deleted_node(pods: &[Arc<Pod>]) -> Roster {
     let pending = pods.iter().filter(|it| !it.bound && !it.deleting);
     Roster {
         delete: pending.map(|it| (it.clone(), Why::NodeIsGone)).collect(),
-        stay: pods.iter().filter(|it| it.bound && it.live()).cloned().collect(),
+        kept: pods.iter().filter(|it| it.bound && it.is_live()).cloned().collect(),
         ..Roster::default()
     }
 }
@@ -117,38 +117,44 @@ fn replace_finished<'a>(
     let retry_at = backoff.map(FailedPodBackoff::until).filter(|until| now < *until);
     for pod in finished {
         match retry_at {
-            Some(at) => roster.again_at = earliest(roster.again_at, Some(at)),
+            Some(at) => roster.recheck_at = earliest(roster.recheck_at, Some(at)),
             // One pod at a time: its delete starts the backoff of the next one.
-            None if roster.delete.is_empty() => roster.delete.push((pod.clone(), finished_why(pod))),
+            None if roster.delete.is_empty() => roster.delete.push((pod.clone(), finished_reason(pod))),
             None => {}
         }
     }
 }
 
-fn finished_why(pod: &Pod) -> Why {
+fn finished_reason(pod: &Pod) -> Why {
     match pod.phase {
         Phase::Succeeded => Why::Succeeded,
-        _ => Why::Failed { reason: pod.trouble.clone().filter(|it| it.as_ref() != "Failed") },
+        _ => Why::Failed { reason: pod.problem.clone().filter(|it| it.as_ref() != "Failed") },
     }
 }
 
 /// Rule: of several pods on a node one is kept: bound before unbound, then the oldest, then the first by name.
 /// Upstream: `podByCreationTimestampAndPhase`.
-fn seniority(pod: &Pod) -> (bool, Time, &str) {
+fn retention_order(pod: &Pod) -> (bool, Time, &str) {
     (!pod.bound, pod.created, &pod.key.name)
 }
 
 /// Rule: without surge, all pods of the node but the oldest bound one are surplus.
-fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
+fn keep_one_pod(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
     let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
     roster.delete.extend(running.drain(1..).map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
-    roster.stay = running;
+    roster.kept = running;
 }
 
 /// Rule: with surge a node may have one outdated and one up-to-date pod, as long as the outdated one is Ready and the
 /// up-to-date one is not available yet.
-fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<Arc<Pod>>, now: Time) {
+fn keep_old_and_new_pod(
+    roster: &mut Roster,
+    set: &Set,
+    current: &CurrentRevision,
+    running: Vec<Arc<Pod>>,
+    now: Time,
+) {
     let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| current.is_new(it));
     let mut keep = |pods: Vec<Arc<Pod>>| {
         let mut pods = pods.into_iter();
@@ -162,8 +168,8 @@ fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<A
     let (new, old) = (keep(new), keep(old));
     if let (Some(new), Some(old)) = (&new, &old) {
         let name = new.key.name.clone();
-        let availability = available(set, new, now);
-        let superseded = if !old.ready() {
+        let availability = availability(set, new, now);
+        let superseded = if !old.is_ready() {
             Some(Why::NewPodBesideNotReadyOld { new: name })
         } else if availability.is_ok() {
             Some(Why::NewPodIsAvailable { new: name })
@@ -172,24 +178,24 @@ fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<A
         };
         if let Some(why) = superseded {
             roster.delete.push((old.clone(), why));
-            roster.stay.push(new.clone());
+            roster.kept.push(new.clone());
             return;
         }
     }
-    roster.stay.extend([new, old].into_iter().flatten());
+    roster.kept.extend([new, old].into_iter().flatten());
 }
 
 /// Rule: an eligible node gets a pod when it has none of the DaemonSet. A terminating pod still counts, because its
 /// containers may still run; a terminating pod that has finished does not. With surge a terminating pod does not count.
 fn vacancy(
     set: &Set,
-    current: &Current,
+    current: &CurrentRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<Why, Option<Why>> {
-    let mut present = pods.iter().filter(|it| !it.gone());
+    let mut present = pods.iter().filter(|it| !it.is_gone());
     if let Rollout::Surge(_) = set.rollout {
-        if present.clone().any(|it| it.live()) {
+        if present.clone().any(|it| it.is_live()) {
             return Err(None);
         }
         may_create_new(current, pods, retry_at).map_err(Some)?;
@@ -208,16 +214,16 @@ fn vacancy(
 /// Rule: with surge, a node gets no new pod while a finished pod on it is yet to be deleted, or while two pods of the
 /// current revision are terminating on it.
 pub(super) fn may_create_new(
-    current: &Current,
+    current: &CurrentRevision,
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<(), Why> {
     if let Some(retry_at) = retry_at {
         return Err(Why::FailedRecently { retry_at });
     }
-    if pods.iter().any(|it| it.terminal() && !it.deleting) {
+    if pods.iter().any(|it| it.is_terminal() && !it.deleting) {
         return Err(Why::BeingReplaced);
     }
-    let leaving = pods.iter().filter(|it| it.deleting && !it.gone() && current.is_new(it)).count();
+    let leaving = pods.iter().filter(|it| it.deleting && !it.is_gone() && current.is_new(it)).count();
     if 1 < leaving { Err(Why::TooManyStillLeaving { count: leaving }) } else { Ok(()) }
 }

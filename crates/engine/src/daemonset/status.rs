@@ -10,16 +10,16 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::cell::Totals;
-use super::revision::Current;
-use crate::daemonset::execution::Creates;
+use super::revision::CurrentRevision;
+use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Truth};
 use crate::daemonset::why::Why;
 
 /// Rule: a pod is available once it has been Ready for `minReadySeconds`. If the Ready time is in the future (the
 /// kubelet's clock is ahead), the wait starts when our clock reaches it.
-pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
-    let not_ready = || Why::NotReady { reason: pod.trouble.clone() };
-    let ready_since = pod.ready_since.filter(|_| pod.live()).ok_or_else(not_ready)?;
+pub fn availability(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
+    let not_ready = || Why::NotReady { reason: pod.problem.clone() };
+    let ready_since = pod.ready_since.filter(|_| pod.is_live()).ok_or_else(not_ready)?;
     let until = ready_since + set.min_ready;
     if set.min_ready.is_zero() || until <= now {
         return Ok(());
@@ -29,22 +29,22 @@ pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
 
 /// Rule: an up-to-date pod counts as up when it is available; an outdated one as soon as it is Ready, so that a second
 /// update within `minReadySeconds` does not replace all young pods at once.
-pub(crate) fn up(set: &Set, current: &Current, pod: &Pod, now: Time) -> bool {
-    if current.is_new(pod) { available(set, pod, now).is_ok() } else { pod.ready() }
+pub(crate) fn is_up(set: &Set, current: &CurrentRevision, pod: &Pod, now: Time) -> bool {
+    if current.is_new(pod) { availability(set, pod, now).is_ok() } else { pod.is_ready() }
 }
 
 /// Rule: all status counts of a node come from one pod: an available pod of the current revision, else an available
 /// outdated pod, else a Ready pod, else the newest.
-pub(crate) fn counted<'a>(
+pub(crate) fn counted_pod<'a>(
     set: &Set,
-    current: &Current,
+    current: &CurrentRevision,
     pods: &'a [Arc<Pod>],
     now: Time,
 ) -> Option<&'a Arc<Pod>> {
-    let present = pods.iter().filter(|it| !it.gone());
+    let present = pods.iter().filter(|it| !it.is_gone());
     let rank = |pod: &Pod| {
-        let is_available = available(set, pod, now).is_ok();
-        match (is_available, current.is_new(pod), pod.ready()) {
+        let is_available = availability(set, pod, now).is_ok();
+        match (is_available, current.is_new(pod), pod.is_ready()) {
             (true, true, _) => 4,
             (true, false, _) => 3,
             (false, _, true) => 2,
@@ -56,7 +56,7 @@ pub(crate) fn counted<'a>(
 
 /// Input of the conditions beside the totals.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ConditionInput {
     /// `maxUnavailable` or `maxSurge` as a number of nodes.
     pub(crate) budget: usize,
     /// Number of eligible nodes that may be without an available pod.
@@ -68,20 +68,23 @@ pub(crate) struct Progress {
 
 /// Rule: the status reports the current state. Counts come from the totals; a condition keeps its last transition time;
 /// fields and conditions of other writers stay. `None` if the stored status is already correct.
-pub(crate) fn status(
+pub(crate) fn updated_status(
     set: &Set,
     totals: &Totals,
-    progress: &Progress,
+    progress: &ConditionInput,
     conditions: bool,
     now: Time,
 ) -> Option<Status> {
     let counts = totals.counts();
-    let conditions =
-        if conditions { conditions_of(set, totals, progress, now) } else { set.status.conditions.clone() };
-    let right = set.status.counts == counts
+    let conditions = if conditions {
+        compute_conditions(set, totals, progress, now)
+    } else {
+        set.status.conditions.clone()
+    };
+    let is_current = set.status.counts == counts
         && set.status.observed_generation >= set.generation
-        && same(&set.status.conditions, &conditions);
-    if right {
+        && same_conditions(&set.status.conditions, &conditions);
+    if is_current {
         return None;
     }
     Some(Status {
@@ -95,7 +98,7 @@ pub(crate) fn status(
 
 /// Rule: before the conditions are computed for the first time they are Unknown, and no other field of the status
 /// changes.
-pub(crate) fn not_yet(set: &Set, conditions: bool, now: Time) -> Option<Status> {
+pub(crate) fn initial_status(set: &Set, conditions: bool, now: Time) -> Option<Status> {
     if !conditions || !set.status.conditions.is_empty() {
         return None;
     }
@@ -109,7 +112,7 @@ pub(crate) fn not_yet(set: &Set, conditions: bool, now: Time) -> Option<Status> 
     Some(Status { conditions: ConditionType::ALL.map(unknown).into(), ..set.status.clone() })
 }
 
-fn same(a: &[Condition], b: &[Condition]) -> bool {
+fn same_conditions(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()
         && b.iter().all(|b| {
@@ -118,11 +121,11 @@ fn same(a: &[Condition], b: &[Condition]) -> bool {
         })
 }
 
-fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> Vec<Condition> {
+fn compute_conditions(set: &Set, totals: &Totals, progress: &ConditionInput, now: Time) -> Vec<Condition> {
     [
         available_condition(totals, progress),
-        progressing(set, totals, progress),
-        degraded(set, totals, progress),
+        progressing_condition(set, totals, progress),
+        degraded_condition(set, totals, progress),
     ]
     .into_iter()
     .map(|(kind, status, reason, message)| {
@@ -133,12 +136,13 @@ fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> 
     .collect()
 }
 
-type Finding = (ConditionType, Truth, &'static str, String);
+type ConditionValue = (ConditionType, Truth, &'static str, String);
 
 /// Rule: Available is False when more eligible nodes are without an available pod than the budget allows.
-fn available_condition(totals: &Totals, progress: &Progress) -> Finding {
+fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let Counts { desired, unavailable, available, .. } = totals.counts();
-    let message = format!("{available} of {desired} nodes have an available pod{}", listed(&totals.waiting));
+    let message =
+        format!("{available} of {desired} nodes have an available pod{}", reason_list(&totals.waiting));
     let enough = unavailable <= i64::try_from(progress.allowed).unwrap_or(i64::MAX);
     if enough {
         (ConditionType::Available, Truth::True, "EnoughAvailable", message)
@@ -148,11 +152,11 @@ fn available_condition(totals: &Totals, progress: &Progress) -> Finding {
 }
 
 /// Reason of the `Progressing` condition when a rollout makes no progress.
-pub(crate) const STALLED: &str = "Stalled";
+pub(crate) const REASON_STALLED: &str = "Stalled";
 
 /// Rule: Progressing is True while a rollout makes progress; False when it is complete, when it waits for deletes
 /// (`OnDelete`), or when it made no progress for ten minutes.
-fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
+fn progressing_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let Counts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
     let complete = totals.complete();
@@ -162,11 +166,11 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     } else if waits {
         (Truth::False, "WaitingForDeletes")
     } else if progress.stalled_since.is_some() {
-        (Truth::False, STALLED)
+        (Truth::False, REASON_STALLED)
     } else {
         (Truth::True, "RollingOut")
     };
-    let detail = if complete { String::new() } else { listed(&totals.waiting) };
+    let detail = if complete { String::new() } else { reason_list(&totals.waiting) };
     let spent = match usize::try_from(totals.charged) {
         Ok(down)
             if 0 < totals.old_pods
@@ -182,21 +186,23 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
 }
 
 /// Reason of the `Degraded` condition when pods cannot be created, and the prefix of its message.
-const FAILED_CREATE: &str = "FailedCreate";
-const CANNOT_BE_CREATED: &str = "pods cannot be created: ";
+const REASON_FAILED_CREATE: &str = "FailedCreate";
+const FAILED_CREATE_PREFIX: &str = "pods cannot be created: ";
 
 /// Rule: the reason why pods cannot be created is the API server's response to the last create. A controller that has
 /// not tried one since its start takes the reason from the stored condition, so that Degraded does not turn False after
 /// every restart.
-pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
+pub(crate) fn refused_creates(set: &Set, creates: &CreateResult) -> Option<String> {
     match creates {
-        Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),
-        Creates::WentWell | Creates::NamespaceTerminating => None,
-        Creates::Unknown => {
+        CreateResult::Refused(reason) | CreateResult::Failed(reason) => {
+            Some(format!("{FAILED_CREATE_PREFIX}{reason}"))
+        }
+        CreateResult::Succeeded | CreateResult::NamespaceTerminating => None,
+        CreateResult::Unknown => {
             let is_reported =
-                |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == FAILED_CREATE;
+                |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == REASON_FAILED_CREATE;
             let reported = set.status.conditions.iter().find(is_reported)?;
-            let at = reported.message.find(CANNOT_BE_CREATED)?;
+            let at = reported.message.find(FAILED_CREATE_PREFIX)?;
             Some(reported.message[at..].into())
         }
     }
@@ -204,19 +210,21 @@ pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
 
 /// Rule: Degraded is True when pods cannot be created, fail, cannot start or run on nodes where they should not, or
 /// when the spec has invalid fields.
-fn degraded(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
+fn degraded_condition(set: &Set, totals: &Totals, progress: &ConditionInput) -> ConditionValue {
     let misplaced = totals.counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
-    parts.extend(totals.trouble.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))));
+    parts.extend(
+        totals.problem.iter().map(|(reason, count)| format!("{count} {}: {reason}", node_noun(*count))),
+    );
     if 0 < misplaced {
-        parts.push(format!("{misplaced} {} with a pod that is not meant to be there", nodes(misplaced)));
+        parts.push(format!("{misplaced} {} with a pod that is not meant to be there", node_noun(misplaced)));
     }
     parts.extend(progress.refused.clone());
     let reason = if !set.faults.is_empty() {
         "InvalidSpec"
     } else if progress.refused.is_some() {
-        FAILED_CREATE
-    } else if !totals.trouble.is_empty() {
+        REASON_FAILED_CREATE
+    } else if !totals.problem.is_empty() {
         "PodsInTrouble"
     } else if 0 < misplaced {
         "Misplaced"
@@ -226,13 +234,13 @@ fn degraded(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     (ConditionType::Degraded, Truth::True, reason, parts.join("; "))
 }
 
-fn nodes(count: i64) -> &'static str {
+fn node_noun(count: i64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }
 
 /// Formats the counts by reason: `; 3 nodes: pod not ready, 1 node: no pod yet`.
-fn listed(by_reason: &BTreeMap<Text, i64>) -> String {
+fn reason_list(by_reason: &BTreeMap<Text, i64>) -> String {
     let parts: Vec<String> =
-        by_reason.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))).collect();
+        by_reason.iter().map(|(reason, count)| format!("{count} {}: {reason}", node_noun(*count))).collect();
     if parts.is_empty() { String::new() } else { format!("; {}", parts.join(", ")) }
 }

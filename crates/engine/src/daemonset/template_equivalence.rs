@@ -14,17 +14,17 @@ use serde_json::{Map, Value};
 
 /// Hash of a normalized pod template: equal for templates that create the same pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Meaning(u128);
+pub struct TemplateIdentity(u128);
 
 /// Rule: two templates are equivalent if they differ only in nulls, in fields that have the API's default, or in
 /// notations that the API treats as equal. Unknown fields are compared as they are.
-pub fn of_template(template: &Value) -> Meaning {
-    Meaning(fnv1a_128(&go_json::to_string(&normal(template))))
+pub fn of_template(template: &Value) -> TemplateIdentity {
+    TemplateIdentity(fnv1a_128(&go_json::to_string(&normalize(template))))
 }
 
 /// The identity of the template in a revision's data. `None` unless the data is a patch that replaces the whole
 /// template.
-pub fn of_revision(data: &Value) -> Option<Meaning> {
+pub fn of_revision(data: &Value) -> Option<TemplateIdentity> {
     let only =
         |value: &Value, key: &str| Some(value.as_object().filter(|it| it.len() == 1)?.get(key)?.clone());
     let template = only(&only(data, "spec")?, "template")?;
@@ -33,7 +33,7 @@ pub fn of_revision(data: &Value) -> Option<Meaning> {
 
 /// A field value that is equivalent to an absent field.
 #[derive(Debug, Clone, Copy)]
-enum Absent {
+enum AbsentValue {
     /// This string, or the empty string.
     Text(&'static str),
     /// This number, or 0.
@@ -41,22 +41,22 @@ enum Absent {
     /// This number, but not 0, which has a meaning of its own.
     Number(i64),
     /// `false`.
-    No,
+    False,
     /// `true`.
-    Yes,
+    True,
     /// `{}`, `[]` or `""`.
     Empty,
 }
-use Absent::{Count, Empty, No, Number, Text, Yes};
+use AbsentValue::{Count, Empty, False, Number, Text, True};
 
 /// Fields with the values that are equivalent to absence: defaults that kube-apiserver sets, defaults of the API
 /// documentation, and values that Go's `omitempty` does not write.
 ///
 /// `[]` is any item, `**` any path prefix (followed by at least two names, or it would match a user's label of that
-/// name); names in capitals are defined in `NAMES`. `labelSelector` and `namespaceSelector` are never listed: `{}`
+/// name); names in capitals are defined in `FIELD_GROUPS`. `labelSelector` and `namespaceSelector` are never listed: `{}`
 /// selects everything, an absent selector nothing.
 #[rustfmt::skip]
-const ABSENT: &[(&str, Absent)] = &[
+const ABSENT_VALUES: &[(&str, AbsentValue)] = &[
     ("metadata", Empty),
     ("metadata.labels", Empty),
     ("metadata.annotations", Empty),
@@ -66,18 +66,18 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.dnsPolicy", Text("ClusterFirst")),
     ("spec.schedulerName", Text(DEFAULT_SCHEDULER_NAME)),
     ("spec.terminationGracePeriodSeconds", Number(30)),
-    ("spec.enableServiceLinks", Yes),
+    ("spec.enableServiceLinks", True),
     ("spec.securityContext", Empty),
     ("spec.securityContext.supplementalGroups", Empty),
     ("spec.securityContext.sysctls", Empty),
     ("spec.securityContext.fsGroupChangePolicy", Text("Always")),
     ("spec.securityContext.supplementalGroupsPolicy", Text("Merge")),
-    ("spec.hostNetwork", No),
-    ("spec.hostPID", No),
-    ("spec.hostIPC", No),
-    ("spec.hostUsers", Yes),
-    ("spec.setHostnameAsFQDN", No),
-    ("spec.shareProcessNamespace", No),
+    ("spec.hostNetwork", False),
+    ("spec.hostPID", False),
+    ("spec.hostIPC", False),
+    ("spec.hostUsers", True),
+    ("spec.setHostnameAsFQDN", False),
+    ("spec.shareProcessNamespace", False),
     ("spec.nodeName", Empty),
     ("spec.hostname", Empty),
     ("spec.subdomain", Empty),
@@ -134,10 +134,10 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.CONTAINER.ports[].protocol", Text("TCP")),
     ("spec.CONTAINER.env", Empty),
     ("spec.CONTAINER.env[].value", Empty),
-    ("spec.CONTAINER.env[].valueFrom.REFERENCE.optional", No),
+    ("spec.CONTAINER.env[].valueFrom.REFERENCE.optional", False),
     ("spec.CONTAINER.envFrom", Empty),
     ("spec.CONTAINER.envFrom[].prefix", Empty),
-    ("spec.CONTAINER.envFrom[].REFERENCE.optional", No),
+    ("spec.CONTAINER.envFrom[].REFERENCE.optional", False),
     ("spec.CONTAINER.resources", Empty),
     ("**.resources.limits", Empty),
     ("**.resources.requests", Empty),
@@ -146,7 +146,7 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.CONTAINER.restartPolicyRules", Empty),
     ("spec.CONTAINER.volumeDevices", Empty),
     ("spec.CONTAINER.volumeMounts", Empty),
-    ("spec.CONTAINER.volumeMounts[].readOnly", No),
+    ("spec.CONTAINER.volumeMounts[].readOnly", False),
     ("spec.CONTAINER.volumeMounts[].subPath", Empty),
     ("spec.CONTAINER.volumeMounts[].subPathExpr", Empty),
     ("spec.CONTAINER.volumeMounts[].mountPropagation", Text("None")),
@@ -157,14 +157,14 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.CONTAINER.imagePullPolicy", Empty),
     ("spec.CONTAINER.securityContext", Empty),
     ("spec.CONTAINER.securityContext.procMount", Text("Default")),
-    ("spec.CONTAINER.securityContext.privileged", No),
-    ("spec.CONTAINER.securityContext.readOnlyRootFilesystem", No),
+    ("spec.CONTAINER.securityContext.privileged", False),
+    ("spec.CONTAINER.securityContext.readOnlyRootFilesystem", False),
     ("spec.CONTAINER.securityContext.capabilities", Empty),
     ("spec.CONTAINER.securityContext.capabilities.add", Empty),
     ("spec.CONTAINER.securityContext.capabilities.drop", Empty),
-    ("spec.CONTAINER.stdin", No),
-    ("spec.CONTAINER.stdinOnce", No),
-    ("spec.CONTAINER.tty", No),
+    ("spec.CONTAINER.stdin", False),
+    ("spec.CONTAINER.stdinOnce", False),
+    ("spec.CONTAINER.tty", False),
 
     ("spec.CONTAINER.PROBE.initialDelaySeconds", Count(0)),
     ("spec.CONTAINER.PROBE.timeoutSeconds", Count(1)),
@@ -187,22 +187,22 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.volumes[].emptyDir.medium", Empty),
     ("spec.volumes[].hostPath.type", Empty),
     ("spec.volumes[].secret.defaultMode", Number(0o644)),
-    ("spec.volumes[].secret.optional", No),
+    ("spec.volumes[].secret.optional", False),
     ("spec.volumes[].secret.items", Empty),
     ("spec.volumes[].configMap.defaultMode", Number(0o644)),
-    ("spec.volumes[].configMap.optional", No),
+    ("spec.volumes[].configMap.optional", False),
     ("spec.volumes[].configMap.items", Empty),
     ("spec.volumes[].downwardAPI.defaultMode", Number(0o644)),
     ("spec.volumes[].downwardAPI.items", Empty),
     ("spec.volumes[].projected.defaultMode", Number(0o644)),
-    ("spec.volumes[].projected.sources[].REFERENCE.optional", No),
+    ("spec.volumes[].projected.sources[].REFERENCE.optional", False),
     ("spec.volumes[].projected.sources[].REFERENCE.items", Empty),
     ("spec.volumes[].projected.sources[].serviceAccountToken.expirationSeconds", Number(3600)),
     ("spec.volumes[].projected.sources[].serviceAccountToken.audience", Empty),
-    ("spec.volumes[].csi.readOnly", No),
+    ("spec.volumes[].csi.readOnly", False),
     ("spec.volumes[].csi.volumeAttributes", Empty),
-    ("spec.volumes[].persistentVolumeClaim.readOnly", No),
-    ("spec.volumes[].nfs.readOnly", No),
+    ("spec.volumes[].persistentVolumeClaim.readOnly", False),
+    ("spec.volumes[].nfs.readOnly", False),
     ("spec.volumes[].image.pullPolicy", Empty),
     ("spec.volumes[].ephemeral.volumeClaimTemplate.metadata", Empty),
     ("spec.volumes[].ephemeral.volumeClaimTemplate.spec.volumeMode", Text("Filesystem")),
@@ -212,7 +212,7 @@ const ABSENT: &[(&str, Absent)] = &[
     ("spec.volumes[].rbd.keyring", Text("/etc/ceph/keyring")),
     ("spec.volumes[].azureDisk.cachingMode", Text("ReadWrite")),
     ("spec.volumes[].azureDisk.fsType", Text("ext4")),
-    ("spec.volumes[].azureDisk.readOnly", No),
+    ("spec.volumes[].azureDisk.readOnly", False),
     ("spec.volumes[].azureDisk.kind", Text("Shared")),
     ("spec.volumes[].scaleIO.storageMode", Text("ThinProvisioned")),
     ("spec.volumes[].scaleIO.fsType", Text("xfs")),
@@ -228,7 +228,7 @@ const QUANTITIES: &[(&str, bool)] = &[
 ];
 
 /// Names in path patterns that stand for several fields of the same type.
-const NAMES: &[(&str, &[&str])] = &[
+const FIELD_GROUPS: &[(&str, &[&str])] = &[
     ("CONTAINER", &["containers", "initContainers", "ephemeralContainers"]),
     ("PROBE", &["livenessProbe", "readinessProbe", "startupProbe"]),
     ("AFFINITY", &["nodeAffinity", "podAffinity", "podAntiAffinity"]),
@@ -251,13 +251,13 @@ const NAMES: &[(&str, &[&str])] = &[
 ];
 
 /// The normalized template: the shortest of all equivalent templates.
-fn normal(template: &Value) -> Value {
+fn normalize(template: &Value) -> Value {
     let mut out = without_absent(template, &mut Vec::new());
     if let Some(template) = out.as_object_mut() {
         // `$patch` is a directive of the revision's patch, not part of the template.
         template.remove("$patch");
         if let Some(Value::Object(spec)) = template.get_mut("spec") {
-            drop_what_follows(spec);
+            drop_dependent_defaults(spec);
         }
     }
     out
@@ -272,7 +272,10 @@ fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
             for (key, value) in fields.iter().filter(|it| !it.1.is_null()) {
                 path.push(key);
                 let value = without_absent(value, path);
-                if !ABSENT.iter().any(|(pattern, absent)| absent.is(&value) && matches(pattern, path)) {
+                if !ABSENT_VALUES
+                    .iter()
+                    .any(|(pattern, absent)| absent.is(&value) && path_matches(pattern, path))
+                {
                     out.insert(key.clone(), value);
                 }
                 path.pop();
@@ -280,7 +283,7 @@ fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
             out.into()
         }
         Value::Array(items) => items.iter().map(|it| without_absent(it, path)).collect(),
-        Value::String(_) | Value::Number(_) => match QUANTITIES.iter().find(|it| matches(it.0, path)) {
+        Value::String(_) | Value::Number(_) => match QUANTITIES.iter().find(|it| path_matches(it.0, path)) {
             Some((_, in_thousandths)) => canonical_quantity(value, *in_thousandths),
             None => value.clone(),
         },
@@ -289,8 +292,8 @@ fn without_absent<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Value {
 }
 
 /// Removes fields whose default depends on another field.
-fn drop_what_follows(spec: &mut Map<String, Value>) {
-    same_account(spec);
+fn drop_dependent_defaults(spec: &mut Map<String, Value>) {
+    merge_service_account(spec);
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in objects(spec, list) {
@@ -312,7 +315,7 @@ fn drop_what_follows(spec: &mut Map<String, Value>) {
 }
 
 /// Rule: `serviceAccount` is the deprecated alias of `serviceAccountName`; if both are set, `serviceAccountName` wins.
-fn same_account(spec: &mut Map<String, Value>) {
+fn merge_service_account(spec: &mut Map<String, Value>) {
     if let Some(old) = spec.remove("serviceAccount")
         && !spec.contains_key("serviceAccountName")
     {
@@ -345,15 +348,15 @@ fn requests_follow_limits(container: &mut Map<String, Value>) {
     }
 }
 
-impl Absent {
+impl AbsentValue {
     fn is(self, value: &Value) -> bool {
         let is_number = |wanted: i64| value.as_i64() == Some(wanted);
         match self {
             Text(text) => value.as_str().is_some_and(|it| it == text || it.is_empty()),
             Count(count) => is_number(count) || is_number(0),
             Number(number) => is_number(number),
-            No => value == false,
-            Yes => value == true,
+            False => value == false,
+            True => value == true,
             Empty => match value {
                 Value::Object(fields) => fields.is_empty(),
                 Value::Array(items) => items.is_empty(),
@@ -365,7 +368,7 @@ impl Absent {
 }
 
 /// Whether a path pattern matches a path. Compares from the end, where most paths differ.
-fn matches(pattern: &str, path: &[&str]) -> bool {
+fn path_matches(pattern: &str, path: &[&str]) -> bool {
     let mut keys = path.iter().rev();
     for part in pattern.rsplit('.') {
         if part == "**" {
@@ -373,7 +376,7 @@ fn matches(pattern: &str, path: &[&str]) -> bool {
         }
         let Some(&key) = keys.next() else { return false };
         let part = part.strip_suffix("[]").unwrap_or(part);
-        let named = NAMES.iter().find(|it| it.0 == part);
+        let named = FIELD_GROUPS.iter().find(|it| it.0 == part);
         if !(part == "*" || named.map_or(part == key, |it| it.1.contains(&key))) {
             return false;
         }

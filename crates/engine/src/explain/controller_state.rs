@@ -7,7 +7,7 @@ use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use crate::daemonset::SetMemory;
-use crate::daemonset::execution::Creates;
+use crate::daemonset::execution::CreateResult;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 
 /// The running controller's state, if it could be queried.
@@ -51,10 +51,10 @@ impl ControllerState {
             .map(|(node, it)| (node.to_string(), json!({"hash": it.hash, "at": time(Some(it.at))})))
             .collect();
         let creates = match &known.creates {
-            Creates::Unknown => Value::Null,
-            Creates::WentWell | Creates::NamespaceTerminating => json!({"refused": null}),
-            Creates::Refused(reason) => json!({"refused": reason}),
-            Creates::Failed(reason) => json!({"failed": reason}),
+            CreateResult::Unknown => Value::Null,
+            CreateResult::Succeeded | CreateResult::NamespaceTerminating => json!({"refused": null}),
+            CreateResult::Refused(reason) => json!({"refused": reason}),
+            CreateResult::Failed(reason) => json!({"failed": reason}),
         };
         json!({
             "generation": known.generation,
@@ -100,10 +100,10 @@ impl ControllerState {
                 retry_at: time(&said["retryAt"]),
                 advanced_at: time(&said["advancedAt"]),
                 creates: match (said["creates"]["refused"].as_str(), said["creates"]["failed"].as_str()) {
-                    (Some(reason), _) => Creates::Refused(reason.into()),
-                    (None, Some(reason)) => Creates::Failed(reason.into()),
-                    (None, None) if said["creates"].is_object() => Creates::WentWell,
-                    (None, None) => Creates::Unknown,
+                    (Some(reason), _) => CreateResult::Refused(reason.into()),
+                    (None, Some(reason)) => CreateResult::Failed(reason.into()),
+                    (None, None) if said["creates"].is_object() => CreateResult::Succeeded,
+                    (None, None) => CreateResult::Unknown,
                 },
             },
             acts: said["acts"] == true,

@@ -75,7 +75,7 @@ impl Snapshot {
                 if !is_ours(&pod.owner) && pod.owner.is_some() {
                     return Ok(());
                 }
-                if is_ours(&pod.owner) && !pod.ready() {
+                if is_ours(&pod.owner) && !pod.is_ready() {
                     let ailment = decode::ailment(object);
                     ailment.map(|it| self.ailing.insert(pod.key.name.clone(), it));
                 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::daemonset::SetMemory;
-use crate::daemonset::execution::Creates;
+use crate::daemonset::execution::CreateResult;
 use crate::daemonset::facts::Kind;
 use crate::daemonset::{FailedPodBackoff, RolloutDeletion};
 use crate::scenario::{self, World};
@@ -299,7 +299,7 @@ fn what_the_controller_remembers() {
         failures: 3,
         retry_at: Some(now + Duration::from_secs(2)),
         advanced_at: Some(now - Duration::from_secs(100)),
-        creates: Creates::WentWell,
+        creates: CreateResult::Succeeded,
     };
     let controller = ControllerState {
         remembered,
@@ -624,7 +624,7 @@ fn why_pods_cannot_be_created() {
         rev  web-a
     ";
     let now = Time::from_secs(scenario::EPOCH_S + 1000);
-    let creates = Creates::Refused(
+    let creates = CreateResult::Refused(
         "error looking up service account default/web: serviceaccount \"web\" not found".into(),
     );
     let remembered = SetMemory {

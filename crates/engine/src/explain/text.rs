@@ -159,7 +159,8 @@ impl Explanation {
             words.push(format!("next: {}", names(rollout.next.iter().map(Text::as_ref), NAMES_MAX)));
         }
         let stalled = |it: &&crate::daemonset::facts::Condition| {
-            it.kind == ConditionType::Progressing && it.reason.as_ref() == crate::daemonset::status::STALLED
+            it.kind == ConditionType::Progressing
+                && it.reason.as_ref() == crate::daemonset::status::REASON_STALLED
         };
         if let Some(condition) = self.set.status.conditions.iter().find(stalled) {
             let since = condition.since.map_or(String::new(), |it| format!(" at {}", moment(it, self.now)));

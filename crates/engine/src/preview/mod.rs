@@ -263,7 +263,7 @@ impl<'a> RolloutSimulation<'a> {
                 labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
                 number: *number,
                 data: self.set.template.data.clone(),
-                meaning: Some(self.set.template.meaning),
+                identity: Some(self.set.template.identity),
                 template_generation: self.set.template_generation,
                 created: self.now,
                 deleting: false,
@@ -301,7 +301,7 @@ impl<'a> RolloutSimulation<'a> {
             deleting: false,
             phase: if fits && is_ready { Phase::Running } else { Phase::Pending },
             ready_since: (fits && is_ready).then_some(self.now),
-            trouble: (!fits).then(|| "Unschedulable".into()),
+            problem: (!fits).then(|| "Unschedulable".into()),
             tolerations: self.set.template.tolerations.clone(),
         };
         self.put(Fact::Pod(Arc::new(pod)));
@@ -316,7 +316,7 @@ impl<'a> RolloutSimulation<'a> {
             for pod in self.planner.pods_on(&self.snapshot.key, &node).to_vec() {
                 if pod.deleting {
                     self.drop(&pod);
-                } else if is_ready && pod.live() && pod.ready_since.is_none() && pod.trouble.is_none() {
+                } else if is_ready && pod.is_live() && pod.ready_since.is_none() && pod.problem.is_none() {
                     let ready_since = Some(self.now);
                     let (bound, phase) = (true, Phase::Running);
                     self.put(Fact::Pod(Arc::new(Pod { ready_since, bound, phase, ..Pod::clone(&pod) })));
@@ -351,7 +351,7 @@ impl<'a> RolloutSimulation<'a> {
         for node in &mut after.nodes {
             node.is.pod = node.is.pod.take().filter(|it| !self.made.contains(it));
         }
-        let is_there = |it: &&Arc<Pod>| it.live();
+        let is_there = |it: &&Arc<Pod>| it.is_live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
         for node in after.nodes.iter().filter(|it| it.is.state != NodeState::Gone) {
             let name = &node.is.node;
@@ -408,7 +408,7 @@ fn change(live: Option<&Arc<Set>>, set: &Set, steps: &[Step]) -> Change {
     if live.generation == set.generation && live.template == set.template {
         return Change::Nothing;
     }
-    if live.template.meaning == set.template.meaning {
+    if live.template.identity == set.template.identity {
         return Change::NoRestart;
     }
     let step = steps.iter().find_map(|step| match step {

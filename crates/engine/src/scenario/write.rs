@@ -213,7 +213,7 @@ fn print_pod(pod: &Value, world: &World) -> Row {
 fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
     let terms = list(&pod["spec"], REQUIRED_TERMS);
     let node = terms.first().map_or("", |it| text(it, "/matchFields/0/values/0"));
-    let pinned = if terms == [manifest::only_on(node)] { node } else { "" };
+    let pinned = if terms == [manifest::node_name_term(node)] { node } else { "" };
     let direct = text(pod, "/spec/schedulerName") == manifest::DIRECT_SCHEDULER;
     row.flag("direct", direct);
     if !direct {
@@ -243,7 +243,7 @@ fn print_daemon_words(row: &mut Row, pod: &Value, set: &Value, world: &World) {
     let becomes_whole = |own: &[Value]| {
         let mut spec = spec.clone();
         put(&mut spec, "tolerations", Some(own.to_vec()));
-        manifest::tolerate(&mut spec);
+        manifest::add_automatic_tolerations(&mut spec);
         spec.get("tolerations").and_then(Value::as_array).is_some_and(|it| it == whole)
     };
     if !becomes_whole(list(&template, "/spec/tolerations")) {

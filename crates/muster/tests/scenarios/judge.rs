@@ -132,7 +132,7 @@ pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: T
         never_ready: BTreeSet::new(),
         refuses_pods: false,
     };
-    if let Some(pod) = view.pods.values().find(|it| !it.bound && it.live()) {
+    if let Some(pod) = view.pods.values().find(|it| !it.bound && it.is_live()) {
         let detail = format!("{} is not bound", pod.key);
         return Some(Violation { invariant: "L11", detail });
     }

@@ -62,7 +62,7 @@ impl ConvergenceCheck<'_> {
                 ),
             );
         }
-        let settling = view.pods_of(set).find(|it| it.ready() && !oracle::is_available(set, it, clock));
+        let settling = view.pods_of(set).find(|it| it.is_ready() && !oracle::is_available(set, it, clock));
         if let Some(pod) = settling {
             return fail("L2", format!("{} is ready and not yet available", pod.key));
         }

@@ -210,7 +210,7 @@ pub fn rollout_budget(set: &Set, desired: usize) -> usize {
 }
 
 pub fn is_equivalent_revision(set: &Set, revision: &Revision) -> bool {
-    revision.data == set.template.data || revision.meaning == Some(set.template.meaning)
+    revision.data == set.template.data || revision.identity == Some(set.template.identity)
 }
 
 pub fn is_live(pod: &Pod) -> bool {

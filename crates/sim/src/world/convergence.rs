@@ -93,7 +93,7 @@ impl World {
             return fail("L10", "no replica leads".to_owned());
         };
         let clock = leader.local_time(self.now);
-        for pod in view.pods.values().filter(|it| !it.bound && it.live()) {
+        for pod in view.pods.values().filter(|it| !it.bound && it.is_live()) {
             let node = pod.target.as_ref().and_then(|it| view.nodes.get(it));
             let fits = node.is_some_and(|node| {
                 node.taints.iter().all(|it| {

@@ -338,7 +338,7 @@ impl World {
                 .map(|it| it["spec"]["containers"][0]["image"].clone());
             let image = image.as_ref().and_then(|it| it.as_str()).unwrap_or("?").to_owned();
             let version = image.rsplit(':').next().unwrap_or("?").to_owned();
-            let state = match (pod.deleting, pod.phase, pod.ready(), pod.bound) {
+            let state = match (pod.deleting, pod.phase, pod.is_ready(), pod.bound) {
                 (true, ..) => "leaving",
                 (_, muster_engine::daemonset::facts::Phase::Failed, ..) => "failed",
                 (_, muster_engine::daemonset::facts::Phase::Succeeded, ..) => "ended",

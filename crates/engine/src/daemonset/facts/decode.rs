@@ -314,7 +314,7 @@ fn template(
     Ok(Template {
         raw: text.into(),
         data: manifest::revision_data(&value).into(),
-        meaning: template_equivalence::of_template(&value),
+        identity: template_equivalence::of_template(&value),
         labels: meta.labels(shared),
         node_name: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.intern_text(it)),
         node_selector: shared.intern_labels(spec.node_selector.iter().flat_map(StrMap::pairs)),
@@ -440,14 +440,14 @@ fn pod_fact(pod: &DaemonPod<'_>, owner: Option<Text>, shared: &mut Interner) -> 
         // time.
         ready_since: ready
             .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
-        trouble: status.and_then(trouble).map(|it| shared.intern_text(it)),
+        problem: status.and_then(problem).map(|it| shared.intern_text(it)),
         tolerations: shared.intern_tolerations(tolerations),
     }
 }
 
 /// Rule: a pod has a problem if a container waits for a reason that does not resolve by itself (as the kubelet names
 /// it), if no node fits it, or if it failed.
-fn trouble<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
+fn problem<'a>(status: &'a PodStatus<'_>) -> Option<&'a str> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
     let stuck = waiting.find(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"));
@@ -471,7 +471,7 @@ fn revision_fact(revision: ControllerRevision<'_>, owner: Option<Text>, shared: 
         labels: meta.labels(shared),
         number: revision.revision.unwrap_or_default(),
         template_generation: template_generation(&meta),
-        meaning: template_equivalence::of_revision(&data),
+        identity: template_equivalence::of_revision(&data),
         data: muster_api::go_json::to_string(&data).into(),
         created: meta.created(),
         deleting: meta.is_deleting(),

@@ -24,7 +24,7 @@ pub use decode::{Fact, deleted, fact, node, pod, revision, set, watched};
 pub use selector::Selector;
 
 use crate::controller::Watch;
-use crate::daemonset::template_equivalence::Meaning;
+use crate::daemonset::template_equivalence::TemplateIdentity;
 
 /// The four kinds that the DaemonSet controller watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -110,7 +110,7 @@ pub struct Template {
     pub raw: Text,
     /// The data of the revision for this template, encoded byte for byte as Go would.
     pub data: Text,
-    pub meaning: Meaning,
+    pub identity: TemplateIdentity,
     pub labels: Labels,
     pub node_name: Option<Text>,
     pub node_selector: Labels,
@@ -290,29 +290,29 @@ pub struct Pod {
     /// Time at which the pod became Ready; `None` while it is not Ready.
     pub ready_since: Option<Time>,
     /// Why the pod does not start or why it failed, as Kubernetes names it (`CrashLoopBackOff`, `Evicted`).
-    pub trouble: Option<Text>,
+    pub problem: Option<Text>,
     pub tolerations: Arc<[Toleration]>,
 }
 
 impl Pod {
     /// Whether the pod succeeded or failed: the node no longer runs containers for it.
-    pub fn terminal(&self) -> bool {
+    pub fn is_terminal(&self) -> bool {
         self.phase.is_terminal()
     }
 
     /// Whether the pod is neither terminating nor finished.
-    pub fn live(&self) -> bool {
-        !self.deleting && !self.terminal()
+    pub fn is_live(&self) -> bool {
+        !self.deleting && !self.is_terminal()
     }
 
     /// Whether the pod is terminating and finished: only a finalizer or a slow kubelet keeps the object, and it blocks
     /// no new pod.
-    pub fn gone(&self) -> bool {
-        self.deleting && self.terminal()
+    pub fn is_gone(&self) -> bool {
+        self.deleting && self.is_terminal()
     }
 
-    pub fn ready(&self) -> bool {
-        self.live() && self.ready_since.is_some()
+    pub fn is_ready(&self) -> bool {
+        self.is_live() && self.ready_since.is_some()
     }
 
     pub fn hash(&self) -> Option<&Text> {
@@ -331,7 +331,7 @@ pub struct Revision {
     pub number: i64,
     /// The recorded patch, encoded byte for byte as Go would.
     pub data: Text,
-    pub meaning: Option<Meaning>,
+    pub identity: Option<TemplateIdentity>,
     /// The DaemonSet's template generation annotation when this revision was created.
     pub template_generation: Option<i64>,
     pub created: Time,

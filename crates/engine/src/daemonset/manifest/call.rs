@@ -130,14 +130,14 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
 
 /// Encoded pod of one plan: all pods of a plan differ only in their node name, so the rest is encoded once.
 #[derive(Debug)]
-pub struct Stencil {
+pub struct EncodedPod {
     before: String,
     after: String,
 }
 
-impl Stencil {
+impl EncodedPod {
     /// `None` if the template itself contains the placeholder of the node name.
-    pub fn cut(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
+    pub fn new(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
         const NODE: &str = "\u{1}node\u{1}";
         let call = Call::CreatePod { node: NODE.into(), hash: hash.clone(), why: Why::NoPodHere };
         let text = go_json::to_string(&body(set, &call, binding)?);
@@ -147,7 +147,7 @@ impl Stencil {
     }
 
     /// `None` if JSON would escape the name, which no valid node name needs.
-    pub fn pod(&self, node: &str) -> Option<String> {
+    pub fn for_node(&self, node: &str) -> Option<String> {
         let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
         node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
     }
@@ -189,7 +189,7 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
     if let Some(collisions) = status.collisions {
         fields.insert("collisionCount".to_string(), collisions.into());
     }
-    let conditions = merged(fields.remove("conditions"), status);
+    let conditions = merge_conditions(fields.remove("conditions"), status);
     if !conditions.is_empty() {
         fields.insert("conditions".to_string(), conditions.into());
     }
@@ -198,7 +198,7 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
 
 /// Rule: each condition of this controller keeps its position in the list, or is appended; conditions of other writers
 /// are not changed.
-fn merged(before: Option<Value>, status: &Status) -> Vec<Value> {
+fn merge_conditions(before: Option<Value>, status: &Status) -> Vec<Value> {
     let before = match before {
         Some(Value::Array(conditions)) => conditions,
         _ => Vec::new(),

@@ -23,6 +23,6 @@ pub(super) fn verdict(tolerations: &[Toleration], node: &Node) -> Verdict {
 
 /// Rule: the taints `not-ready` and `unreachable` never make a rollout keep an old pod or exempt a node from the
 /// budget: otherwise a revision that makes nodes not ready would exempt the nodes it broke.
-pub(crate) fn is_node_trouble(taint: &Taint) -> bool {
+pub(crate) fn is_node_ready_taint(taint: &Taint) -> bool {
     matches!(taint.key.as_ref(), TAINT_NODE_NOT_READY | TAINT_NODE_UNREACHABLE)
 }

@@ -7,11 +7,11 @@ use super::*;
 use crate::daemonset::manifest;
 
 fn same(one: Value, other: Value) {
-    assert_eq!(of_template(&one), of_template(&other), "{} and {}", normal(&one), normal(&other));
+    assert_eq!(of_template(&one), of_template(&other), "{} and {}", normalize(&one), normalize(&other));
 }
 
 fn differ(one: Value, other: Value) {
-    assert_ne!(of_template(&one), of_template(&other), "{}", normal(&one));
+    assert_ne!(of_template(&one), of_template(&other), "{}", normalize(&one));
 }
 
 fn spec(spec: Value) -> Value {
@@ -133,20 +133,20 @@ fn other_patches_have_no_meaning() {
 /// is not.
 #[test]
 fn every_entry_of_the_table_holds() {
-    for (pattern, absent) in ABSENT {
+    for (pattern, absent) in ABSENT_VALUES {
         let defaults = match absent {
             Text(text) => vec![json!(text), json!("")],
             Count(count) => vec![json!(count), json!(0)],
             Number(number) => vec![json!(number)],
-            No => vec![json!(false)],
-            Yes => vec![json!(true)],
+            False => vec![json!(false)],
+            True => vec![json!(true)],
             Empty => vec![json!({}), json!([]), json!("")],
         };
         let other = match absent {
             Text(_) => json!("other"),
             Count(_) | Number(_) => json!(77),
-            No => json!(true),
-            Yes => json!(false),
+            False => json!(true),
+            True => json!(false),
             Empty => json!({"other": "x"}),
         };
         for path in paths(pattern) {
@@ -163,7 +163,7 @@ fn every_entry_of_the_table_holds() {
 fn paths(pattern: &str) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![vec![]];
     for part in pattern.split('.') {
-        let names: Vec<String> = match NAMES.iter().find(|it| it.0 == part) {
+        let names: Vec<String> = match FIELD_GROUPS.iter().find(|it| it.0 == part) {
             // Probes and affinities are single, containers and terms come in lists.
             Some((_, names)) if part == "CONTAINER" => names.iter().map(|it| format!("{it}[]")).collect(),
             Some((_, names)) => names.iter().map(|it| it.to_string()).collect(),
@@ -196,13 +196,13 @@ fn at(path: &[String], value: Option<Value>) -> Value {
 
 #[test]
 fn no_pattern_of_the_tables_is_misspelt() {
-    for pattern in ABSENT.iter().map(|it| it.0).chain(QUANTITIES.iter().map(|it| it.0)) {
+    for pattern in ABSENT_VALUES.iter().map(|it| it.0).chain(QUANTITIES.iter().map(|it| it.0)) {
         let (first, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
         assert!(["metadata", "spec", "**"].contains(&first), "{pattern}");
         assert!(!rest.contains("**"), "{pattern}");
         assert!(first != "**" || rest.contains('.'), "{pattern}");
         for part in pattern.split('.').filter(|it| it.chars().all(|it| it.is_ascii_uppercase())) {
-            assert!(NAMES.iter().any(|it| it.0 == part), "{pattern}");
+            assert!(FIELD_GROUPS.iter().any(|it| it.0 == part), "{pattern}");
         }
     }
 }
@@ -430,8 +430,8 @@ proptest! {
     ) {
         let mut template = json!({"spec": spec});
         template["spec"]["containers"] = json!([container]);
-        let once = normal(&template);
-        prop_assert_eq!(normal(&once), once);
+        let once = normalize(&template);
+        prop_assert_eq!(normalize(&once), once);
     }
 
     #[test]

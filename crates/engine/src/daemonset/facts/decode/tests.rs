@@ -73,20 +73,20 @@ fn a_pod_belongs_to_the_node_it_names_or_else_to_the_one_its_affinity_names() {
 
 #[test]
 fn what_a_pod_suffers_from_in_the_kubelet_s_word() {
-    let trouble = |status: Value| {
+    let problem = |status: Value| {
         let object = json!({"metadata": {}, "status": status});
-        decoded(pod, &object).unwrap().trouble.map(|it| it.to_string())
+        decoded(pod, &object).unwrap().problem.map(|it| it.to_string())
     };
     let waiting = |reason: &str| json!([{"state": {"waiting": {"reason": reason}}}]);
-    assert_eq!(trouble(json!({"containerStatuses": waiting("ContainerCreating")})), None);
-    let crashes = trouble(json!({"containerStatuses": waiting("CrashLoopBackOff")}));
+    assert_eq!(problem(json!({"containerStatuses": waiting("ContainerCreating")})), None);
+    let crashes = problem(json!({"containerStatuses": waiting("CrashLoopBackOff")}));
     assert_eq!(crashes.as_deref(), Some("CrashLoopBackOff"));
-    let pulls = trouble(json!({"initContainerStatuses": waiting("ImagePullBackOff")}));
+    let pulls = problem(json!({"initContainerStatuses": waiting("ImagePullBackOff")}));
     assert_eq!(pulls.as_deref(), Some("ImagePullBackOff"));
-    assert_eq!(trouble(json!({"phase": "Failed", "reason": "Evicted"})).as_deref(), Some("Evicted"));
-    assert_eq!(trouble(json!({"phase": "Failed"})).as_deref(), Some("Failed"));
+    assert_eq!(problem(json!({"phase": "Failed", "reason": "Evicted"})).as_deref(), Some("Evicted"));
+    assert_eq!(problem(json!({"phase": "Failed"})).as_deref(), Some("Failed"));
     let condition = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-    assert_eq!(trouble(json!({"conditions": condition})).as_deref(), Some("Unschedulable"));
+    assert_eq!(problem(json!({"conditions": condition})).as_deref(), Some("Unschedulable"));
 }
 
 #[test]

@@ -284,16 +284,16 @@ fn a_selector_as_a_list_call_spells_it() {
 fn a_pod_through_the_stencil_is_the_pod() {
     let set = set(json!({}));
     for binding in [Binding::Scheduler, Binding::Direct] {
-        let stencil = Stencil::cut(&set, &"h".into(), binding).unwrap();
+        let encoded_pod = EncodedPod::new(&set, &"h".into(), binding).unwrap();
         for node in ["n1", "ip-10-0-0-1.compute.internal"] {
             let call = Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere };
             let whole = go_json::to_string(&body(&set, &call, binding).unwrap());
-            assert_eq!(stencil.pod(node).unwrap(), whole);
+            assert_eq!(encoded_pod.for_node(node).unwrap(), whole);
         }
-        assert_eq!(stencil.pod("a\"b"), None);
+        assert_eq!(encoded_pod.for_node("a\"b"), None);
     }
-    // A template that holds the mark itself has no stencil.
+    // A template that holds the mark itself has no encoded_pod.
     let mut odd = Arc::unwrap_or_clone(set);
     odd.template.raw = r#"{"spec":{"hostname":"\u0001node\u0001"}}"#.into();
-    assert!(Stencil::cut(&odd, &"h".into(), Binding::Scheduler).is_none());
+    assert!(EncodedPod::new(&odd, &"h".into(), Binding::Scheduler).is_none());
 }
